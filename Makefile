@@ -1,0 +1,78 @@
+# What a newcomer types. Needs make and Python 3.11 or newer (with venv); the rest goes into .venv.
+#   make PYTHON=/path/to/python3 ...      choose the Python
+#   make test PYTEST_FLAGS="-k wire -x"   narrow the tests
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTEST_FLAGS ?= -m "not soak"
+PIP_INSTALL  := .venv/bin/python -m pip --disable-pip-version-check --no-input install --prefer-binary
+LOGGED       := >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
+
+# A stamp holds the path of its checkout: programs in .venv/bin know that path, so that
+# an environment carried along with a moved checkout has to be made anew.
+RUNS     := .venv/.installed-to-run
+DEVELOPS := .venv/.installed-to-develop
+MOVED    := $(shell [ ! -e $(RUNS) ] || [ "$$(cat $(RUNS))" = "$$(pwd -P)" ] || echo moved)
+
+.PHONY: help run test check soak diagrams format clean remade
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: $(RUNS) ## Set up, then simulate a gas on two servers and four peers, and verify it
+	.venv/bin/sphtp cluster --servers 2 --clients 4 --scenario scenarios/gas.toml --steps 300 --verify
+
+test: $(DEVELOPS) ## Set up, then run the quick test suite (under two minutes)
+	.venv/bin/python -m pytest $(PYTEST_FLAGS)
+
+check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	.venv/bin/python docs/tools/state_machines.py --check
+
+soak: $(DEVELOPS) ## Run every test, the long ones too, with 20,000 examples per property (hours)
+	HYPOTHESIS_PROFILE=nightly .venv/bin/python -m pytest
+
+diagrams: $(RUNS) ## Write docs/reference/state-machines anew from the tables
+	.venv/bin/python docs/tools/state_machines.py
+
+format: $(DEVELOPS) ## Put the code in order as `make check` wants it
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+clean: ## Remove .venv, builds and caches
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUNS): pyproject.toml $(if $(MOVED),remade) | .venv/bin/python
+	@echo "Installing SphTP and what it needs into .venv ..."
+	@$(PIP_INSTALL) --upgrade "pip>=25.1" $(LOGGED)
+	@$(PIP_INSTALL) --editable . $(LOGGED)
+	@pwd -P > $@
+
+$(DEVELOPS): $(RUNS)
+	@echo "Installing the tools for tests and checks into .venv ..."
+	@$(PIP_INSTALL) --group test --group check $(LOGGED)
+	@pwd -P > $@
+
+remade:
+	@echo "This checkout has moved; its environment is made anew."
+	@rm -rf .venv
+	@$(MAKE) --no-print-directory .venv/bin/python
+
+.venv/bin/python:
+	@if [ -n "$(PYTHON)" ]; then set -- "$(PYTHON)"; \
+	else set -- python3 python3.13 python3.12 python3.11 python3.14; fi; \
+	for python in "$$@"; do \
+	  if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "Making .venv with $$("$$python" --version) ($$(command -v "$$python")) ..."; \
+	    exec "$$python" -m venv --clear .venv; \
+	  fi; \
+	done; \
+	echo "No Python 3.11 or newer with venv found; tried: $$*." >&2; \
+	echo "Install one (Debian: python3 and python3-venv), or name it: make PYTHON=/path/to/python3" >&2; \
+	exit 1

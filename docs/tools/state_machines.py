@@ -1,0 +1,119 @@
+"""Write `docs/reference/state-machines/` from the tables: `make diagrams`.
+
+`--check` writes nothing and exits with 1 when a page does not say what its table says.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sphtp.core.machine import Machine, diagram, table
+
+PAGES = Path(__file__).resolve().parents[1] / "reference" / "state-machines"
+
+
+class Source(NamedTuple):
+    """Where a page comes from: the module's docstring is its prose, the machine its tables."""
+
+    page: str
+    module: str
+    machine: str
+
+
+SOURCES = (
+    Source("control-client", "sphtp.core.control.client_table", "CLIENT"),
+    Source("control-server", "sphtp.core.control.server_table", "SERVER"),
+    Source("channel-lifecycle", "sphtp.core.channel.lifecycle", "LIFECYCLE"),
+)
+
+PAGE = """\
+# {title}
+
+<!-- Written from {module} by docs/tools/state_machines.py: change the table, `make diagrams`. -->
+
+{prose}
+
+```mermaid
+{diagram}
+```
+
+{table}
+"""
+
+INDEX = """\
+# State machines
+
+Every state of the protocols lives in a table: in state *at*, event *on* leads to state *to* and
+does *do*, in order. An event that a state refuses changes nothing: it raises when the application
+caused it, and is counted when the network did. These pages are written from the tables, and a test
+fails when they are stale.
+
+{links}
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the pages, or compare them; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--directory", type=Path, default=PAGES, help="where the pages live")
+    options = parser.parse_args(arguments)
+    pages = render()
+    if options.check:
+        return report(stale(options.directory, pages))
+    options.directory.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        (options.directory / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+def render() -> Mapping[str, str]:
+    """Return every page by file name."""
+    links = "\n".join(f"- [{title(source)}]({source.page}.md)" for source in SOURCES)
+    pages = {f"{source.page}.md": page(source) for source in SOURCES}
+    return {"README.md": INDEX.format(links=links), **pages}
+
+
+def load(source: Source) -> Machine[Any, Any, Any]:
+    """Import the table of a page."""
+    machine: Machine[Any, Any, Any] = getattr(import_module(source.module), source.machine)
+    return machine
+
+
+def page(source: Source) -> str:
+    """Return the text of one page."""
+    machine = load(source)
+    return PAGE.format(
+        title=title(source),
+        module=source.module,
+        prose=(import_module(source.module).__doc__ or "").strip(),
+        diagram=diagram(machine),
+        table=table(machine),
+    )
+
+
+def title(source: Source) -> str:
+    """Return the heading of a page."""
+    return source.page.replace("-", " ").capitalize()
+
+
+def stale(directory: Path, pages: Mapping[str, str]) -> list[str]:
+    """Return the pages that are missing or do not say what their tables say."""
+    found = {path.name: path.read_text(encoding="utf-8") for path in directory.glob("*.md")}
+    return [name for name, text in pages.items() if found.get(name) != text]
+
+
+def report(names: list[str]) -> int:
+    """Say which pages are stale and what to do about it."""
+    for name in names:
+        sys.stderr.write(f"docs/reference/state-machines/{name} is not what its table says\n")
+    if names:
+        sys.stderr.write("Run `make diagrams`, look at the difference, and commit it.\n")
+    return 1 if names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

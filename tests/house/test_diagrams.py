@@ -1,0 +1,64 @@
+"""Every table of the core has a page, and the page says what the table says."""
+
+import importlib
+import importlib.util
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import sphtp.core
+from sphtp.core.machine import Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_tool() -> ModuleType:
+    """Import the generator, which is part of the documents and of no package."""
+    path = ROOT / "docs" / "tools" / "state_machines.py"
+    spec = importlib.util.spec_from_file_location("state_machines", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = load_tool()
+
+
+def test_the_pages_are_fresh() -> None:
+    stale = TOOL.stale(TOOL.PAGES, TOOL.render())
+    assert not stale, f"stale: {', '.join(stale)}; run `make diagrams` and commit what it wrote"
+
+
+def test_no_table_is_left_out() -> None:
+    modules = [
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(sphtp.core.__path__, "sphtp.core.")
+    ]
+    tables = {
+        id(value): f"{module.__name__}.{name}"
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, Machine)
+    }
+    shown = {id(TOOL.load(source)) for source in TOOL.SOURCES}
+    left_out = sorted(name for key, name in tables.items() if key not in shown)
+    assert not left_out, f"add them to SOURCES in docs/tools/state_machines.py: {left_out}"
+
+
+def test_a_changed_page_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = ["--directory", str(tmp_path / "pages")]
+    assert TOOL.main([*directory, "--check"]) == 1
+    assert TOOL.main(directory) == 0
+    capsys.readouterr()
+    assert TOOL.main([*directory, "--check"]) == 0
+
+    page = tmp_path / "pages" / f"{TOOL.SOURCES[0].page}.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("-->", "->"), encoding="utf-8")
+    assert TOOL.main([*directory, "--check"]) == 1
+    complaint = capsys.readouterr().err
+    assert page.name in complaint
+    assert "make diagrams" in complaint

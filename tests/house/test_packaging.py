@@ -1,0 +1,76 @@
+"""What is shipped: three packages, typed, with the commands that the metadata promises.
+
+What the built wheel really holds is checked by `.ci/run`, which builds and installs one.
+"""
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+PACKAGES = ["sphtp", "server/sphtp_server", "client/sphtp_client"]
+
+
+def test_the_wheel_ships_three_packages() -> None:
+    assert {"packages": PACKAGES} == WHEEL
+
+
+def test_each_package_is_typed() -> None:
+    assert [path for path in PACKAGES if not (ROOT / path / "py.typed").is_file()] == []
+
+
+def test_each_package_has_a_front_door() -> None:
+    assert [path for path in PACKAGES if not (ROOT / path / "__init__.py").is_file()] == []
+
+
+def test_wings_are_folders_and_not_packages() -> None:
+    """With an `__init__.py` there, `import server` would work here and nowhere else."""
+    assert not (ROOT / "server" / "__init__.py").exists()
+    assert not (ROOT / "client" / "__init__.py").exists()
+
+
+def test_the_installed_metadata_is_that_of_the_checkout() -> None:
+    installed = importlib.metadata.metadata("sphtp")
+    assert installed["Version"] == PROJECT["project"]["version"]
+    assert installed["License-Expression"] == PROJECT["project"]["license"]
+    assert "Description-Content-Type" in installed
+
+
+def test_every_entry_point_resolves() -> None:
+    entry_points = importlib.metadata.distribution("sphtp").entry_points
+    verbs = PROJECT["project"]["entry-points"]["sphtp.commands"]
+    promised = {"sphtp", *verbs}
+    assert promised == {point.name for point in entry_points}
+    for point in entry_points:
+        assert callable(point.load()), point
+
+
+def test_every_import_is_declared() -> None:
+    """A library that happens to lie in a developer's environment is not on a user's machine."""
+    declared = {re.split(r"[<>=!~\[; ]", name)[0] for name in PROJECT["project"]["dependencies"]}
+    own = {Path(package).name for package in PACKAGES}
+    known = declared | own | sys.stdlib_module_names | {"pydantic_core"}  # half of pydantic's API
+    unknown = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+        for name in imported(ast.parse(file.read_text(encoding="utf-8")))
+        if name not in known
+    }
+    assert not unknown, "\n".join(sorted(unknown))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Return the top-level names that a file imports anywhere."""
+    names = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    } | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names}

@@ -1,0 +1,131 @@
+"""What holds for the whole repository: its words, its links, its imports, its docstrings."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("sphtp", "server", "client", "tests", "docs", "scenarios", "benchmarks", ".ci")
+
+# Split, so that this file does not hold what it looks for.
+FOREIGN = [
+    first + second
+    for first, second in (
+        ("/wo", "rk/"),
+        ("/tmp/no", "tes"),
+        ("DESI", "GN.md"),
+        ("BRI", "EF.md"),
+        ("fac", "ts/"),
+        ("see", "ds/"),
+        (".lib", "rary"),
+        ("L", "LM"),
+        ("Clau", "de"),
+        ("Anthro", "pic"),
+        ("coding", " agent"),
+        ("this", " session"),
+        ("TO", "DO"),
+        ("FIX", "ME"),
+    )
+]
+FOREIGN_WORDS = re.compile("|".join(rf"(?<!\w){re.escape(word)}" for word in FOREIGN))
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def files(pattern: str = "*") -> list[Path]:
+    """Return the project's own files: its folders, and what lies at the top."""
+    inside = (path for folder in FOLDERS for path in (ROOT / folder).rglob(pattern))
+    return sorted(
+        path
+        for path in (*ROOT.glob(pattern), *inside)
+        if path.is_file() and path.name != ".git" and "__pycache__" not in path.parts
+    )
+
+
+def foreign(text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), 1):
+        yield from (f"{number}: {word}" for word in FOREIGN_WORDS.findall(line))
+
+
+def test_no_file_speaks_of_what_is_not_the_project() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{complaint}"
+        for path in files()
+        for complaint in foreign(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_foreign_words_are_seen() -> None:
+    assert [complaint for word in FOREIGN for complaint in foreign(f"see {word}x")] == [
+        f"1: {word}" for word in FOREIGN
+    ]
+    assert list(foreign("arti" + "fac" + "ts/")) == []
+
+
+def test_links_between_documents_lead_somewhere_in_the_project() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in files("*.md")
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+        if "://" not in target and not leads_somewhere(page, target)
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    path = (page.parent / target.partition("#")[0]).resolve() if target[0] != "#" else page
+    return path.exists() and path.is_relative_to(ROOT)
+
+
+def test_imports_are_absolute() -> None:
+    relative = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in files("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not relative, "\n".join(relative)
+
+
+def test_everything_public_in_the_library_says_what_it_means() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files("*.py")
+        if path.is_relative_to(ROOT / "sphtp")
+        for name in undocumented(path.read_text(encoding="utf-8"))
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def undocumented(text: str) -> Iterator[str]:
+    """Name the module, and the public classes, methods and functions, that have no docstring."""
+    module = ast.parse(text)
+    if module.body and not ast.get_docstring(module):
+        yield "the module"
+    bodies: list[tuple[str, list[ast.stmt]]] = [("", module.body)]
+    while bodies:
+        prefix, body = bodies.pop()
+        for node in body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("_") or any(map(is_overload, node.decorator_list)):
+                continue
+            if not ast.get_docstring(node):
+                yield prefix + node.name
+            if isinstance(node, ast.ClassDef):
+                bodies.append((f"{prefix}{node.name}.", node.body))
+
+
+def is_overload(decorator: ast.expr) -> bool:
+    """Say whether this marks one more signature of a function, or the other half of a property."""
+    return ast.unparse(decorator).rpartition(".")[2] in {"overload", "override", "setter"}
+
+
+def test_silence_is_heard() -> None:
+    text = (
+        '"""Module."""\nclass A:\n    def b(self): ...\n    def _c(self): ...\ndef d():\n    "D."\n'
+    )
+    assert list(undocumented(text)) == ["A", "A.b"]
+    assert list(undocumented("x = 1")) == ["the module"]
