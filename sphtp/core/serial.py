@@ -1,0 +1,85 @@
+"""Wrap-around sequence arithmetic, and the sequence buffer (Fiedler, "Sequence Buffers").
+
+Sequences are 64-bit inside and never wrap in practice; on the wire they are cut to 16 bits. The
+receiver restores the full number as the one nearest to a reference that it already knows.
+"""
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+BITS = 16
+SPAN = 1 << BITS
+MASK = SPAN - 1
+HALF = SPAN >> 1
+
+
+def wrap(sequence: int) -> int:
+    """Cut a full sequence to the 16 bits that travel."""
+    return sequence & MASK
+
+
+def unwrap(short: int, reference: int) -> int:
+    """Restore the full sequence nearest to ``reference`` whose low 16 bits are ``short``.
+
+    May be negative when ``reference`` is near zero; a caller that counts from zero treats a
+    negative result as too old.
+    """
+    return reference + ((short - reference + HALF) & MASK) - HALF
+
+
+class SequenceBuffer(Generic[T]):
+    """A rolling buffer of ``size`` entries indexed by sequence modulo size.
+
+    Insert, find and remove take constant time. Inserting a sequence beyond the highest one walks
+    over the numbers skipped and clears their entries, so that nothing old is ever found under a
+    new number; the walk is at most ``size`` long.
+    """
+
+    __slots__ = ("_entries", "_sequences", "highest", "size")
+
+    EMPTY = -(1 << 64)
+
+    def __init__(self, size: int, start: int = 0) -> None:
+        self.size = size
+        self.highest = start - 1
+        self._sequences = [self.EMPTY] * size
+        self._entries: list[T | None] = [None] * size
+
+    def insert(self, sequence: int, entry: T) -> None:
+        """Store ``entry`` over whatever older entry shares its place.
+
+        A sequence that has left the buffer's span is not stored: its place belongs to a newer one.
+        """
+        if sequence <= self.highest - self.size:
+            return
+        if sequence > self.highest:
+            self._clear_between(self.highest + 1, sequence)
+            self.highest = sequence
+        index = sequence % self.size
+        self._sequences[index] = sequence
+        self._entries[index] = entry
+
+    def find(self, sequence: int) -> T | None:
+        """Return the entry of exactly this sequence, or None."""
+        index = sequence % self.size
+        return self._entries[index] if self._sequences[index] == sequence else None
+
+    def remove(self, sequence: int) -> T | None:
+        """Take the entry of exactly this sequence out and return it, or None."""
+        index = sequence % self.size
+        if self._sequences[index] != sequence:
+            return None
+        entry = self._entries[index]
+        self._sequences[index] = self.EMPTY
+        self._entries[index] = None
+        return entry
+
+    def __contains__(self, sequence: int) -> bool:
+        return self._sequences[sequence % self.size] == sequence
+
+    def _clear_between(self, first: int, end: int) -> None:
+        for sequence in range(max(first, end - self.size), end):
+            index = sequence % self.size
+            self._sequences[index] = self.EMPTY
+            self._entries[index] = None
