@@ -1,0 +1,297 @@
+"""One connection: the table of its life and its timers, around an opening and a transport."""
+
+from collections import deque
+from collections.abc import Callable
+
+from sphtp.core.channel.endings import (
+    CLOSED_HERE,
+    aborted_here,
+    closed_by_peer,
+    name_peer,
+    refused_by_peer,
+    timed_out,
+)
+from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Opened
+from sphtp.core.channel.frames import Close, Frame, Ping
+from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
+from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
+from sphtp.core.channel.opening import Address, Opening, Transmit
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
+from sphtp.core.channel.timers import Timer, Timers
+from sphtp.core.channel.transport import Heard, Transport
+from sphtp.errors import RemoteError, StateError
+
+
+class Connection:
+    """One side of a channel. It ties its parts together and has no algorithm of its own.
+
+    Inputs are the ``handle_*`` methods; commands ``send``, ``send_unreliable``, ``receive``,
+    ``close`` and ``abort``. After any of them poll ``poll_transmit`` until None, ``poll_event``
+    until None, and then ``poll_timeout``.
+    """
+
+    def __init__(
+        self, now: float, settings: ChannelSettings, opening: Opening, state: State
+    ) -> None:
+        self.opening = opening
+        self.state = state
+        self.peer_id = opening.wanted
+        self.address: Address | None = None
+        self.closed: Closed | None = None
+        self._settings = settings
+        self._transport: Transport | None = None
+        self._counters = Counters()
+        self._timers = Timers()
+        self._control: list[Frame] = []
+        self._outgoing: deque[Transmit] = deque()
+        self._events: deque[ConnectionEvent] = deque()
+        self._actions: dict[Action, Callable[[float, Closed], None]] = {
+            Action.SEND_CONNECT: lambda *_: self._outgoing.extend(self.opening.connects()),
+            Action.SEND_ACCEPT: lambda *_: self._outgoing.extend(self.opening.accepts()),
+            Action.ARM_RETRY: self._arm_retry,
+            Action.REDIAL: self._redial,
+            Action.SEND_CLOSE: self._send_close,
+            Action.SEND_LAST_WORD: self._send_last_word,
+            Action.OPEN: self._open,
+            Action.ARM_CLOSE: self._arm_close,
+            Action.LINGER: self._linger,
+            Action.END: self._end,
+            Action.FINISH: lambda now, _: self._end(now, CLOSED_HERE),
+        }
+        self._timers.set(Timer.HANDSHAKE, now + settings.connect_timeout)
+
+    # Getters
+
+    @property
+    def connection_id(self) -> int:
+        """The id under which the peer sends to this side."""
+        return self.opening.offer.connection_id
+
+    @property
+    def peer_name(self) -> str:
+        """The peer as errors name it."""
+        return name_peer(self.peer_id, (self.address, *self.opening.candidates))
+
+    @property
+    def readable(self) -> bool:
+        """Whether ``receive`` has a message to give."""
+        return self._transport is not None and len(self._transport.inbox) > 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``send`` takes a message of this many bytes by now.
+
+        Raises ``MessageTooLargeError`` when it never will, ``StateError`` when nothing can be sent.
+        """
+        outbox = self._sending().outbox
+        outbox.check(size)
+        return outbox.has_room(size)
+
+    def statistics(self) -> ChannelStatistics:
+        """A snapshot of counters and estimates."""
+        estimates = self._transport.estimates() if self._transport else Estimates()
+        return snapshot(self._counters, estimates)
+
+    # Inputs
+
+    def handle_start(self, now: float) -> None:
+        """Dial the peer."""
+        self._step(now, Event.RETRY)
+
+    def handle_connect(self, now: float, address: Address, connect: Connect) -> None:
+        """Take a CONNECT that belongs here: the peer's own attempt, or the one answered here."""
+        event = Event.CROSSED if self.state is State.CONNECTING else Event.CONNECT_AGAIN
+        if LIFECYCLE.find(self.state, event) is None:
+            return
+        self.opening.grant(address, connect)
+        if self._transport is None:
+            self._meet(address, connect.offer)
+        self._step(now, event)
+
+    def handle_accept(self, now: float, address: Address, accept: Accept) -> None:
+        """Take an answer to our CONNECT; a second candidate's comes too late."""
+        if self.state is State.CONNECTING and self.opening.is_answered_by(accept):
+            self._meet(address, accept.offer)
+            self._step(now, Event.ACCEPTED)
+
+    def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
+        """Take a refusal of our CONNECT, or of our ACCEPT to an attempt that is over."""
+        event = self.opening.refusal(address, refuse.token)
+        if event is not None:
+            self._step(now, event, refused_by_peer(self.peer_name, refuse.reason))
+
+    def handle_data_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
+        """Take a DATA datagram; what is malformed or from elsewhere is counted and dropped."""
+        if self._transport is None:
+            self._counters.too_early += 1
+            return
+        if address != self.address:
+            self._counters.foreign_address += 1
+            return
+        try:
+            heard = self._transport.handle_packet(now, datagram)
+        except RemoteError:
+            self._counters.malformed += 1
+            return
+        self._counters.received += 1
+        self._counters.bytes_received += len(datagram)
+        if heard is not None:
+            self._hear(now, heard)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        for packet in self._transport.handle_timeout(now) if self._transport else ():
+            if packet.closing:
+                self._step(now, Event.CLOSE_LOST)
+            elif not packet.pieces:
+                self._say(Ping())
+        for timer in self._timers.take_due(now):
+            self._handle_timer(now, timer)
+
+    # Commands
+
+    def send(self, payload: bytes) -> None:
+        """Queue a reliable message; the caller has asked ``has_room``."""
+        self._sending().outbox.push(payload)
+        self._counters.messages_sent += 1
+
+    def send_unreliable(self, payload: bytes) -> None:
+        """Queue a message that is sent once; raises ``MessageTooLargeError`` over one packet."""
+        self._sending().outbox.push_unreliable(payload)
+        self._counters.messages_sent += 1
+
+    def receive(self) -> bytes | None:
+        """Take the next message, or None; what arrived before the end is still there after it."""
+        payload = self._transport.inbox.receive() if self._transport else None
+        self._counters.messages_received += payload is not None
+        return payload
+
+    def close(self, now: float) -> None:
+        """Drain, then close. Does nothing on a connection that is ending already."""
+        self._step(now, Event.CLOSE, CLOSED_HERE)
+        self._check_drained(now)
+
+    def abort(self, now: float, why: str = "aborted") -> None:
+        """Close at once; messages not yet acked may be lost. ``why`` is told to the peer."""
+        self._step(now, Event.ABORT, aborted_here(why))
+
+    # Outputs
+
+    def poll_transmit(self, now: float) -> Transmit | None:
+        """The next datagram to send."""
+        if self._outgoing:
+            return self._outgoing.popleft()
+        if self._transport is None or self.address is None or self.state is State.CLOSED:
+            return None
+        control, self._control = self._control, []
+        datagram = self._transport.poll_packet(now, control)
+        if datagram is None:
+            return None
+        self._timers.move(Timer.KEEPALIVE, now + self._settings.keepalive)
+        return Transmit(self.address, datagram)
+
+    def poll_event(self) -> ConnectionEvent | None:
+        """The next event; ``Closed`` comes exactly once, and last."""
+        return self._events.popleft() if self._events else None
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
+        if self.state is State.CLOSED:
+            return None
+        times = (self._timers.next(), self._transport.poll_timeout() if self._transport else None)
+        return min((time for time in times if time is not None), default=None)
+
+    # Events
+
+    def _hear(self, now: float, heard: Heard) -> None:
+        self._timers.move(Timer.IDLE, now + self._settings.timeout)
+        self._step(now, Event.CONFIRMED)
+        if heard.close_acked:
+            self._step(now, Event.CLOSE_ACKED)
+        if heard.close is not None:
+            self._step(now, Event.CLOSE_HEARD, closed_by_peer(self.peer_name, heard.close))
+        self._check_drained(now)
+
+    def _check_drained(self, now: float) -> None:
+        if self._transport is not None and self._transport.outbox.idle:
+            self._step(now, Event.DRAINED)
+
+    def _handle_timer(self, now: float, timer: Timer) -> None:
+        if timer is Timer.KEEPALIVE:
+            self._say(Ping())
+            self._timers.set(Timer.KEEPALIVE, now + self._settings.keepalive)
+            return
+        event, closed = timed_out(timer, self.peer_name, self._settings)
+        self._step(now, event, closed)
+
+    def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
+        """Take the event's row, if the state has one: what it refuses came too late to matter."""
+        row = LIFECYCLE.find(self.state, event)
+        if row is None:
+            return
+        self.state = row.to
+        for action in row.do:
+            self._actions[action](now, closed or CLOSED_HERE)
+
+    # Actions
+
+    def _arm_retry(self, now: float, _: Closed) -> None:
+        self._timers.set(Timer.RETRY, now + self.opening.next_retry())
+
+    def _redial(self, _now: float, _: Closed) -> None:
+        self.opening.withdraw()
+        self.address, self.peer_id, self._transport = None, self.opening.wanted, None
+
+    def _send_close(self, _now: float, closed: Closed) -> None:
+        self._say(Close(closed.reason, ""))
+
+    def _send_last_word(self, now: float, closed: Closed) -> None:
+        if self._transport is None or self.address is None:
+            return
+        word = self._transport.poll_packet(now, [Close(CloseReason.ABORTED, closed.text)])
+        if word is not None:
+            self._outgoing.append(Transmit(self.address, word))
+
+    def _open(self, now: float, _: Closed) -> None:
+        self._timers.stop(Timer.RETRY, Timer.HANDSHAKE)
+        self._timers.set(Timer.KEEPALIVE, now + self._settings.keepalive)
+        self._timers.set(Timer.IDLE, now + self._settings.timeout)
+        # The answering side knows only by our first data that our address is real.
+        self._say(Ping())
+        self._events.append(Opened())
+
+    def _arm_close(self, now: float, _: Closed) -> None:
+        self._timers.set(Timer.CLOSE, now + self._settings.close_timeout)
+
+    def _linger(self, now: float, closed: Closed) -> None:
+        self._report(closed)
+        self._timers.clear()
+        self._control.clear()
+        self._timers.set(Timer.LINGER, now + self._settings.linger)
+        if self._transport is not None:
+            self._transport.stop_sending()
+
+    def _end(self, _now: float, closed: Closed) -> None:
+        self._report(closed)
+        self._timers.clear()
+
+    def _report(self, closed: Closed) -> None:
+        if self.closed is None:
+            self.closed = closed
+            self._events.append(closed)
+
+    # Parts
+
+    def _meet(self, address: Address, offer: Offer) -> None:
+        self.address = address
+        self.peer_id = offer.peer_id
+        self._transport = Transport(self._settings, offer, self._counters)
+
+    def _sending(self) -> Transport:
+        if self._transport is None or self.state is not State.OPEN:
+            raise StateError(f"nothing can be sent while the channel is {self.state.name}")
+        return self._transport
+
+    def _say(self, frame: Frame) -> None:
+        if frame not in self._control:
+            self._control.append(frame)

@@ -1,0 +1,76 @@
+"""How a channel can end, and the words for it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sphtp.core.channel.events import Closed, CloseReason
+from sphtp.core.channel.frames import Close
+from sphtp.core.channel.handshake import Refusal
+from sphtp.core.channel.lifecycle import Event
+from sphtp.core.channel.opening import Address
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.timers import Timer
+
+CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
+
+# What a timer that ends something means; the text is filled with the peer and the settings.
+TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
+    Timer.RETRY: (Event.RETRY, CloseReason.DONE, ""),
+    Timer.LINGER: (Event.LINGER_OVER, CloseReason.DONE, ""),
+    Timer.HANDSHAKE: (
+        Event.HANDSHAKE_OVER,
+        CloseReason.UNREACHABLE,
+        "{peer} did not answer within {connect_timeout} s",
+    ),
+    Timer.IDLE: (
+        Event.SILENT,
+        CloseReason.VANISHED,
+        "{peer} vanished: nothing heard from it for {timeout} s",
+    ),
+    Timer.CLOSE: (
+        Event.CLOSE_OVER,
+        CloseReason.DRAIN_TIMEOUT,
+        "{peer} did not take all messages within {close_timeout} s after the close",
+    ),
+}
+
+REFUSALS = {
+    Refusal.FULL: "it has too many channels",
+    Refusal.WRONG_PEER: "it is another peer than the one wanted",
+    Refusal.GONE: "it has given up",
+}
+
+
+def timed_out(timer: Timer, peer: str, settings: ChannelSettings) -> tuple[Event, Closed]:
+    """What a timer that has come means, and the ending if it is one."""
+    event, reason, text = TIMEOUTS[timer]
+    words = text.format(peer=peer, **asdict(settings))
+    return event, Closed(reason, words, by_peer=False)
+
+
+def name_peer(peer_id: int, addresses: Sequence[Address | None]) -> str:
+    """The peer as errors name it, at the first address that is known."""
+    host, port = next((address for address in addresses if address), ("nowhere", 0))
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    name = f"peer {peer_id:#010x}" if peer_id else "the peer"
+    return f"{name} at {place}"
+
+
+def refused_by_peer(peer: str, reason: int) -> Closed:
+    """The ending that a REFUSE means."""
+    why = REFUSALS.get(Refusal(reason)) if reason in set(Refusal) else f"reason {reason}"
+    return Closed(CloseReason.REFUSED, f"{peer} refused the channel: {why}", by_peer=True)
+
+
+def closed_by_peer(peer: str, close: Close) -> Closed:
+    """The ending that the peer's CLOSE means; an unknown reason is no clean end."""
+    clean = close.reason == CloseReason.DONE
+    reason = CloseReason.DONE if clean else CloseReason.ABORTED
+    why = f": {close.text}" if close.text else ""
+    verb = "closed" if clean else "aborted"
+    return Closed(reason, f"{peer} {verb} the channel{why}", by_peer=True)
+
+
+def aborted_here(why: str) -> Closed:
+    """The ending that ``abort`` means."""
+    return Closed(CloseReason.ABORTED, why, by_peer=False)

@@ -1,0 +1,275 @@
+"""All channels behind one socket: finds the connection that a datagram belongs to."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sphtp.core.channel.agenda import Agenda
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.handshake import (
+    Connect,
+    Offer,
+    Refusal,
+    Refuse,
+    decode_accept_untrusted,
+    decode_connect_untrusted,
+    decode_refuse_untrusted,
+    encode_refuse,
+)
+from sphtp.core.channel.header import Kind, decode_front_untrusted
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.opening import Address, Opening, Origin, Transmit
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.entropy import Entropy
+from sphtp.core.serial import wrap
+from sphtp.errors import RemoteError
+
+# States in which a dial may still cross the peer's own.
+UNDECIDED = (State.CONNECTING, State.ANSWERING)
+
+
+@dataclass(slots=True)
+class EndpointCounters:
+    """Datagrams that reached no connection, and connections refused."""
+
+    malformed: int = 0
+    unknown: int = 0
+    refused_full: int = 0
+    refused_wrong_peer: int = 0
+
+
+class Endpoint:
+    """Opens and answers channels, and passes datagrams on by connection id.
+
+    Inputs are ``handle_datagram_untrusted`` and ``handle_timeout``; commands ``dial`` and, after a
+    command to one of its connections, ``touch``. After any of them poll ``poll_transmit`` until
+    None, then ``poll_active`` until None for connections of which something may have changed, then
+    ``poll_timeout``. ``peer_id`` is this side's id in the cluster, 0 when it has none.
+    """
+
+    def __init__(self, entropy: Entropy, settings: ChannelSettings, peer_id: int = 0) -> None:
+        self.peer_id = peer_id
+        self.counters = EndpointCounters()
+        self._entropy = entropy
+        self._settings = settings
+        self._connections: dict[int, Connection] = {}
+        # Openings that the other side began, by its address and connection id.
+        self._answered: dict[Origin, Connection] = {}
+        self._dialling: dict[int, Connection] = {}
+        self._agenda = Agenda()
+        self._dirty: dict[int, None] = {}
+        self._active: dict[int, Connection] = {}
+        self._refusals: deque[Transmit] = deque()
+        self._half_open: set[int] = set()
+        self._incoming: deque[Connection] = deque()
+        self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
+            Kind.DATA: self._handle_data_untrusted,
+            Kind.CONNECT: self._handle_connect_untrusted,
+            Kind.ACCEPT: self._handle_accept_untrusted,
+            Kind.REFUSE: self._handle_refuse_untrusted,
+        }
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """Every connection that has not ended, in the order of opening."""
+        return tuple(self._connections.values())
+
+    # Commands
+
+    def dial(self, now: float, candidates: Sequence[Address], wanted: int = 0) -> Connection:
+        """Open a channel to the peer that answers at one of its addresses."""
+        opening = Opening(self._offer(), self._entropy.getrandbits(64), candidates, wanted)
+        connection = self._add(Connection(now, self._settings, opening, State.CONNECTING))
+        self._dialling[connection.connection_id] = connection
+        connection.handle_start(now)
+        return connection
+
+    def touch(self, connection: Connection) -> None:
+        """Say that a command was given to a connection, so that it is polled."""
+        if self._connections.get(connection.connection_id) is connection:
+            self._dirty[connection.connection_id] = None
+            self._active[connection.connection_id] = connection
+
+    # Inputs
+
+    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
+        """Take any datagram; what is malformed or meant for nobody is counted and dropped."""
+        try:
+            kind, connection_id = decode_front_untrusted(datagram)
+            self._handlers[kind](now, address, connection_id, datagram)
+        except RemoteError:
+            self.counters.malformed += 1
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        for connection_id in self._agenda.take_due(now):
+            connection = self._connections[connection_id]
+            connection.handle_timeout(now)
+            self.touch(connection)
+
+    # Outputs
+
+    def poll_transmit(self, now: float) -> Transmit | None:
+        """The next datagram to send; connections take turns, one packet each."""
+        if self._refusals:
+            return self._refusals.popleft()
+        while self._dirty:
+            connection_id = next(iter(self._dirty))
+            del self._dirty[connection_id]
+            connection = self._connections[connection_id]
+            transmit = connection.poll_transmit(now)
+            if transmit is not None:
+                self._dirty[connection_id] = None
+                return transmit
+            self._settle(connection)
+        return None
+
+    def poll_active(self) -> Connection | None:
+        """A connection of which something may have changed: room, messages, state."""
+        return self._active.pop(next(iter(self._active))) if self._active else None
+
+    def poll_incoming(self) -> Connection | None:
+        """The next channel that another peer opened."""
+        return self._incoming.popleft() if self._incoming else None
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due."""
+        return self._agenda.next()
+
+    # Datagrams by kind
+
+    def _handle_data_untrusted(
+        self, now: float, address: Address, connection_id: int, datagram: bytes
+    ) -> None:
+        connection = self._find(connection_id)
+        if connection is not None:
+            connection.handle_data_untrusted(now, address, datagram)
+
+    def _handle_accept_untrusted(
+        self, now: float, address: Address, connection_id: int, datagram: bytes
+    ) -> None:
+        accept = decode_accept_untrusted(datagram)
+        connection = self._find(connection_id)
+        if connection is None:
+            # The attempt is over; whoever waits for its data should know.
+            self._refuse(address, accept.offer.connection_id, accept.token, Refusal.GONE)
+            return
+        connection.handle_accept(now, address, accept)
+
+    def _handle_refuse_untrusted(
+        self, now: float, address: Address, connection_id: int, datagram: bytes
+    ) -> None:
+        refuse = decode_refuse_untrusted(datagram)
+        connection = self._find(connection_id)
+        if connection is None:
+            return
+        origin = connection.opening.origin
+        connection.handle_refuse(now, address, refuse)
+        if origin is not None and connection.opening.origin is None:
+            del self._answered[origin]
+
+    def _handle_connect_untrusted(
+        self, now: float, address: Address, _: int, datagram: bytes
+    ) -> None:
+        connect = decode_connect_untrusted(datagram)
+        origin = (address, connect.offer.connection_id)
+        connection = self._answered.get(origin) or self._opened_by(now, address, connect)
+        if connection is not None:
+            self._answered[origin] = connection
+            connection.handle_connect(now, address, connect)
+            self.touch(connection)
+
+    # Openings
+
+    def _opened_by(self, now: float, address: Address, connect: Connect) -> Connection | None:
+        """Find or make the connection that a new CONNECT means."""
+        dials = [dial for dial in self._dialling.values() if dial.state is State.CONNECTING]
+        rivals = [dial for dial in dials if dial.opening.is_from(address, connect)]
+        is_own = any(dial.opening.token == connect.token for dial in dials)
+        if not rivals or is_own:
+            return self._answer(now, address, connect)
+        # Both dialled at once. The lowest token wins, which both sides can tell without a word.
+        if any(rival.opening.token < connect.token for rival in rivals):
+            return None
+        return self._give_way(rivals[0])
+
+    def _give_way(self, connection: Connection) -> Connection:
+        self._remove(connection)
+        connection.opening.give_way(self._new_id())
+        self._dialling[connection.connection_id] = connection
+        return self._add(connection)
+
+    def _answer(self, now: float, address: Address, connect: Connect) -> Connection | None:
+        opener = connect.offer.connection_id
+        if connect.wanted not in (0, self.peer_id):
+            self.counters.refused_wrong_peer += 1
+            self._refuse(address, opener, connect.token, Refusal.WRONG_PEER)
+            return None
+        if len(self._half_open) + len(self._incoming) >= self._settings.backlog:
+            self.counters.refused_full += 1
+            self._refuse(address, opener, connect.token, Refusal.FULL)
+            return None
+        opening = Opening(self._offer(), connect.token)
+        connection = self._add(Connection(now, self._settings, opening, State.ANSWERING))
+        self._half_open.add(connection.connection_id)
+        return connection
+
+    def _refuse(self, address: Address, to: int, token: int, why: Refusal) -> None:
+        # In a flood some go without an answer; an honest peer asks again.
+        if len(self._refusals) < self._settings.backlog:
+            self._refusals.append(Transmit(address, encode_refuse(to, Refuse(token, why))))
+
+    def _offer(self) -> Offer:
+        settings = self._settings
+        return Offer(
+            connection_id=self._new_id(),
+            peer_id=self.peer_id,
+            first_sequence=wrap(settings.first_sequence),
+            receive_buffer=settings.receive_buffer,
+            max_datagram=settings.max_datagram,
+            max_message=settings.max_message,
+        )
+
+    def _new_id(self) -> int:
+        while True:
+            connection_id = self._entropy.getrandbits(32)
+            if connection_id and connection_id not in self._connections:
+                return connection_id
+
+    # Bookkeeping
+
+    def _find(self, connection_id: int) -> Connection | None:
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            self.counters.unknown += 1
+            return None
+        self.touch(connection)
+        return connection
+
+    def _add(self, connection: Connection) -> Connection:
+        self._connections[connection.connection_id] = connection
+        self.touch(connection)
+        return connection
+
+    def _settle(self, connection: Connection) -> None:
+        """Nothing left to send: note when the connection is due, and whether it opened or ended."""
+        connection_id = connection.connection_id
+        self._agenda.set(connection_id, connection.poll_timeout())
+        if connection.state not in UNDECIDED:
+            self._dialling.pop(connection_id, None)
+        if connection_id in self._half_open and connection.state is not State.ANSWERING:
+            self._half_open.discard(connection_id)
+            # What closed without having opened was never a channel.
+            if connection.state is not State.CLOSED:
+                self._incoming.append(connection)
+        if connection.state is State.CLOSED:
+            self._remove(connection)
+
+    def _remove(self, connection: Connection) -> None:
+        connection_id = connection.connection_id
+        del self._connections[connection_id]
+        self._dirty.pop(connection_id, None)
+        self._dialling.pop(connection_id, None)
+        self._agenda.set(connection_id, None)
+        if connection.opening.origin is not None:
+            self._answered.pop(connection.opening.origin, None)

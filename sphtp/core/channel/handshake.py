@@ -1,0 +1,135 @@
+"""Opening a channel in the clear: CONNECT, ACCEPT, REFUSE.
+
+A CONNECT is padded to be longer than any answer, so that a forged source address gains nothing by
+it. The opener's token is echoed, so that an answer to an older attempt is told from one to this.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from sphtp.core.channel.header import FRONT, SMALLEST_DATAGRAM, Kind, encode_front
+from sphtp.core.wire import Reader, Writer
+from sphtp.errors import RemoteError, untrusted
+
+CONNECT_SIZE = 64
+
+
+class Refusal(IntEnum):
+    """Why a CONNECT was refused; or, GONE, an ACCEPT to an attempt that is over."""
+
+    FULL = 1
+    WRONG_PEER = 2
+    GONE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one side says of itself when a channel opens.
+
+    ``peer_id`` is its id in the cluster, 0 when it has none. ``first_sequence`` is the first packet
+    sequence and the first message id that it will use; ``receive_buffer`` the messages it can
+    buffer; ``max_datagram`` and ``max_message`` the largest it takes, in bytes.
+    """
+
+    connection_id: int
+    peer_id: int
+    first_sequence: int
+    receive_buffer: int
+    max_datagram: int
+    max_message: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Asks for a channel; ``wanted`` is the cluster id of the peer meant, 0 for anybody."""
+
+    token: int
+    wanted: int
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Grants a channel; ``token`` is the opener's."""
+
+    token: int
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Denies a channel, or declines one that was granted; ``token`` is the opener's."""
+
+    token: int
+    reason: int
+
+
+def encode_connect(connect: Connect) -> bytes:
+    """Encode a CONNECT; it is addressed to connection id 0, for the other's is not yet known."""
+    writer = Writer().raw(encode_front(Kind.CONNECT, 0)).u64(connect.token).u32(connect.wanted)
+    _write_offer(writer, connect.offer)
+    return writer.finish().ljust(CONNECT_SIZE, b"\0")
+
+
+@untrusted
+def decode_connect_untrusted(datagram: bytes) -> Connect:
+    """Decode a CONNECT; a short one is refused, for its answer could be the longer."""
+    if len(datagram) < CONNECT_SIZE:
+        raise RemoteError(f"a CONNECT of {len(datagram)} bytes is not padded")
+    reader = _body(datagram)
+    return Connect(reader.u64(), reader.u32(), _read_offer(reader))
+
+
+def encode_accept(to: int, accept: Accept) -> bytes:
+    """Encode an ACCEPT to the opener's connection id."""
+    writer = Writer().raw(encode_front(Kind.ACCEPT, to)).u64(accept.token)
+    _write_offer(writer, accept.offer)
+    return writer.finish()
+
+
+@untrusted
+def decode_accept_untrusted(datagram: bytes) -> Accept:
+    """Decode an ACCEPT."""
+    reader = _body(datagram)
+    accept = Accept(reader.u64(), _read_offer(reader))
+    reader.finish()
+    return accept
+
+
+def encode_refuse(to: int, refuse: Refuse) -> bytes:
+    """Encode a REFUSE to the connection id of who sent CONNECT or ACCEPT."""
+    return Writer().raw(encode_front(Kind.REFUSE, to)).u64(refuse.token).u8(refuse.reason).finish()
+
+
+@untrusted
+def decode_refuse_untrusted(datagram: bytes) -> Refuse:
+    """Decode a REFUSE."""
+    reader = _body(datagram)
+    refuse = Refuse(reader.u64(), reader.u8())
+    reader.finish()
+    return refuse
+
+
+def _body(datagram: bytes) -> Reader:
+    return Reader(memoryview(datagram)[FRONT.size :])
+
+
+def _write_offer(writer: Writer, offer: Offer) -> None:
+    writer.u32(offer.connection_id).u32(offer.peer_id).u16(offer.first_sequence)
+    writer.u16(offer.receive_buffer).u16(offer.max_datagram).u32(offer.max_message)
+
+
+def _read_offer(reader: Reader) -> Offer:
+    offer = Offer(
+        connection_id=reader.u32(),
+        peer_id=reader.u32(),
+        first_sequence=reader.u16(),
+        receive_buffer=reader.u16(),
+        max_datagram=reader.u16(),
+        max_message=reader.u32(),
+    )
+    if not (offer.connection_id and offer.receive_buffer and offer.max_message):
+        raise RemoteError("an offer of nothing")
+    if offer.max_datagram < SMALLEST_DATAGRAM:
+        raise RemoteError(f"datagrams of {offer.max_datagram} bytes are too small")
+    return offer

@@ -1,0 +1,174 @@
+"""The life of a connection, as a table.
+
+What the table cannot say: whether a side drains before it closes is the application's choice
+(``close`` drains, ``abort`` does not), and messages that arrived before the end can still be
+received after it.
+"""
+
+from sphtp.core.machine import Machine, Name, Row
+
+
+class State(Name):
+    """Where a connection is in its life."""
+
+    CONNECTING = "sent CONNECT, heard no answer"
+    ANSWERING = "sent ACCEPT, heard no data"
+    OPEN = "both sides know each other"
+    DRAINING = "closed here, messages still to be acked"
+    CLOSING = "all acked, CLOSE is on its way"
+    LINGERING = "the peer closed; its CLOSE may come again"
+    CLOSED = "over"
+
+
+class Event(Name):
+    """What can happen to it."""
+
+    ACCEPTED = "ACCEPT came"
+    CROSSED = "the peer's own CONNECT came"
+    CONNECT_AGAIN = "the CONNECT that opened this came again"
+    CONFIRMED = "the first data came"
+    REFUSED = "REFUSE came"
+    DECLINED = "REFUSE came for our ACCEPT: the attempt is over"
+    WITHDRAWN = "the same, of an attempt that crossed ours"
+    RETRY = "no answer so far"
+    HANDSHAKE_OVER = "no answer in time"
+    CLOSE = "the application closes"
+    ABORT = "the application gives up at once"
+    DRAINED = "every message is acked"
+    CLOSE_LOST = "the packet with CLOSE is lost"
+    CLOSE_ACKED = "the packet with CLOSE is acked"
+    CLOSE_HEARD = "the peer's CLOSE came"
+    CLOSE_OVER = "draining and closing took too long"
+    SILENT = "nothing heard for the timeout"
+    LINGER_OVER = "lingered long enough"
+
+
+class Action(Name):
+    """What the connection then does."""
+
+    SEND_CONNECT = "queue CONNECT to every candidate"
+    SEND_ACCEPT = "queue ACCEPT"
+    ARM_RETRY = "start the clock of the next attempt"
+    REDIAL = "forget the attempt that was answered"
+    SEND_CLOSE = "put CLOSE into the next packet"
+    SEND_LAST_WORD = "queue one CLOSE that nobody acks"
+    OPEN = "start keepalive and idle clocks, and report"
+    ARM_CLOSE = "start the clock of draining"
+    LINGER = "stop all clocks but the one of lingering, and report the end"
+    END = "stop all clocks and report the end, once"
+    FINISH = "the same; everything was acked, so it is a clean end"
+
+
+S, E, A = State, Event, Action
+
+ROWS: tuple[Row[State, Event, Action], ...] = (
+    Row(
+        S.CONNECTING,
+        E.RETRY,
+        S.CONNECTING,
+        (A.SEND_CONNECT, A.ARM_RETRY),
+        "CONNECT or ACCEPT was lost",
+    ),
+    Row(S.CONNECTING, E.ACCEPTED, S.OPEN, (A.OPEN,), "the peer granted it"),
+    Row(
+        S.CONNECTING,
+        E.CROSSED,
+        S.ANSWERING,
+        (A.SEND_ACCEPT, A.ARM_RETRY),
+        "both dialled at once: the attempt with the lower token is kept, the other side answers it",
+    ),
+    Row(S.CONNECTING, E.REFUSED, S.CLOSED, (A.END,), "the peer does not want it"),
+    Row(S.CONNECTING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "nobody there"),
+    Row(S.CONNECTING, E.CLOSE, S.CLOSED, (A.END,), "nothing was sent, nothing to drain"),
+    Row(S.CONNECTING, E.ABORT, S.CLOSED, (A.END,), "as CLOSE"),
+    Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
+    Row(
+        S.ANSWERING,
+        E.CONFIRMED,
+        S.OPEN,
+        (A.OPEN,),
+        "data under our id proves that the address is real",
+    ),
+    Row(
+        S.ANSWERING,
+        E.RETRY,
+        S.ANSWERING,
+        (A.SEND_ACCEPT, A.ARM_RETRY),
+        "ours crossed an attempt that may be over: ask again",
+    ),
+    Row(
+        S.ANSWERING,
+        E.WITHDRAWN,
+        S.CONNECTING,
+        (A.REDIAL, A.SEND_CONNECT, A.ARM_RETRY),
+        "it was over: our own attempt goes on",
+    ),
+    Row(S.ANSWERING, E.DECLINED, S.CLOSED, (A.END,), "the opener has given up"),
+    Row(S.ANSWERING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the opener went, or never was"),
+    Row(S.ANSWERING, E.CLOSE, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the node shuts down"),
+    Row(S.ANSWERING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the node shuts down"),
+    Row(S.OPEN, E.CONNECT_AGAIN, S.OPEN, (A.SEND_ACCEPT,), "ACCEPT was lost"),
+    Row(S.OPEN, E.CLOSE, S.DRAINING, (A.ARM_CLOSE,), "nothing sent may be lost by closing"),
+    Row(S.OPEN, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "told once, not waited for"),
+    Row(S.OPEN, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer is done"),
+    Row(S.OPEN, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
+    Row(S.DRAINING, E.CONNECT_AGAIN, S.DRAINING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
+    Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "now the peer may know"),
+    Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "no patience left"),
+    Row(S.DRAINING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer reads no more"),
+    Row(S.DRAINING, E.CLOSE_OVER, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the peer reads too slowly"),
+    Row(S.DRAINING, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
+    Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "it has to arrive"),
+    Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "both know"),
+    Row(S.CLOSING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "both closed at once"),
+    Row(S.CLOSING, E.ABORT, S.CLOSED, (A.END,), "CLOSE is on its way already"),
+    Row(S.CLOSING, E.CLOSE_OVER, S.CLOSED, (A.FINISH,), "everything was acked; no need to wait"),
+    Row(S.CLOSING, E.SILENT, S.CLOSED, (A.FINISH,), "everything was acked"),
+    Row(S.LINGERING, E.CLOSE_HEARD, S.LINGERING, (), "our ack was lost; it is sent again"),
+    Row(S.LINGERING, E.CLOSE, S.LINGERING, (), "the peer was first"),
+    Row(S.LINGERING, E.ABORT, S.CLOSED, (A.END,), "the node shuts down"),
+    Row(S.LINGERING, E.LINGER_OVER, S.CLOSED, (A.END,), "no CLOSE will come again"),
+)
+
+OPENING = frozenset(
+    {
+        E.ACCEPTED,
+        E.CROSSED,
+        E.CONFIRMED,
+        E.REFUSED,
+        E.DECLINED,
+        E.WITHDRAWN,
+        E.RETRY,
+        E.HANDSHAKE_OVER,
+    }
+)
+CLOSING = frozenset({E.DRAINED, E.CLOSE_LOST, E.CLOSE_ACKED, E.CLOSE_OVER})
+
+LIFECYCLE = Machine(
+    "Channel lifecycle",
+    S.CONNECTING,
+    ROWS,
+    events=Event,
+    # An answering side starts in ANSWERING, not by way of CONNECTING.
+    entries=frozenset({S.ANSWERING}),
+    final=frozenset({S.CLOSED}),
+    refused={
+        S.CONNECTING: CLOSING
+        | {
+            E.CONFIRMED,
+            E.CONNECT_AGAIN,
+            E.DECLINED,
+            E.WITHDRAWN,
+            E.CLOSE_HEARD,
+            E.SILENT,
+            E.LINGER_OVER,
+        },
+        S.ANSWERING: CLOSING
+        | {E.ACCEPTED, E.CROSSED, E.REFUSED, E.CLOSE_HEARD, E.SILENT, E.LINGER_OVER},
+        S.OPEN: OPENING | CLOSING | {E.LINGER_OVER},
+        S.DRAINING: OPENING | {E.CLOSE, E.CLOSE_LOST, E.CLOSE_ACKED, E.LINGER_OVER},
+        S.CLOSING: OPENING | {E.CONNECT_AGAIN, E.CLOSE, E.DRAINED, E.LINGER_OVER},
+        S.LINGERING: OPENING | CLOSING | {E.CONNECT_AGAIN, E.SILENT},
+        S.CLOSED: frozenset(Event),
+    },
+)

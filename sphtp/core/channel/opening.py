@@ -1,0 +1,113 @@
+"""What one side knows while a channel opens: who it offers to be, and where the peer may be."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sphtp.core.channel.handshake import (
+    Accept,
+    Connect,
+    Offer,
+    encode_accept,
+    encode_connect,
+)
+from sphtp.core.channel.lifecycle import Event
+
+Address = tuple[str, int]
+# Who began a channel: its address and its connection id.
+Origin = tuple[Address, int]
+
+FIRST_RETRY = 0.1
+SLOWEST_RETRY = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """A datagram to send."""
+
+    address: Address
+    datagram: bytes
+
+
+class Opening:
+    """The handshake's data; its states are in ``lifecycle``.
+
+    ``candidates`` are the addresses at which the peer is dialled, all at once; the first to answer
+    is used. ``wanted`` is the peer's id in the cluster, 0 for whoever is there.
+    """
+
+    def __init__(
+        self, offer: Offer, token: int, candidates: Sequence[Address] = (), wanted: int = 0
+    ) -> None:
+        self.offer = offer
+        self.token = token
+        self.candidates = tuple(candidates)
+        self.wanted = wanted
+        self.origin: Origin | None = None
+        self._granted_token = 0
+        self._silent = set(self.candidates)
+        self._grant: Transmit | None = None
+        self._retry_after = FIRST_RETRY
+
+    @property
+    def is_dialled(self) -> bool:
+        """Whether this side wanted the channel first."""
+        return bool(self.candidates)
+
+    def is_from(self, address: Address, connect: Connect) -> bool:
+        """Whether a CONNECT comes from the very peer that is being dialled here."""
+        if self.wanted:
+            return connect.offer.peer_id == self.wanted
+        return address in self.candidates
+
+    def is_answered_by(self, accept: Accept) -> bool:
+        """Whether an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
+        return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
+
+    def connects(self) -> Iterator[Transmit]:
+        """CONNECT to every candidate."""
+        datagram = encode_connect(Connect(self.token, self.wanted, self.offer))
+        return (
+            Transmit(address, datagram) for address in self.candidates if address in self._silent
+        )
+
+    def give_way(self, connection_id: int) -> None:
+        """Let the peer's attempt be the one that is kept.
+
+        The new id keeps apart what the peer may send to the attempt that is dropped.
+        """
+        self.offer = replace(self.offer, connection_id=connection_id)
+
+    def grant(self, address: Address, connect: Connect) -> None:
+        """Remember how to answer this CONNECT, as often as it comes."""
+        accept = encode_accept(connect.offer.connection_id, Accept(connect.token, self.offer))
+        self._grant = Transmit(address, accept)
+        self._granted_token = connect.token
+        self.origin = (address, connect.offer.connection_id)
+
+    def accepts(self) -> Iterator[Transmit]:
+        """ACCEPT to the peer whose CONNECT was granted."""
+        if self._grant is not None:
+            yield self._grant
+
+    def withdraw(self) -> None:
+        """Forget the CONNECT that was granted."""
+        self.origin, self._grant = None, None
+
+    def refusal(self, address: Address, token: int) -> Event | None:
+        """What a REFUSE means.
+
+        It ends the attempt here when no candidate is left that may still accept. Or it declines
+        the ACCEPT that was sent, because the peer's attempt is over.
+        """
+        if self.origin is not None and (self.origin[0], self._granted_token) == (address, token):
+            return Event.WITHDRAWN if self.is_dialled else Event.DECLINED
+        if token != self.token:
+            return None
+        self._silent.discard(address)
+        return None if self._silent else Event.REFUSED
+
+    def next_retry(self) -> float:
+        """Seconds until the next CONNECT: doubling, up to one second."""
+        delay = self._retry_after
+        self._retry_after = min(2 * delay, SLOWEST_RETRY)
+        return delay

@@ -1,0 +1,71 @@
+"""What one side of a channel may be told to do differently."""
+
+from dataclasses import dataclass, fields
+
+from sphtp.core.channel.header import SMALLEST_DATAGRAM
+from sphtp.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSettings:
+    """Limits and timers of a channel; times in seconds, sizes in bytes.
+
+    Raises ``SettingsError``, naming the setting, when one is out of range.
+    """
+
+    max_datagram: int = 1200
+    max_message: int = 16 * 1024 * 1024
+    send_buffer: int = 1024
+    send_buffer_bytes: int = 32 * 1024 * 1024
+    receive_buffer: int = 1024
+    receive_buffer_bytes: int = 64 * 1024 * 1024
+    unreliable_buffer: int = 256
+    packets_in_flight: int = 64
+    resend_time: float = 0.1
+    ack_delay: float = 0.01
+    ack_every: int = 16
+    keepalive: float = 1.0
+    timeout: float = 10.0
+    connect_timeout: float = 5.0
+    close_timeout: float = 5.0
+    linger: float = 1.0
+    backlog: int = 128
+    first_sequence: int = 0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_range(field.name, getattr(self, field.name))
+        if self.keepalive * 2 > self.timeout:
+            raise SettingsError(
+                f"timeout ({self.timeout} s) must be at least twice keepalive ({self.keepalive} s)"
+            )
+
+
+# Upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes. Windows
+# stay within a quarter of the 16-bit span, so that no number in use is ever ambiguous.
+RANGES: dict[str, tuple[float, float]] = {
+    "max_datagram": (SMALLEST_DATAGRAM, 65_507),
+    "max_message": (1, 2**26),
+    "send_buffer": (1, 16_384),
+    "send_buffer_bytes": (1, 2**40),
+    "receive_buffer": (1, 16_384),
+    "receive_buffer_bytes": (1, 2**40),
+    "unreliable_buffer": (1, 65_536),
+    "packets_in_flight": (1, 512),
+    "resend_time": (0.001, 60),
+    "ack_delay": (0, 1),
+    "ack_every": (1, 16),
+    "keepalive": (0.001, 3600),
+    "timeout": (0.01, 86_400),
+    "connect_timeout": (0.01, 3600),
+    "close_timeout": (0.01, 3600),
+    "linger": (0, 3600),
+    "backlog": (1, 65_536),
+    "first_sequence": (0, 2**62),
+}
+
+
+def _check_range(name: str, value: float) -> None:
+    low, high = RANGES[name]
+    if not low <= value <= high:
+        raise SettingsError(f"{name} is {value}; allowed is {low} to {high}")

@@ -1,0 +1,75 @@
+"""What a channel counts and estimates."""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the connection opened; packets unless the name says otherwise."""
+
+    sent: int = 0
+    received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    lost: int = 0
+    lost_in_appearance: int = 0
+    duplicates: int = 0
+    too_old: int = 0
+    too_early: int = 0
+    malformed: int = 0
+    forged_acks: int = 0
+    foreign_address: int = 0
+    resent: int = 0
+    messages_sent: int = 0
+    messages_received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """A snapshot of a channel; times in seconds.
+
+    ``sent``, ``received`` and ``lost`` count packets, ``resent`` messages or fragments sent again.
+    ``rtt`` is the smoothed round trip, None before the first ack; ``loss`` the smoothed share of
+    packets lost. ``too_early`` counts packets not accepted because a message in them could not be
+    buffered; the peer sends them again. ``waiting`` counts messages not yet acked, ``unread`` those
+    not yet received.
+    """
+
+    sent: int
+    received: int
+    bytes_sent: int
+    bytes_received: int
+    lost: int
+    lost_in_appearance: int
+    duplicates: int
+    too_old: int
+    too_early: int
+    malformed: int
+    forged_acks: int
+    foreign_address: int
+    resent: int
+    messages_sent: int
+    messages_received: int
+    unreliable_dropped: int
+    waiting: int
+    unread: int
+    rtt: float | None
+    rtt_deviation: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The part of the statistics that is measured and not counted."""
+
+    unreliable_dropped: int = 0
+    waiting: int = 0
+    unread: int = 0
+    rtt: float | None = None
+    rtt_deviation: float = 0.0
+    loss: float = 0.0
+
+
+def snapshot(counters: Counters, estimates: Estimates) -> ChannelStatistics:
+    """Put both parts together."""
+    return ChannelStatistics(**asdict(counters), **asdict(estimates))

@@ -1,0 +1,163 @@
+"""The ack system alone: what a header says, for any loss, order and start."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.channel.acks import ACK_BITS, BUFFER, FARTHEST, Acks, Arrival, SentPacket
+from sphtp.core.channel.header import Header
+from sphtp.core.serial import wrap
+from sphtp.errors import RemoteError
+
+STARTS = (0, 32767, 65535, 2**32 - 1)
+starting_anywhere = pytest.mark.parametrize("start", STARTS)
+
+
+def pair(start: int) -> tuple[Acks, Acks]:
+    """A sender that starts there, and its receiver, who learned 16 bits of that."""
+    return Acks(start, 0), Acks(0, wrap(start))
+
+
+def send(acks: Acks) -> tuple[int, Header]:
+    header, sequence = acks.header(), acks.next_sequence
+    acks.sent(SentPacket(sequence, 0.0, 100, eliciting=True))
+    return sequence, header
+
+
+def sequences(packets: Sequence[SentPacket]) -> list[int]:
+    return [packet.sequence for packet in packets]
+
+
+@starting_anywhere
+def test_a_fresh_side_acks_nothing(start: int) -> None:
+    left, right = pair(start)
+    _, header = send(right)
+    assert header == Header(0, wrap(start - 1), 0)
+    assert left.acknowledge(header) == []
+
+
+@starting_anywhere
+def test_bit_n_acks_packet_ack_minus_n(start: int) -> None:
+    left, right = pair(start)
+    sent = [send(left) for _ in range(6)]
+    for number in (0, 2, 3, 5):
+        right.received(right.restore(sent[number][1].sequence))
+    header = right.header()
+    assert (header.ack, header.ack_bits) == (wrap(start + 5), 0b101101)
+    assert sequences(left.acknowledge(header)) == [start, start + 2, start + 3, start + 5]
+    assert left.acknowledge(header) == [], "an ack counts once"
+
+
+@starting_anywhere
+def test_thirty_two_packets_are_acked_and_no_more(start: int) -> None:
+    left, right = pair(start)
+    for _ in range(ACK_BITS + 8):
+        right.received(right.restore(send(left)[1].sequence))
+    assert sequences(left.acknowledge(right.header())) == [
+        start + number for number in range(8, ACK_BITS + 8)
+    ]
+
+
+@starting_anywhere
+@pytest.mark.parametrize("gap", [31, 32, 33, BUFFER - 1, BUFFER, BUFFER + 1, 5000])
+def test_old_bits_leave_when_a_packet_jumps_ahead(start: int, gap: int) -> None:
+    left, right = pair(start)
+    sent = [send(left) for _ in range(gap + 1)]
+    for number in (0, gap):
+        right.received(right.restore(sent[number][1].sequence))
+    expected = [start, start + gap] if gap < ACK_BITS else [start + gap]
+    assert sequences(left.acknowledge(right.header())) == expected
+
+
+@starting_anywhere
+def test_arrivals_are_fresh_duplicate_or_too_old(start: int) -> None:
+    _, right = pair(start)
+    first = wrap(start)
+    for ahead in (0, 2, BUFFER):
+        right.received(first + ahead)
+    assert right.arrival(first + BUFFER) is Arrival.DUPLICATE
+    assert right.arrival(first + 2) is Arrival.DUPLICATE
+    assert right.arrival(first + 1) is Arrival.FRESH
+    assert right.arrival(first + BUFFER + 1) is Arrival.FRESH
+    assert right.arrival(first) is Arrival.TOO_OLD
+    assert right.arrival(-1) is Arrival.TOO_OLD
+
+
+@starting_anywhere
+@pytest.mark.parametrize("ahead", [1, 2, 100, 30_000])
+def test_an_ack_of_what_was_never_sent_is_forged(start: int, ahead: int) -> None:
+    left, _ = pair(start)
+    for _ in range(3):
+        send(left)
+    with pytest.raises(RemoteError, match="ack of packet"):
+        left.acknowledge(Header(0, wrap(start + 2 + ahead), 0xFFFFFFFF))
+    assert sequences(left.acknowledge(Header(0, wrap(start + 2), 0b111))) == [
+        start,
+        start + 1,
+        start + 2,
+    ], "the forgery changed nothing"
+
+
+@starting_anywhere
+def test_acks_of_packets_before_the_first_are_nothing(start: int) -> None:
+    left, _ = pair(start)
+    send(left)
+    assert sequences(left.acknowledge(Header(0, wrap(start), 0xFFFFFFFF))) == [start]
+
+
+@starting_anywhere
+def test_a_side_notices_when_sequences_get_ambiguous(start: int) -> None:
+    left, right = pair(start)
+    for _ in range(FARTHEST):
+        header = send(left)[1]
+    assert left.ambiguous
+    right.received(right.restore(header.sequence))
+    left.acknowledge(right.header())
+    assert not left.ambiguous
+
+
+@given(
+    st.sampled_from(STARTS),
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 40)), max_size=300),
+)
+def test_acked_is_received(start: int, script: list[tuple[bool, bool, int]]) -> None:
+    """With packets and acks lost and reordered, an acked packet always was received."""
+    left, right = pair(start)
+    flying: list[tuple[int, Header]] = []
+    received: set[int] = set()
+    acked: list[int] = []
+    for arrives, ack_arrives, pick in script:
+        flying.append(send(left))
+        if arrives:
+            sequence, header = flying.pop(pick % len(flying))
+            restored = right.restore(header.sequence)
+            assert wrap(restored) == wrap(sequence)
+            if right.arrival(restored) is Arrival.FRESH:
+                right.received(restored)
+                received.add(sequence)
+        if ack_arrives:
+            acked += sequences(left.acknowledge(right.header()))
+    assert set(acked) <= received
+    assert len(acked) == len(set(acked))
+
+
+@starting_anywhere
+def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
+    left, right = pair(start)
+    random = Random(start)
+    acked = received = 0
+    for _ in range(3 * 65536):
+        sequence, header = left.next_sequence, left.header()
+        left.sent(SentPacket(sequence, 0.0, 1, eliciting=True))
+        if random.random() < 0.5:
+            restored = right.restore(header.sequence)
+            assert restored - sequence == wrap(start) - start
+            assert right.arrival(restored) is Arrival.FRESH
+            right.received(restored)
+            received += 1
+        if sequence % 16 == 0:
+            acked += len(left.acknowledge(right.header()))
+    assert acked + len(left.acknowledge(right.header())) == received
