@@ -1,0 +1,155 @@
+"""What a server does with what clients say (seed, steps 6 to 8)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sphtp.core.control.client_messages import (
+    Announce,
+    ClientUser,
+    Data,
+    Heartbeat,
+    Leave,
+    Lookup,
+)
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.fields import Holder
+from sphtp.core.control.ids import NO_NONCE
+from sphtp.core.control.ledger import Ledger
+from sphtp.core.control.limits import ServerLimits
+from sphtp.core.control.outbox import Outbox
+from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.registry import Claim, Registry
+from sphtp.core.control.server_table import ServerSignal
+from sphtp.core.control.vocabulary import VERSION, Reason
+
+_ANNOUNCED = {
+    Claim.FREE: ServerSignal.ANNOUNCED_NEW,
+    Claim.RESERVED: ServerSignal.ANNOUNCED_NEW,
+    Claim.HELD: ServerSignal.ANNOUNCED_HELD,
+    Claim.TAKEN: ServerSignal.ANNOUNCED_TAKEN,
+}
+
+
+class Admission:
+    """Answers clients. ``admit`` is the application's word on who may register."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        outbox: Outbox,
+        limits: ServerLimits,
+        counters: Counters,
+        admit: Callable[[PeerRecord], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._outbox = outbox
+        self._limits = limits
+        self._counters = counters
+        self._admit = admit
+        self._settled: set[int] = set()
+
+    def sort_announce(self, now: float, message: Announce) -> ServerSignal:
+        """Tell what an announcement means."""
+        claim = self._registry.claim(now, message.id, message.nonce)
+        # Without nonces nobody can tell a retry from a second client: the id counts as the same
+        # client's until it switches to normal heartbeats.
+        if claim is Claim.HELD and message.nonce == NO_NONCE and message.id in self._settled:
+            return ServerSignal.ANNOUNCED_TAKEN
+        return _ANNOUNCED[claim]
+
+    def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
+        """Tell what a client's heartbeat means."""
+        record = self._registry.records.get(message.id)
+        if record is None:
+            return ServerSignal.HEARTBEAT_UNKNOWN
+        if record.nonce == message.nonce:
+            return ServerSignal.HEARTBEAT_HELD
+        return ServerSignal.HEARTBEAT_FOREIGN
+
+    def holds(self, message: Leave | Data | Lookup | ClientUser) -> bool:
+        """Tell whether the sender is the registered holder of its id; count it if not."""
+        record = self._registry.records.get(message.id)
+        if record is not None and record.nonce == message.nonce:
+            return True
+        self._counters.add(Count.NOT_REGISTERED)
+        return False
+
+    def register(self, now: float, message: Announce) -> None:
+        """Register a new id, or say why not."""
+        record = PeerRecord(message.id, message.nonce, message.candidates)
+        holder = Holder(message.id, message.nonce)
+        if message.version != VERSION:
+            self._outbox.nack(holder, Reason.VERSION)
+        elif self._registry.is_full:
+            self._outbox.nack(holder, Reason.FULL)
+        elif not self._admit(record):
+            self._outbox.nack(holder, Reason.DENIED)
+        elif self._ledger.enter(now, record):
+            self._settled.discard(message.id)
+            self._outbox.ack(holder)
+
+    def register_reserved(self, now: float, message: Announce) -> None:
+        """Register an id only when this client was heard using it."""
+        if self._registry.claim(now, message.id, message.nonce) is Claim.RESERVED:
+            self.register(now, message)
+
+    def acknowledge(self, now: float, message: Announce) -> None:
+        """Acknowledge a registered id again; its addresses may be new."""
+        self._ledger.hear(now, message.id)
+        record = self._registry.records[message.id]
+        if record.candidates != message.candidates:
+            self._ledger.change(replace(record, candidates=message.candidates))
+        self._outbox.ack(Holder(message.id, message.nonce))
+
+    def refuse(self, _: float, message: Announce | Heartbeat) -> None:
+        """Refuse an id that another client holds."""
+        self._outbox.nack(Holder(message.id, message.nonce), Reason.CONFLICT)
+
+    def say_unknown(self, _: float, message: Heartbeat) -> None:
+        """Ask for an announcement."""
+        self._outbox.nack(Holder(message.id, message.nonce), Reason.UNKNOWN)
+
+    def reserve(self, now: float, message: Heartbeat) -> None:
+        """Keep an id for the client that uses it."""
+        if self._registry.claim(now, message.id, message.nonce) is not Claim.TAKEN:
+            self._registry.reserve(now, message.id, message.nonce)
+
+    def refresh(self, now: float, message: Heartbeat) -> None:
+        """Note that a registered client is alive; ask for its data when ours is not the last."""
+        self._ledger.hear(now, message.id)
+        if message.nonce == NO_NONCE:
+            self._settled.add(message.id)
+        record = self._registry.records[message.id]
+        if message.revision is not None and message.revision != record.revision:
+            self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)
+
+    def on_leave(self, now: float, message: Leave) -> None:
+        """De-register a client that gives its id up."""
+        if self.holds(message):
+            self._ledger.release(now, message.id, Reason.LEFT, tell_servers=True)
+
+    def on_data(self, now: float, message: Data) -> None:
+        """Take a client's initial simulation data."""
+        if not self.holds(message):
+            return
+        self._ledger.hear(now, message.id)
+        record = self._registry.records[message.id]
+        if len(message.data) > self._limits.max_data:
+            self._counters.add(Count.TOO_MUCH_DATA)
+        elif message.revision > record.revision:
+            change = replace(record, data=message.data, revision=message.revision)
+            self._ledger.change(change)
+
+    def on_lookup(self, now: float, message: Lookup) -> None:
+        """Tell a client about one peer, or all."""
+        if not self.holds(message) or message.target not in (None, self._outbox.sender):
+            return
+        self._ledger.hear(now, message.id)
+        if message.peer is None:
+            self._outbox.answer_all(message.id)
+        else:
+            self._outbox.answer_lookup(message.id, message.peer)
+
+    @property
+    def _registry(self) -> Registry:
+        return self._ledger.registry

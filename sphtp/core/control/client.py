@@ -1,0 +1,292 @@
+"""The client of the control plane: runs the table, and tells its parts what servers say."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sphtp.core.control import events
+from sphtp.core.control.client_table import CLIENT, ClientAction, ClientSignal, ClientState
+from sphtp.core.control.client_voice import ClientVoice
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.directory import Directory
+from sphtp.core.control.events import ClientEvent
+from sphtp.core.control.fields import Holder
+from sphtp.core.control.identity import Identity
+from sphtp.core.control.ids import EVERYBODY
+from sphtp.core.control.intake import Intake
+from sphtp.core.control.liveness import SleepWatch
+from sphtp.core.control.outputs import BusCommand
+from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.runner import Runner
+from sphtp.core.control.server_messages import (
+    Ack,
+    Nack,
+    Peers,
+    PeersGone,
+    ServerHeartbeat,
+    ServerLeave,
+    ServerUser,
+)
+from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.vocabulary import Reason
+from sphtp.core.entropy import Entropy
+from sphtp.errors import StateError
+
+_S, _E, _A = ClientState, ClientSignal, ClientAction
+
+_REFUSALS = {
+    Reason.CONFLICT: _E.CONFLICT,
+    Reason.FULL: _E.BUSY,
+    Reason.DRAINING: _E.BUSY,
+    Reason.DENIED: _E.DENIED,
+    Reason.VERSION: _E.DENIED,
+    Reason.UNKNOWN: _E.UNKNOWN,
+    Reason.STALE_DATA: _E.STALE,
+}
+
+
+class ClientMachine:
+    """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
+
+    ``ids`` makes it announce these ids before it draws any. Raises ``SettingsError`` and
+    ``MessageTooLargeError``.
+    """
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        timers: ControlTimers,
+        *,
+        servers: Sequence[ServerAddress],
+        candidates: Sequence[Candidate],
+        data: bytes = b"",
+        ids: Iterator[int] | None = None,
+    ) -> None:
+        self.counters = Counters()
+        self._entropy = entropy
+        self._timers = timers
+        self._reason = Reason.CONFLICT
+        self._events: deque[ClientEvent] = deque()
+        self._identity = Identity(entropy, ids or iter(()))
+        self._voice = ClientVoice(self._identity, candidates, data)
+        self._directory = Directory(timers, servers, self.counters, self._events.append)
+        self._intake = Intake(self.counters, for_client=True)
+        self._sleep = SleepWatch(timers.heartbeat, self.counters)
+        self._runner = Runner(CLIENT, self._list_actions(), self.counters)
+        self._alarms = self._runner.alarms
+        self._handlers: dict[type, Callable[[float, Any], None]] = {
+            ServerHeartbeat: self._on_heartbeat,
+            ServerLeave: self._on_goodbye,
+            Ack: self._on_ack,
+            Nack: self._on_nack,
+            Peers: self._addressed(self._directory.hear_peers),
+            PeersGone: self._addressed(self._directory.hear_gone),
+            ServerUser: self._addressed(self._on_user),
+        }
+
+    @property
+    def state(self) -> ClientState:
+        """Where the client is on its way."""
+        return self._runner.state
+
+    @property
+    def id(self) -> int:
+        """The id announced or held; 0 before the first one was drawn."""
+        return self._identity.id
+
+    @property
+    def nonce(self) -> int:
+        """What tells this holder of the id from others; 0 while no id is announced or held."""
+        return self._identity.nonce
+
+    @property
+    def peers(self) -> Mapping[int, PeerRecord]:
+        """The other clients by id."""
+        return self._directory.roster.peers
+
+    @property
+    def servers(self) -> Mapping[int, Member]:
+        """The living servers by id."""
+        return self._directory.servers
+
+    @property
+    def view(self) -> ClusterView:
+        """The servers that have to acknowledge."""
+        return self._directory.view
+
+    def handle_start(self, now: float) -> None:
+        """Connect to the servers (seed, step 2)."""
+        self._wake(now)
+        self._directory.start()
+
+    def handle_connected(self, now: float) -> None:
+        """Say hello at once: a bus connection came up."""
+        self._wake(now)
+        self._runner.offer(now, _E.CONNECTED)
+
+    def handle_message(self, now: float, data: bytes) -> None:
+        """Take one message from the bus; what nobody should send is dropped and counted."""
+        self._wake(now)
+        if self._runner.is_over:
+            self.counters.add(Count.REFUSED_BY_STATE)
+            return
+        message = self._intake.take(data)
+        if message is not None:
+            self._handlers.get(type(message), self._on_foreign)(now, message)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        self._wake(now)
+        self._directory.handle_timeout(now)
+        self._look_around(now)
+        self._runner.handle_timeout(now)
+
+    def lookup(self, now: float, peer_id: int) -> None:
+        """Ask servers for one peer; it comes as an event. Raises ``StateError``."""
+        self._wake(now)
+        self._require_id()
+        self._voice.lookup(peer=peer_id)
+
+    def set_data(self, now: float, data: bytes) -> None:
+        """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
+        self._wake(now)
+        self._voice.set_data(data)
+        self._runner.offer(now, _E.STALE)
+
+    def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
+        """Send a command of the application to all servers. Raises ``StateError``."""
+        self._wake(now)
+        self._require_id()
+        self._voice.publish(command, parameters)
+
+    def leave(self, now: float) -> None:
+        """Give the id up and stop. Raises ``StateError`` when that has happened already."""
+        self._runner.command(now, _E.LEAVE)
+
+    def poll_timeout(self) -> float | None:
+        """Return the absolute time of the next ``handle_timeout``."""
+        if self._runner.is_over:
+            return None
+        dues = (self._alarms.next_due(), self._directory.next_due())
+        return min((due for due in dues if due is not None), default=None)
+
+    def poll_transmit(self) -> bytes | None:
+        """Return the next message to publish, or None."""
+        return self._voice.poll()
+
+    def poll_bus(self) -> BusCommand | None:
+        """Return the next change of subscriptions or connections, or None."""
+        return self._identity.poll_bus() or self._directory.poll_bus()
+
+    def poll_event(self) -> ClientEvent | None:
+        """Return the next event, or None."""
+        return self._events.popleft() if self._events else None
+
+    def _on_foreign(self, _: float, __: object) -> None:
+        self.counters.add(Count.FOREIGN)
+
+    def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
+        differs = self._directory.hear_heartbeat(now, message)
+        self._look_around(now)
+        if differs and self.state is _S.ESTABLISHED:
+            self._voice.lookup(server=message.member.id)
+
+    def _on_goodbye(self, now: float, message: ServerLeave) -> None:
+        self._directory.hear_goodbye(message)
+        self._look_around(now)
+
+    def _on_ack(self, now: float, message: Ack) -> None:
+        self._directory.refresh(now, message.sender)
+        own = self._identity.holder
+        if any(self._directory.is_for(own, message.sender, each) for each in message.holders):
+            self._directory.acknowledge(message.sender)
+            self._look_around(now)
+
+    def _on_nack(self, now: float, message: Nack) -> None:
+        self._directory.refresh(now, message.sender)
+        told = Holder(message.id, message.nonce)
+        if not self._directory.is_for(self._identity.holder, message.sender, told):
+            self.counters.add(Count.STALE_NONCE)
+            return
+        if message.reason is Reason.UNKNOWN:
+            self._directory.unacknowledge(message.sender)
+        self._reason = message.reason
+        self._runner.signal(now, _REFUSALS.get(message.reason, _E.CONFLICT))
+
+    def _on_user(self, _: float, message: ServerUser) -> None:
+        self._events.append(events.UserMessage(message.sender, message.command, message.parameters))
+
+    def _addressed(self, handler: Callable[[float, Any], None]) -> Callable[[float, Any], None]:
+        def checked(now: float, message: Any) -> None:
+            if message.to in (EVERYBODY, self.id):
+                handler(now, message)
+            else:
+                self.counters.add(Count.FOREIGN)
+
+        return checked
+
+    def _look_around(self, now: float) -> None:
+        if self._directory.is_empty:
+            self._runner.offer(now, _E.SERVERS_LOST)
+            return
+        self._runner.offer(now, _E.SERVER_HEARD)
+        if self._directory.is_ready:
+            self._runner.offer(now, _E.SERVER_READY)
+        if self._directory.is_unanimous:
+            self._runner.offer(now, _E.ACKNOWLEDGED)
+
+    def _require_id(self) -> None:
+        if self.state is not _S.ESTABLISHED:
+            raise StateError(f"a client that is {self.state.value} holds no id")
+
+    def _wake(self, now: float) -> None:
+        lag = self._sleep.overslept(now, self.poll_timeout())
+        if lag:
+            self._directory.forgive(lag)
+            self._alarms.postpone(_E.DEADLINE, lag)
+
+    def _list_actions(self) -> dict[ClientAction, Callable[[float], None]]:
+        voice, tell = self._voice, self._events.append
+        return {
+            _A.DRAW_ID: self._draw_id,
+            _A.ANNOUNCE: self._announce,
+            _A.CONFIRM: self._confirm,
+            _A.HEARTBEAT: self._heartbeat,
+            _A.SEND_DATA: lambda _: voice.send_data(),
+            _A.LOOKUP: lambda _: voice.lookup(),
+            _A.AWAIT_ANSWERS: self._await_answers,
+            _A.PAUSE: self._pause,
+            _A.FORGET_ANSWERS: lambda _: self._directory.forget_answers(),
+            _A.WITHDRAW: lambda _: voice.withdraw(),
+            _A.KEEP_PEERS: self._directory.keep_peers,
+            _A.TELL_ESTABLISHED: lambda _: tell(events.Established(self.id, resumed=False)),
+            _A.TELL_RESUMED: lambda _: tell(events.Established(self.id, resumed=True)),
+            _A.TELL_SUSPENDED: lambda _: tell(events.Suspended()),
+            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._reason)),
+            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._reason)),
+            _A.TELL_LEFT: lambda _: tell(events.Left()),
+        }
+
+    def _draw_id(self, _: float) -> None:
+        self._identity.draw(self._directory.roster.__contains__)
+        self._directory.roster.ignore(self._identity.holder)
+        self._directory.forget_answers()
+
+    def _announce(self, now: float) -> None:
+        self._voice.announce()
+        self._alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+
+    def _confirm(self, now: float) -> None:
+        if not self._directory.is_unanimous:
+            self._announce(now)
+
+    def _heartbeat(self, now: float) -> None:
+        self._voice.heartbeat()
+        self._alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+
+    def _await_answers(self, now: float) -> None:
+        self._alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
+
+    def _pause(self, now: float) -> None:
+        self._alarms.set(_E.BACKED_OFF, now + self._timers.next_backoff(self._entropy))

@@ -1,0 +1,187 @@
+"""What clients say, with a type per command."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sphtp.core.control import fields
+from sphtp.core.control.codec import Message, Parameter
+from sphtp.core.control.ids import NO_NONCE
+from sphtp.core.control.records import MAX_CANDIDATES, Candidate
+from sphtp.core.control.vocabulary import FEATURES, VERSION, Command
+from sphtp.errors import WireError
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The holder of an id is alive (seed, "Client rules")."""
+
+    id: int
+    nonce: int
+    revision: int | None = None
+    """Which data the servers should hold; plain SphTP does not tell."""
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        extra = () if self.revision is None else (fields.REVISION.of(self.revision),)
+        return _encode(Command.HEARTBEAT, self.id, self.nonce, *extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A client would like to hold an id (seed, step 5)."""
+
+    id: int
+    nonce: int
+    candidates: tuple[Candidate, ...] = ()
+    version: int = VERSION
+    features: int = FEATURES
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return _encode(
+            Command.ANNOUNCE,
+            self.id,
+            self.nonce,
+            fields.VERSION.of(self.version),
+            fields.FEATURES.of(self.features),
+            *map(fields.CANDIDATE.of, self.candidates),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A client gives its id up."""
+
+    id: int
+    nonce: int
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return _encode(Command.LEAVE, self.id, self.nonce)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The initial simulation data (seed, step 10), or its replacement."""
+
+    id: int
+    nonce: int
+    revision: int
+    data: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return _encode(
+            Command.DATA,
+            self.id,
+            self.nonce,
+            fields.REVISION.of(self.revision),
+            fields.BLOB.of(self.data),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A client asks for one peer, or for all; one server, or every one."""
+
+    id: int
+    nonce: int
+    peer: int | None = None
+    target: int | None = None
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        peer = () if self.peer is None else (fields.PEER_ID.of(self.peer),)
+        target = () if self.target is None else (fields.TARGET.of(self.target),)
+        return _encode(Command.LOOKUP, self.id, self.nonce, *peer, *target)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Anybody with an odd id, registered or not, asks servers how they are."""
+
+    id: int
+    nonce: int = NO_NONCE
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return _encode(Command.STATUS_REQUEST, self.id, self.nonce)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUser:
+    """A command of the application, from a client."""
+
+    id: int
+    nonce: int
+    command: int
+    parameters: tuple[Parameter, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return _encode(self.command, self.id, self.nonce, *self.parameters)
+
+
+ClientMessage = Heartbeat | Announce | Leave | Data | Lookup | StatusRequest | ClientUser
+
+
+def read_user(message: Message) -> ClientUser:
+    """Read a command of the application. Raises ``WireError``."""
+    nonce = _nonce(message)
+    rest = tuple(p for p in message.parameters if p.id != fields.NONCE.id)
+    return ClientUser(message.sender, nonce, message.command, rest)
+
+
+def _encode(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
+    proof = () if nonce == NO_NONCE else (fields.NONCE.of(nonce),)
+    return Message(client, client, command, (*proof, *parameters)).encode()
+
+
+def _nonce(message: Message) -> int:
+    return fields.NONCE.first(message) or NO_NONCE
+
+
+def _read_heartbeat(message: Message) -> Heartbeat:
+    return Heartbeat(message.sender, _nonce(message), fields.REVISION.first(message))
+
+
+def _read_announce(message: Message) -> Announce:
+    candidates = fields.CANDIDATE.every(message)
+    if len(candidates) > MAX_CANDIDATES:
+        raise WireError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
+    version, features = fields.VERSION.first(message), fields.FEATURES.first(message)
+    return Announce(
+        message.sender,
+        _nonce(message),
+        candidates,
+        VERSION if version is None else version,
+        features or 0,
+    )
+
+
+def _read_leave(message: Message) -> Leave:
+    return Leave(message.sender, _nonce(message))
+
+
+def _read_data(message: Message) -> Data:
+    revision, data = fields.REVISION.need(message), fields.BLOB.need(message)
+    return Data(message.sender, _nonce(message), revision, data)
+
+
+def _read_lookup(message: Message) -> Lookup:
+    peer, target = fields.PEER_ID.first(message), fields.TARGET.first(message)
+    return Lookup(message.sender, _nonce(message), peer, target)
+
+
+def _read_status_request(message: Message) -> StatusRequest:
+    return StatusRequest(message.sender, _nonce(message))
+
+
+READERS: Mapping[int, Callable[[Message], ClientMessage]] = {
+    Command.HEARTBEAT: _read_heartbeat,
+    Command.ANNOUNCE: _read_announce,
+    Command.LEAVE: _read_leave,
+    Command.DATA: _read_data,
+    Command.LOOKUP: _read_lookup,
+    Command.STATUS_REQUEST: _read_status_request,
+}

@@ -1,0 +1,186 @@
+"""The client's state machine (seed, "Client FSM"; steps 2 to 10)."""
+
+from sphtp.core.machine import Machine, Name, Row
+
+
+class ClientState(Name):
+    """Where a client is on its way to one id that every server acknowledged."""
+
+    SEARCHING = "searching"
+    ANNOUNCING = "announcing"
+    BACKING_OFF = "backing off"
+    ESTABLISHED = "established"
+    SUSPENDED = "suspended"
+    RESUMING = "resuming"
+    LEFT = "left"
+    REFUSED = "refused"
+
+
+class ClientSignal(Name):
+    """What happens to a client."""
+
+    SERVER_HEARD = "a server is heard"
+    SERVER_READY = "a server that registers new ids is heard"
+    CONNECTED = "a bus connection came up"
+    HEARTBEAT_DUE = "time for the next heartbeat"
+    ACKNOWLEDGED = "every active server of the view acknowledged"
+    UNKNOWN = "a server does not know the id"
+    STALE = "servers hold other data"
+    CONFLICT = "a server knows another holder of the id"
+    BUSY = "a server is full or about to stop"
+    DENIED = "a server refuses this client for good"
+    DEADLINE = "not every server answered in time"
+    BACKED_OFF = "the pause is over"
+    SERVERS_LOST = "no server is heard any more"
+    LEAVE = "the application leaves"
+
+
+class ClientAction(Name):
+    """What a client does about it."""
+
+    DRAW_ID = "draw an id and a nonce, subscribe to the id"
+    ANNOUNCE = "send an announcement"
+    CONFIRM = "announce again to servers of the view that have not acknowledged"
+    HEARTBEAT = "send a heartbeat"
+    SEND_DATA = "send the initial simulation data"
+    LOOKUP = "ask for all peers"
+    AWAIT_ANSWERS = "start the deadline of the announcement"
+    PAUSE = "start a pause of random length"
+    FORGET_ANSWERS = "take all acknowledgements as void"
+    WITHDRAW = "tell the servers that the id is given up"
+    KEEP_PEERS = "keep the peers for one expiry, until servers vouch for them again"
+    TELL_ESTABLISHED = "tell the application: established"
+    TELL_RESUMED = "tell the application: established again"
+    TELL_SUSPENDED = "tell the application: suspended"
+    TELL_ID_LOST = "tell the application: id lost"
+    TELL_REFUSED = "tell the application: refused"
+    TELL_LEFT = "tell the application: left"
+
+
+_S, _E, _A = ClientState, ClientSignal, ClientAction
+
+_FIRST = (_A.DRAW_ID, _A.ANNOUNCE, _A.AWAIT_ANSWERS)
+_RETRY = (_A.WITHDRAW, _A.PAUSE)
+_LOSE_ID = (_A.TELL_ID_LOST, _A.WITHDRAW, _A.PAUSE)
+_LEAVE = (_A.WITHDRAW, _A.TELL_LEFT)
+_DENY = (_A.WITHDRAW, _A.TELL_REFUSED)
+_GREET = (_A.HEARTBEAT, _A.SEND_DATA, _A.LOOKUP)
+
+_ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
+    Row(_S.SEARCHING, _E.SERVER_READY, _S.ANNOUNCING, _FIRST, "steps 3 to 5"),
+    Row(_S.SEARCHING, _E.LEAVE, _S.LEFT, _LEAVE, "leaving needs no server"),
+    Row(_S.ANNOUNCING, _E.HEARTBEAT_DUE, _S.ANNOUNCING, (_A.ANNOUNCE,), "step 5 is continuous"),
+    Row(_S.ANNOUNCING, _E.CONNECTED, _S.ANNOUNCING, (_A.ANNOUNCE,), "it missed the last one"),
+    Row(
+        _S.ANNOUNCING,
+        _E.ACKNOWLEDGED,
+        _S.ESTABLISHED,
+        (_A.TELL_ESTABLISHED, _A.KEEP_PEERS, *_GREET),
+        "step 10, when the whole view agrees",
+    ),
+    Row(_S.ANNOUNCING, _E.CONFLICT, _S.BACKING_OFF, _RETRY, "step 9: never win on part of it"),
+    Row(_S.ANNOUNCING, _E.BUSY, _S.BACKING_OFF, _RETRY, "step 9: the view has to be unanimous"),
+    Row(_S.ANNOUNCING, _E.DEADLINE, _S.BACKING_OFF, _RETRY, "step 9: no response in time"),
+    Row(_S.ANNOUNCING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
+    Row(_S.ANNOUNCING, _E.SERVERS_LOST, _S.SEARCHING, (_A.WITHDRAW,), "back to step 3"),
+    Row(_S.ANNOUNCING, _E.LEAVE, _S.LEFT, _LEAVE, "servers may hold the id already"),
+    Row(_S.BACKING_OFF, _E.BACKED_OFF, _S.ANNOUNCING, _FIRST, "step 4 again"),
+    Row(_S.BACKING_OFF, _E.SERVERS_LOST, _S.SEARCHING, (), "back to step 3"),
+    Row(_S.BACKING_OFF, _E.LEAVE, _S.LEFT, _LEAVE, "the id is withdrawn already"),
+    Row(
+        _S.ESTABLISHED,
+        _E.HEARTBEAT_DUE,
+        _S.ESTABLISHED,
+        (_A.HEARTBEAT, _A.CONFIRM),
+        "normal heartbeats; a server that joined needs an announcement",
+    ),
+    Row(
+        _S.ESTABLISHED,
+        _E.CONNECTED,
+        _S.ESTABLISHED,
+        (_A.HEARTBEAT, _A.CONFIRM),
+        "a restarted server learns at once who is here",
+    ),
+    Row(_S.ESTABLISHED, _E.UNKNOWN, _S.ESTABLISHED, (_A.ANNOUNCE,), "same id and nonce again"),
+    Row(_S.ESTABLISHED, _E.STALE, _S.ESTABLISHED, (_A.SEND_DATA,), "the last data was lost"),
+    Row(_S.ESTABLISHED, _E.BUSY, _S.ESTABLISHED, (), "the other servers still hold the id"),
+    Row(_S.ESTABLISHED, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "two holders came to light"),
+    Row(_S.ESTABLISHED, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
+    Row(
+        _S.ESTABLISHED,
+        _E.SERVERS_LOST,
+        _S.SUSPENDED,
+        (_A.FORGET_ANSWERS, _A.TELL_SUSPENDED),
+        "not gone: channels between peers live on",
+    ),
+    Row(_S.ESTABLISHED, _E.LEAVE, _S.LEFT, _LEAVE, "servers need not wait for the expiry"),
+    Row(
+        _S.SUSPENDED,
+        _E.HEARTBEAT_DUE,
+        _S.SUSPENDED,
+        (_A.HEARTBEAT,),
+        "they may hear us although we do not hear them",
+    ),
+    Row(_S.SUSPENDED, _E.CONNECTED, _S.SUSPENDED, (_A.HEARTBEAT,), "a server may be back"),
+    Row(
+        _S.SUSPENDED,
+        _E.SERVER_HEARD,
+        _S.RESUMING,
+        (_A.HEARTBEAT, _A.ANNOUNCE),
+        "the heartbeat tells a restarted server that the id is in use",
+    ),
+    Row(_S.SUSPENDED, _E.LEAVE, _S.LEFT, _LEAVE, "they may hear us"),
+    Row(
+        _S.RESUMING,
+        _E.HEARTBEAT_DUE,
+        _S.RESUMING,
+        (_A.HEARTBEAT, _A.ANNOUNCE),
+        "same id and nonce until every server acknowledges",
+    ),
+    Row(
+        _S.RESUMING,
+        _E.CONNECTED,
+        _S.RESUMING,
+        (_A.HEARTBEAT, _A.ANNOUNCE),
+        "it missed the last ones",
+    ),
+    Row(
+        _S.RESUMING,
+        _E.ACKNOWLEDGED,
+        _S.ESTABLISHED,
+        (_A.TELL_RESUMED, _A.KEEP_PEERS, *_GREET),
+        "the whole view knows the id again",
+    ),
+    Row(_S.RESUMING, _E.UNKNOWN, _S.RESUMING, (_A.ANNOUNCE,), "same id and nonce again"),
+    Row(_S.RESUMING, _E.STALE, _S.RESUMING, (_A.SEND_DATA,), "the last data was lost"),
+    Row(_S.RESUMING, _E.BUSY, _S.RESUMING, (), "the next heartbeat asks again"),
+    Row(_S.RESUMING, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "somebody took the id meanwhile"),
+    Row(_S.RESUMING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
+    Row(_S.RESUMING, _E.SERVERS_LOST, _S.SUSPENDED, (_A.FORGET_ANSWERS,), "it was a short visit"),
+    Row(_S.RESUMING, _E.LEAVE, _S.LEFT, _LEAVE, "servers need not wait for the expiry"),
+)
+
+_ANSWERS = frozenset((_E.ACKNOWLEDGED, _E.UNKNOWN, _E.STALE, _E.CONFLICT, _E.BUSY, _E.DENIED))
+_WAITS = frozenset((_E.DEADLINE, _E.BACKED_OFF))
+_HEARD = frozenset((_E.SERVER_HEARD, _E.SERVER_READY))
+
+CLIENT = Machine(
+    "client",
+    ClientState.SEARCHING,
+    _ROWS,
+    events=ClientSignal,
+    final=frozenset((_S.LEFT, _S.REFUSED)),
+    refused={
+        _S.SEARCHING: _ANSWERS
+        | _WAITS
+        | {_E.SERVER_HEARD, _E.CONNECTED, _E.HEARTBEAT_DUE, _E.SERVERS_LOST},
+        _S.ANNOUNCING: _HEARD | {_E.UNKNOWN, _E.STALE, _E.BACKED_OFF},
+        _S.BACKING_OFF: _ANSWERS | _HEARD | {_E.CONNECTED, _E.HEARTBEAT_DUE, _E.DEADLINE},
+        _S.ESTABLISHED: _HEARD | _WAITS | {_E.ACKNOWLEDGED},
+        _S.SUSPENDED: _ANSWERS | _WAITS | {_E.SERVER_READY, _E.SERVERS_LOST},
+        _S.RESUMING: _HEARD | _WAITS,
+        _S.LEFT: frozenset(_E),
+        _S.REFUSED: frozenset(_E),
+    },
+)
+"""The compiled table; ``ClientMachine`` runs it."""

@@ -1,0 +1,79 @@
+"""What a client says, and as whom."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from sphtp.core.control.client_messages import (
+    Announce,
+    ClientUser,
+    Data,
+    Heartbeat,
+    Leave,
+    Lookup,
+)
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.identity import Identity
+from sphtp.core.control.ids import NO_NONCE
+from sphtp.core.control.records import MAX_CANDIDATES, MAX_DATA, Candidate
+from sphtp.core.control.vocabulary import USER_COMMANDS
+from sphtp.errors import MessageTooLargeError, SettingsError, StateError
+
+
+class ClientVoice:
+    """Builds a client's messages; every one carries the present id and nonce."""
+
+    def __init__(self, identity: Identity, candidates: Sequence[Candidate], data: bytes) -> None:
+        if len(candidates) > MAX_CANDIDATES:
+            raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
+        self._identity = identity
+        self._candidates = tuple(candidates)
+        self._data = _checked(data)
+        self._revision = 1 if data else 0
+        self._queue: deque[bytes] = deque()
+
+    def announce(self) -> None:
+        """Ask for the id (seed, step 5)."""
+        self._say(Announce(*self._identity.holder, self._candidates))
+
+    def heartbeat(self) -> None:
+        """Say that the holder of the id is alive."""
+        self._say(Heartbeat(*self._identity.holder, self._revision))
+
+    def send_data(self) -> None:
+        """Send the initial simulation data (seed, step 10), if there is any."""
+        if self._revision:
+            self._say(Data(*self._identity.holder, self._revision, self._data))
+
+    def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
+        """Ask for one peer or all, one server or all."""
+        self._say(Lookup(*self._identity.holder, peer, server))
+
+    def withdraw(self) -> None:
+        """Give the id up, if one is announced or held."""
+        if self._identity.nonce != NO_NONCE:
+            self._say(Leave(*self._identity.holder))
+        self._identity.give_up()
+
+    def publish(self, command: int, parameters: Sequence[Parameter]) -> None:
+        """Send a command of the application. Raises ``StateError``."""
+        if command < USER_COMMANDS:
+            raise StateError(f"command {command} belongs to the protocol")
+        self._say(ClientUser(*self._identity.holder, command, tuple(parameters)))
+
+    def set_data(self, data: bytes) -> None:
+        """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
+        self._data = _checked(data)
+        self._revision += 1
+
+    def poll(self) -> bytes | None:
+        """Return the next message, or None."""
+        return self._queue.popleft() if self._queue else None
+
+    def _say(self, message: Announce | Heartbeat | Data | Lookup | Leave | ClientUser) -> None:
+        self._queue.append(message.encode())
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) > MAX_DATA:
+        raise MessageTooLargeError(f"{len(data)} bytes of data are over {MAX_DATA}")
+    return data

@@ -1,0 +1,121 @@
+"""What a server knows of the other servers: who is alive, the view, and whom to be connected to."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.dialling import Dialler
+from sphtp.core.control.events import MemberEntered, MemberLeft, ServerEvent, ViewChanged
+from sphtp.core.control.ids import draw_nonce, draw_server_id
+from sphtp.core.control.neighbours import Hearing, Neighbours
+from sphtp.core.control.outputs import Dial, HangUp
+from sphtp.core.control.records import ClusterView, Member, ServerAddress
+from sphtp.core.control.server_messages import ServerHeartbeat
+from sphtp.core.control.view import ViewKeeper
+from sphtp.core.control.vocabulary import MemberState, Reason
+from sphtp.core.entropy import Entropy
+
+
+class Cluster:
+    """The servers seen from one of them."""
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        expiry: float,
+        address: ServerAddress,
+        join: Sequence[ServerAddress],
+        counters: Counters,
+        tell: Callable[[ServerEvent], None],
+    ) -> None:
+        self._entropy = entropy
+        self._counters = counters
+        self._tell = tell
+        self.own = self._draw(address, MemberState.JOINING)
+        self._neighbours = Neighbours(expiry)
+        self._keeper = ViewKeeper(self.own)
+        self._dialler = Dialler(join, own=address)
+
+    @property
+    def view(self) -> ClusterView:
+        """This server and those that it hears."""
+        return self._keeper.view
+
+    def __contains__(self, server: int) -> bool:
+        return server in self._neighbours
+
+    def start(self) -> None:
+        """Connect to the servers that are always wanted."""
+        self._dialler.want(())
+
+    def become(self, state: MemberState) -> None:
+        """Show another state to the others."""
+        self.own = replace(self.own, state=state)
+        self._look_again()
+
+    def hear(self, now: float, heartbeat: ServerHeartbeat) -> Hearing | None:
+        """Note another server's heartbeat; None when it is of no use."""
+        if heartbeat.member.id == self.own.id:
+            self._resolve_clash(heartbeat.member)
+            return None
+        hearing = self._neighbours.hear(now, heartbeat)
+        if hearing is None:
+            self._counters.add(Count.TOO_MANY)
+            return None
+        if hearing.left is not None:
+            self._tell(MemberLeft(hearing.left, Reason.EXPIRED))
+        if hearing.entered is not None:
+            self._tell(MemberEntered(hearing.entered))
+        self._look_again()
+        return hearing
+
+    def leave(self, server: int, nonce: int) -> bool:
+        """Drop a server that stops; tell whether it was known."""
+        member = self._neighbours.leave(server, nonce)
+        if member is None:
+            return False
+        self._drop([member], Reason.LEFT)
+        return True
+
+    def take_expired(self, now: float) -> list[int]:
+        """Drop the servers that fell silent and return their ids."""
+        expired = self._neighbours.take_expired(now)
+        if expired:
+            self._drop(expired, Reason.EXPIRED)
+        return [member.id for member in expired]
+
+    def refresh(self, now: float, server: int) -> None:
+        """Note that a server said something else than a heartbeat."""
+        self._neighbours.refresh(now, server)
+
+    def forgive(self, lag: float) -> None:
+        """Postpone every expiry."""
+        self._neighbours.forgive(lag)
+
+    def next_due(self) -> float | None:
+        """Return the time of the next expiry."""
+        return self._neighbours.next_due()
+
+    def poll_bus(self) -> Dial | HangUp | None:
+        """Return the next connection to make or to undo, or None."""
+        return self._dialler.poll()
+
+    def _drop(self, members: Iterable[Member], reason: Reason) -> None:
+        for member in members:
+            self._tell(MemberLeft(member, reason))
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._dialler.want(self._neighbours.addresses())
+        if self._keeper.update(self.own, self._neighbours.heartbeats.values()):
+            self._tell(ViewChanged(self.view))
+
+    def _resolve_clash(self, member: Member) -> None:
+        """Two servers drew one id: both draw again. Hearing oneself is no clash."""
+        self._counters.add(Count.FOREIGN)
+        if member.nonce != self.own.nonce and self.own.address is not None:
+            self.own = self._draw(self.own.address, self.own.state)
+            self._look_again()
+
+    def _draw(self, address: ServerAddress, state: MemberState) -> Member:
+        return Member(draw_server_id(self._entropy), draw_nonce(self._entropy), address, state)

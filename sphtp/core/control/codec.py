@@ -1,0 +1,50 @@
+"""Messages as bytes: three numbers, then any number of parameters (seed, "Message structure")."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sphtp.core.wire import Reader, Writer
+from sphtp.errors import WireError, untrusted
+
+MAX_MESSAGE = 65536
+"""Bytes of the largest message; larger ones are dropped."""
+
+
+class Parameter(NamedTuple):
+    """One data parameter; a message may hold several with the same id, and their order counts."""
+
+    id: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: simulation u32, sender u32, command u16, then (id u16, length u16, data)*."""
+
+    simulation: int
+    sender: int
+    command: int
+    parameters: tuple[Parameter, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the bytes. Raises ``WireError`` when a number or the whole is too large."""
+        writer = Writer().u32(self.simulation).u32(self.sender).u16(self.command)
+        for parameter in self.parameters:
+            writer.u16(parameter.id).prefixed(parameter.data, Writer.u16)
+        data = writer.finish()
+        if len(data) > MAX_MESSAGE:
+            raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
+        return data
+
+
+@untrusted
+def decode_message_untrusted(data: bytes) -> Message:
+    """Read a message. Raises ``RemoteError`` when a field is cut off or the whole is too large."""
+    if len(data) > MAX_MESSAGE:
+        raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
+    reader = Reader(data)
+    simulation, sender, command = reader.u32(), reader.u32(), reader.u16()
+    parameters = []
+    while reader.remaining:
+        parameters.append(Parameter(reader.u16(), reader.take(reader.u16())))
+    return Message(simulation, sender, command, tuple(parameters))

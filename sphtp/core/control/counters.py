@@ -1,0 +1,39 @@
+"""What was dropped or refused, counted by name."""
+
+from collections import Counter
+from enum import StrEnum
+
+
+class Count(StrEnum):
+    """What is counted; most are reasons why something from the network was not acted upon."""
+
+    MALFORMED = "malformed"
+    OVERSIZE = "oversize"
+    FOREIGN = "foreign"
+    UNKNOWN_COMMAND = "unknown_command"
+    REFUSED_BY_STATE = "refused_by_state"
+    STALE_NONCE = "stale_nonce"
+    NOT_REGISTERED = "not_registered"
+    TOO_MANY = "too_many"
+    TOO_MUCH_DATA = "too_much_data"
+    OVERSLEPT = "overslept"
+
+
+class Counters:
+    """Counts by name; a name that never happened counts zero."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count one more, or ``count`` more."""
+        self._counts[name] += count
+
+    def __getitem__(self, name: str) -> int:
+        return self._counts[name]
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts of what happened at all, by name."""
+        return {str(name): count for name, count in sorted(self._counts.items())}

@@ -1,0 +1,173 @@
+"""What the machines tell the application."""
+
+from dataclasses import dataclass
+
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.vocabulary import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Established:
+    """Every server of the view acknowledged our id."""
+
+    id: int
+    resumed: bool
+    """The same id as before a suspension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """No server is heard; id and peers are kept until one is heard again."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdLost:
+    """Somebody else holds the id; the client announces another one."""
+
+    id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEntered:
+    """Servers introduced a client."""
+
+    record: PeerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PeerChanged:
+    """A client's data or addresses changed."""
+
+    record: PeerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLeft:
+    """No living server vouches for a client any more, or it said good-bye."""
+
+    record: PeerRecord
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntered:
+    """A server was heard for the first time."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLeft:
+    """A server said good-bye or fell silent."""
+
+    member: Member
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Servers refuse this client for good; the last event."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The client left; the last event."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """A message with a command of the application."""
+
+    sender: int
+    command: int
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEntered:
+    """A client was registered, here or at another server."""
+
+    record: PeerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ClientChanged:
+    """A client's data or addresses changed."""
+
+    record: PeerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSuspected:
+    """A client has been silent for half the expiry."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLeft:
+    """A client was de-registered and its data deleted."""
+
+    record: PeerRecord
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEntered:
+    """Another server was heard for the first time."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLeft:
+    """Another server said good-bye or fell silent."""
+
+    member: Member
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanged:
+    """The members or the number of the view changed."""
+
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The server went on to another state."""
+
+    state: ServerState
+
+
+ClientEvent = (
+    Established
+    | Suspended
+    | IdLost
+    | PeerEntered
+    | PeerChanged
+    | PeerLeft
+    | ServerEntered
+    | ServerLeft
+    | Refused
+    | Left
+    | UserMessage
+)
+
+ServerEvent = (
+    ClientEntered
+    | ClientChanged
+    | ClientSuspected
+    | ClientLeft
+    | MemberEntered
+    | MemberLeft
+    | ViewChanged
+    | StateChanged
+    | UserMessage
+)

@@ -1,0 +1,202 @@
+"""What a server is about to say, collected during one batch and said in as few messages as fit.
+
+PUB copies every message to every subscriber, so what is said per client is said together. Within a
+batch the last word about a holder wins.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.fields import Gone, Holder, Part
+from sphtp.core.control.ids import EVERYBODY, NO_NONCE
+from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
+from sphtp.core.control.outputs import Audience, Outgoing
+from sphtp.core.control.parts import divide, divide_records, number
+from sphtp.core.control.registry import Registry
+from sphtp.core.control.server_messages import Ack, Nack, Peers, PeersGone, Status
+from sphtp.core.control.vocabulary import Reason
+
+_CAPACITY = 8192
+_GONE_SIZE = 18
+_ACKED_SIZE = 16
+_TEXT_SIZE = 32 * 1024
+
+
+class Outbox:
+    """One batch of answers and news; ``sender`` is the server's id."""
+
+    def __init__(
+        self,
+        sender: int,
+        registry: Registry,
+        counters: Counters,
+        describe: Callable[[], bytes],
+    ) -> None:
+        self.sender = sender
+        self._describe = describe
+        self._registry = registry
+        self._counters = counters
+        self._ready: deque[Outgoing] = deque()
+        self._acks: dict[Holder, None] = {}
+        self._nacks: dict[Holder, Reason] = {}
+        self._entered: dict[int, None] = {}
+        self._registered: dict[int, None] = {}
+        self._gone: dict[Holder, Reason] = {}
+        self._released: dict[Holder, Reason] = {}
+        self._lookups: dict[tuple[int, int], None] = {}
+        self._lists: dict[int, None] = {}
+        self._snapshots: dict[int, None] = {}
+        self._statuses: dict[int, None] = {}
+
+    def ack(self, holder: Holder) -> None:
+        """Acknowledge a holder."""
+        self._nacks.pop(holder, None)
+        if self._has_room(len(self._acks)):
+            self._acks[holder] = None
+
+    def nack(self, holder: Holder, reason: Reason) -> None:
+        """Refuse a holder."""
+        self._acks.pop(holder, None)
+        if self._has_room(len(self._nacks)):
+            self._nacks[holder] = reason
+
+    def introduce(self, client: int) -> None:
+        """Tell clients about one that entered or changed."""
+        self._entered[client] = None
+
+    def replicate(self, client: int) -> None:
+        """Tell servers about a client that entered or changed."""
+        self._registered[client] = None
+
+    def depart(self, gone: Gone, *, tell_servers: bool) -> None:
+        """Tell clients, and perhaps servers, about a client that is no longer registered."""
+        holder = Holder(gone.id, gone.nonce)
+        self._gone[holder] = gone.reason
+        if tell_servers:
+            self._released[holder] = gone.reason
+
+    def answer_lookup(self, client: int, peer: int) -> None:
+        """Tell one client about one peer."""
+        if self._has_room(len(self._lookups)):
+            self._lookups[client, peer] = None
+
+    def answer_all(self, client: int) -> None:
+        """Tell one client about all peers."""
+        if self._has_room(len(self._lists)):
+            self._lists[client] = None
+
+    def request_snapshot(self, server: int) -> None:
+        """Ask a server for all it knows."""
+        self.send(Audience.SERVERS, SnapshotRequest(self.sender, server).encode())
+
+    def answer_snapshot(self, server: int) -> None:
+        """Tell one server about all clients."""
+        if self._has_room(len(self._snapshots)):
+            self._snapshots[server] = None
+
+    def answer_status(self, client: int) -> None:
+        """Describe this server to one client."""
+        if self._has_room(len(self._statuses)):
+            self._statuses[client] = None
+
+    def send(self, audience: Audience, data: bytes) -> None:
+        """Send one message as it is, after all that was collected before."""
+        self.flush()
+        self._ready.append(Outgoing(audience, data))
+
+    def poll(self) -> Outgoing | None:
+        """Return the next message, or None."""
+        if not self._ready:
+            self.flush()
+        return self._ready.popleft() if self._ready else None
+
+    def flush(self) -> None:
+        """Turn everything collected into messages: departures, news, answers."""
+        self._flush_gone()
+        self._flush_records()
+        self._flush_answers()
+        self._flush_lookups()
+        self._flush_lists()
+        self._flush_statuses()
+
+    def _flush_gone(self) -> None:
+        for share in divide(_gone(self._gone), lambda _: _GONE_SIZE):
+            self._append(Audience.CLIENTS, PeersGone(self.sender, EVERYBODY, share).encode())
+        for share in divide(_gone(self._released), lambda _: _GONE_SIZE):
+            self._append(Audience.SERVERS, Released(self.sender, share).encode())
+        self._gone.clear()
+        self._released.clear()
+
+    def _flush_records(self) -> None:
+        records = self._registry.records
+        entered = [records[client] for client in self._entered if client in records]
+        for share in divide_records(entered):
+            self._append(Audience.CLIENTS, Peers(self.sender, EVERYBODY, share).encode())
+        registered = [records[client] for client in self._registered if client in records]
+        for share in divide_records(registered):
+            self._append(Audience.SERVERS, Registered(self.sender, share).encode())
+        self._entered.clear()
+        self._registered.clear()
+
+    def _flush_answers(self) -> None:
+        # A plain SphTP client looks for its id in the header, so it gets a message of its own.
+        for holder in self._acks:
+            if holder.nonce == NO_NONCE:
+                self._append(Audience.CLIENTS, Ack(self.sender, (holder,)).encode())
+        modern = (holder for holder in self._acks if holder.nonce != NO_NONCE)
+        for share in divide(modern, lambda _: _ACKED_SIZE):
+            self._append(Audience.CLIENTS, Ack(self.sender, share).encode())
+        for holder, reason in self._nacks.items():
+            nack = Nack(self.sender, holder.id, holder.nonce, reason)
+            self._append(Audience.CLIENTS, nack.encode())
+        self._acks.clear()
+        self._nacks.clear()
+
+    def _flush_lookups(self) -> None:
+        for client, peer in self._lookups:
+            record = self._registry.records.get(peer)
+            if record is None:
+                gone = (Gone(peer, NO_NONCE, Reason.UNKNOWN),)
+                answer = PeersGone(self.sender, client, gone).encode()
+            else:
+                answer = Peers(self.sender, client, (record,)).encode()
+            self._append(Audience.CLIENTS, answer)
+        self._lookups.clear()
+
+    def _flush_lists(self) -> None:
+        if self._lists:
+            to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
+            for part, share in number(divide_records(self._registry.records.values())):
+                self._append(Audience.CLIENTS, Peers(self.sender, to, share, part).encode())
+        for server in self._snapshots:
+            for part, share in number(divide_records(self._registry.records.values())):
+                snapshot = Snapshot(self.sender, server, part, share)
+                self._append(Audience.SERVERS, snapshot.encode())
+        self._lists.clear()
+        self._snapshots.clear()
+
+    def _flush_statuses(self) -> None:
+        if not self._statuses:
+            return
+        text = self._describe()
+        starts = range(0, len(text), _TEXT_SIZE)
+        for client in self._statuses:
+            for index, start in enumerate(starts):
+                part, piece = Part(index, len(starts)), text[start : start + _TEXT_SIZE]
+                status = Status(self.sender, client, part, piece)
+                self._append(Audience.CLIENTS, status.encode())
+        self._statuses.clear()
+
+    def _append(self, audience: Audience, data: bytes) -> None:
+        self._ready.append(Outgoing(audience, data))
+
+    def _has_room(self, used: int) -> bool:
+        if used < _CAPACITY:
+            return True
+        self._counters.add(Count.TOO_MANY)
+        return False
+
+
+def _gone(holders: dict[Holder, Reason]) -> list[Gone]:
+    return [Gone(holder.id, holder.nonce, reason) for holder, reason in holders.items()]

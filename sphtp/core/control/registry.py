@@ -1,0 +1,175 @@
+"""Who holds which id: an interface, and the registry in memory behind it.
+
+The interface is made so that a shared directory fits: create-if-absent decides, a lease expires.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Protocol
+
+from sphtp.core.control.digest import Fingerprints
+from sphtp.core.control.fields import Digest
+from sphtp.core.control.graves import Graves
+from sphtp.core.control.liveness import Liveness
+from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.vocabulary import Reason
+
+
+class Claim(Enum):
+    """What a registry says to someone who wants an id."""
+
+    FREE = "nobody holds it"
+    RESERVED = "it is kept for this very holder"
+    HELD = "this very holder has it"
+    TAKEN = "another holder has it, or had it a moment ago"
+
+
+class Registry(Protocol):
+    """Registrations, with the time at which each holder was last heard."""
+
+    @property
+    def records(self) -> Mapping[int, PeerRecord]:
+        """All registrations by id."""
+        ...
+
+    @property
+    def digest(self) -> Digest:
+        """A fingerprint of all registrations."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """No further id can be registered."""
+        ...
+
+    def claim(self, now: float, number: int, nonce: int) -> Claim:
+        """Tell how an id stands for this holder, without changing anything."""
+        ...
+
+    def create(self, now: float, record: PeerRecord) -> Claim:
+        """Register an id that is FREE or RESERVED; return how it stood before."""
+        ...
+
+    def replace(self, record: PeerRecord) -> None:
+        """Change what is told about a holder that is registered."""
+        ...
+
+    def refresh(self, now: float, number: int) -> None:
+        """Note that the holder was heard, and expire it when it is not heard again."""
+        ...
+
+    def rely(self, number: int) -> None:
+        """Let someone else watch over the holder: it does not expire here."""
+        ...
+
+    def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
+        """De-register, delete what is told about the holder, and keep the id for one expiry."""
+        ...
+
+    def reserve(self, now: float, number: int, nonce: int) -> None:
+        """Keep an id for a holder that is not registered yet."""
+        ...
+
+    def forgive(self, lag: float) -> None:
+        """Postpone every expiry."""
+        ...
+
+    def take_suspects(self, now: float) -> list[int]:
+        """Return the ids silent for half the expiry, each once."""
+        ...
+
+    def take_expired(self, now: float) -> list[int]:
+        """Return the ids silent for all the expiry; the caller releases them."""
+        ...
+
+    def next_due(self) -> float | None:
+        """Return the time of the next suspicion or expiry."""
+        ...
+
+
+class MemoryRegistry:
+    """A ``Registry`` of one process."""
+
+    def __init__(self, expiry: float, capacity: int) -> None:
+        self._capacity = capacity
+        self._records: dict[int, PeerRecord] = {}
+        self._prints = Fingerprints()
+        self._graves = Graves(expiry, capacity)
+        self._liveness = Liveness(expiry)
+
+    @property
+    def records(self) -> Mapping[int, PeerRecord]:
+        """All registrations by id."""
+        return MappingProxyType(self._records)
+
+    @property
+    def digest(self) -> Digest:
+        """A fingerprint of all registrations."""
+        return self._prints.digest
+
+    @property
+    def is_full(self) -> bool:
+        """No further id can be registered."""
+        return len(self._records) >= self._capacity
+
+    def claim(self, now: float, number: int, nonce: int) -> Claim:
+        """Tell how an id stands for this holder, without changing anything."""
+        held = self._records.get(number)
+        if held is not None:
+            return Claim.HELD if held.nonce == nonce else Claim.TAKEN
+        grave = self._graves.find(now, number)
+        if grave is None:
+            return Claim.FREE
+        return Claim.RESERVED if grave.admits(nonce) else Claim.TAKEN
+
+    def create(self, now: float, record: PeerRecord) -> Claim:
+        """Register an id that is FREE or RESERVED; return how it stood before."""
+        claim = self.claim(now, record.id, record.nonce)
+        if claim in (Claim.FREE, Claim.RESERVED):
+            self._graves.remove(record.id)
+            self._records[record.id] = record
+            self._prints.put(record)
+        return claim
+
+    def replace(self, record: PeerRecord) -> None:
+        """Change what is told about a holder that is registered."""
+        self._records[record.id] = record
+        self._prints.put(record)
+
+    def refresh(self, now: float, number: int) -> None:
+        """Note that the holder was heard, and expire it when it is not heard again."""
+        self._liveness.refresh(now, number)
+
+    def rely(self, number: int) -> None:
+        """Let someone else watch over the holder: it does not expire here."""
+        self._liveness.forget(number)
+
+    def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
+        """De-register, delete what is told about the holder, and keep the id for one expiry."""
+        record = self._records.pop(number, None)
+        self._liveness.forget(number)
+        self._prints.drop(number)
+        if record is not None:
+            self._graves.put(now, number, record.nonce, reason)
+        return record
+
+    def reserve(self, now: float, number: int, nonce: int) -> None:
+        """Keep an id for a holder that is not registered yet."""
+        self._graves.put(now, number, nonce, None)
+
+    def forgive(self, lag: float) -> None:
+        """Postpone every expiry."""
+        self._liveness.forgive(lag)
+
+    def take_suspects(self, now: float) -> list[int]:
+        """Return the ids silent for half the expiry, each once."""
+        return self._liveness.take_suspects(now)
+
+    def take_expired(self, now: float) -> list[int]:
+        """Return the ids silent for all the expiry; the caller releases them."""
+        return self._liveness.take_expired(now)
+
+    def next_due(self) -> float | None:
+        """Return the time of the next suspicion or expiry."""
+        return self._liveness.next_due()

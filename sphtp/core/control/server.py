@@ -1,0 +1,290 @@
+"""The server of the control plane: runs the table, and shares the work out."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sphtp.core.control.admission import Admission
+from sphtp.core.control.client_messages import (
+    Announce,
+    ClientUser,
+    Data,
+    Heartbeat,
+    Leave,
+    Lookup,
+    StatusRequest,
+)
+from sphtp.core.control.cluster import Cluster
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
+from sphtp.core.control.intake import Intake
+from sphtp.core.control.ledger import Ledger
+from sphtp.core.control.limits import ServerLimits
+from sphtp.core.control.liveness import SleepWatch
+from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
+from sphtp.core.control.outbox import Outbox
+from sphtp.core.control.outputs import Audience, Outgoing, ServerBusCommand
+from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
+from sphtp.core.control.registry import MemoryRegistry, Registry
+from sphtp.core.control.replication import Replication
+from sphtp.core.control.runner import Runner
+from sphtp.core.control.server_messages import ServerHeartbeat, ServerLeave, ServerUser
+from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, ServerState
+from sphtp.core.control.status import describe
+from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.vocabulary import USER_COMMANDS, MemberState
+from sphtp.core.entropy import Entropy
+from sphtp.errors import StateError
+
+_S, _E, _A = ServerState, ServerSignal, ServerAction
+
+_DEFAULT_LIMITS = ServerLimits()
+
+
+class ServerMachine:
+    """One server: registers ids together with the other servers of its view.
+
+    ``admit`` may refuse clients; ``registry`` replaces the one in memory.
+    """
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        timers: ControlTimers,
+        *,
+        address: ServerAddress,
+        join: Sequence[ServerAddress] = (),
+        new_cluster: bool = False,
+        limits: ServerLimits = _DEFAULT_LIMITS,
+        registry: Registry | None = None,
+        admit: Callable[[PeerRecord], bool] = lambda _: True,
+    ) -> None:
+        self.counters = Counters()
+        self._entropy = entropy
+        self._timers = timers
+        self._new_cluster = new_cluster
+        self._events: deque[ServerEvent] = deque()
+        self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
+        self._cluster = Cluster(
+            entropy, timers.expiry, address, join, self.counters, self._events.append
+        )
+        self._outbox = Outbox(self.id, self._registry, self.counters, self._describe)
+        self._ledger = Ledger(self._registry, self._outbox, self._events.append)
+        self._admission = Admission(self._ledger, self._outbox, limits, self.counters, admit)
+        self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
+        self._intake = Intake(self.counters, for_client=False)
+        self._sleep = SleepWatch(timers.heartbeat, self.counters)
+        self._hello_from = 0.0
+        self._runner = Runner(SERVER, self._list_actions(), self.counters)
+        self._alarms = self._runner.alarms
+        self._handlers = self._list_handlers()
+
+    @property
+    def id(self) -> int:
+        """This server's id."""
+        return self._cluster.own.id
+
+    @property
+    def state(self) -> ServerState:
+        """Whether ids that are new to this server are registered."""
+        return self._runner.state
+
+    @property
+    def view(self) -> ClusterView:
+        """This server and those that it hears."""
+        return self._cluster.view
+
+    @property
+    def clients(self) -> Mapping[int, PeerRecord]:
+        """The registered clients by id."""
+        return self._registry.records
+
+    def status(self) -> dict[str, Any]:
+        """Return what there is to know about this server, ready for JSON."""
+        return describe(self.id, self.state, self._cluster, self._ledger, self.counters)
+
+    def handle_start(self, now: float) -> None:
+        """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
+        self._cluster.start()
+        self._alarms.set(_E.WAITED, now + self._timers.joining)
+        self._alarms.set(_E.HEARTBEAT_DUE, now)
+        if self._new_cluster:
+            self._runner.signal(now, _E.NEW_CLUSTER)
+
+    def handle_connected(self, now: float) -> None:
+        """Say hello soon: a bus connection came up. Crowds are greeted together."""
+        self._wake(now)
+        if not self._runner.is_over:
+            self._alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
+
+    def handle_message(self, now: float, data: bytes) -> None:
+        """Take one message from the bus; what nobody should send is dropped and counted."""
+        self._wake(now)
+        if self._runner.is_over:
+            self.counters.add(Count.REFUSED_BY_STATE)
+            return
+        message = self._intake.take(data)
+        if message is not None:
+            self._handlers.get(type(message), self._on_foreign)(now, message)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        self._wake(now)
+        if self._runner.is_over:
+            return
+        for server in self._cluster.take_expired(now):
+            self._replication.lose(now, server)
+        self._ledger.handle_timeout(now)
+        self._runner.handle_timeout(now)
+
+    def publish(
+        self, now: float, simulation: int, command: int, parameters: Sequence[Parameter]
+    ) -> None:
+        """Send a command of the application to one client, or with id 0 to all.
+
+        Raises ``StateError``.
+        """
+        self._wake(now)
+        if command < USER_COMMANDS:
+            raise StateError(f"command {command} belongs to the protocol")
+        message = ServerUser(self.id, simulation, command, tuple(parameters))
+        self._outbox.send(Audience.CLIENTS, message.encode())
+
+    def stop(self, now: float) -> None:
+        """Say good-bye to clients and servers. Raises ``StateError`` when stopped already."""
+        self._runner.command(now, _E.STOP)
+
+    def poll_timeout(self) -> float | None:
+        """Return the absolute time of the next ``handle_timeout``."""
+        if self._runner.is_over:
+            return None
+        dues = (self._alarms.next_due(), self._cluster.next_due(), self._registry.next_due())
+        return min((due for due in dues if due is not None), default=None)
+
+    def poll_transmit(self) -> Outgoing | None:
+        """Return the next message, or None; answers of one batch are put together here."""
+        return self._outbox.poll()
+
+    def poll_bus(self) -> ServerBusCommand | None:
+        """Return the next connection of the extra PUB to make or to undo, or None."""
+        return self._cluster.poll_bus()
+
+    def poll_event(self) -> ServerEvent | None:
+        """Return the next event, or None."""
+        return self._events.popleft() if self._events else None
+
+    def _list_handlers(self) -> dict[type, Callable[[float, Any], None]]:
+        return {
+            Announce: self._on_announce,
+            Heartbeat: self._on_heartbeat,
+            Leave: self._admission.on_leave,
+            Data: self._admission.on_data,
+            Lookup: self._admission.on_lookup,
+            StatusRequest: self._on_status_request,
+            ClientUser: self._on_user,
+            ServerHeartbeat: self._on_server_heartbeat,
+            ServerLeave: self._on_server_leave,
+            Registered: self._from_member(self._replication.on_registered),
+            Released: self._from_member(self._replication.on_released),
+            SnapshotRequest: self._from_member(self._on_snapshot_request),
+            Snapshot: self._from_member(self._on_snapshot),
+        }
+
+    def _list_actions(self) -> dict[ServerAction, Callable[..., None]]:
+        return {
+            _A.HEARTBEAT: self._heartbeat,
+            _A.REGISTER: self._admission.register,
+            _A.REGISTER_RESERVED: self._admission.register_reserved,
+            _A.ACKNOWLEDGE: self._admission.acknowledge,
+            _A.REFRESH: self._admission.refresh,
+            _A.REFUSE: self._admission.refuse,
+            _A.SAY_UNKNOWN: self._admission.say_unknown,
+            _A.RESERVE: self._admission.reserve,
+            _A.REQUEST_SNAPSHOT: lambda _, m: self._outbox.request_snapshot(m.member.id),
+            _A.SEND_SNAPSHOT: lambda _, m: self._outbox.answer_snapshot(m.sender),
+            _A.OPEN: self._open,
+            _A.SAY_GOODBYE: self._say_goodbye,
+            _A.TELL_STATE: lambda _: self._events.append(StateChanged(self.state)),
+        }
+
+    def _on_foreign(self, _: float, __: object) -> None:
+        self.counters.add(Count.FOREIGN)
+
+    def _on_announce(self, now: float, message: Announce) -> None:
+        self._runner.signal(now, self._admission.sort_announce(now, message), message)
+
+    def _on_heartbeat(self, now: float, message: Heartbeat) -> None:
+        self._runner.signal(now, self._admission.sort_heartbeat(message), message)
+
+    def _on_status_request(self, _: float, message: StatusRequest) -> None:
+        self._outbox.answer_status(message.id)
+
+    def _describe(self) -> bytes:
+        return json.dumps(self.status()).encode()
+
+    def _on_user(self, now: float, message: ClientUser) -> None:
+        if self._admission.holds(message):
+            self._ledger.hear(now, message.id)
+            self._events.append(UserMessage(message.id, message.command, message.parameters))
+
+    def _on_server_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
+        hearing = self._cluster.hear(now, message)
+        self._outbox.sender = self.id
+        if hearing is None:
+            return
+        if hearing.left is not None:
+            self._replication.lose(now, hearing.left.id)
+        if message.roster is not None:
+            self._replication.compare(now, message.member.id, message.roster)
+        if message.member.state is MemberState.ACTIVE:
+            self._runner.offer(now, _E.ACTIVE_HEARD, message)
+
+    def _on_server_leave(self, now: float, message: ServerLeave) -> None:
+        if self._cluster.leave(message.sender, message.nonce):
+            self._replication.lose(now, message.sender)
+
+    def _on_snapshot_request(self, now: float, message: SnapshotRequest) -> None:
+        if message.to == self.id:
+            self._runner.signal(now, _E.SNAPSHOT_REQUESTED, message)
+
+    def _on_snapshot(self, now: float, message: Snapshot) -> None:
+        if message.to != self.id or not self._replication.on_snapshot(now, message):
+            return
+        if message.sender in self.view.active:
+            self._runner.offer(now, _E.SNAPSHOT_COMPLETE)
+
+    def _from_member(self, handler: Callable[[float, Any], None]) -> Callable[[float, Any], None]:
+        def checked(now: float, message: Any) -> None:
+            if message.sender not in self._cluster:
+                self.counters.add(Count.FOREIGN)
+                return
+            self._cluster.refresh(now, message.sender)
+            handler(now, message)
+
+        return checked
+
+    def _heartbeat(self, now: float) -> None:
+        self._outbox.flush()
+        heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
+        for audience in Audience:
+            self._outbox.send(audience, heartbeat)
+        self._hello_from = now + self._timers.heartbeat / 10
+        self._alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+
+    def _open(self, now: float) -> None:
+        self._cluster.become(MemberState.ACTIVE)
+        self._heartbeat(now)
+
+    def _say_goodbye(self, _: float) -> None:
+        goodbye = ServerLeave(self.id, self._cluster.own.nonce).encode()
+        for audience in Audience:
+            self._outbox.send(audience, goodbye)
+
+    def _wake(self, now: float) -> None:
+        lag = self._sleep.overslept(now, self.poll_timeout())
+        if lag:
+            self._cluster.forgive(lag)
+            self._registry.forgive(lag)
+            self._alarms.postpone(_E.WAITED, lag)

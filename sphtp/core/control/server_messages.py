@@ -1,0 +1,215 @@
+"""What servers say to clients, with a type per command; heartbeats also go to servers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sphtp.core.control import fields
+from sphtp.core.control.codec import Message, Parameter
+from sphtp.core.control.fields import Digest, Gone, Holder, Part
+from sphtp.core.control.ids import EVERYBODY, NO_NONCE
+from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord
+from sphtp.core.control.vocabulary import FEATURES, VERSION, Command, MemberState, Reason
+from sphtp.errors import WireError
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHeartbeat:
+    """A server is alive, and whom it believes to be alive (seed, "Server rules")."""
+
+    member: Member
+    view: ClusterView
+    roster: Digest | None = None
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        roster = () if self.roster is None else (fields.ROSTER.of(self.roster),)
+        return encode(
+            EVERYBODY,
+            self.member.id,
+            Command.HEARTBEAT,
+            fields.VERSION.of(VERSION),
+            fields.FEATURES.of(FEATURES),
+            fields.NONCE.of(self.member.nonce),
+            fields.STATE.of(self.member.state),
+            fields.VIEW.of(self.view.number),
+            *map(fields.MEMBER.of, self.view.members),
+            *roster,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Ids that are registered for these holders (seed, step 8)."""
+
+    sender: int
+    holders: tuple[Holder, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes: to the id itself when it is one, to everybody when they are many."""
+        if len(self.holders) == 1:
+            holder = self.holders[0]
+            return encode(holder.id, self.sender, Command.ACK, *_proof(holder.nonce))
+        return encode(EVERYBODY, self.sender, Command.ACK, *map(fields.ACKED.of, self.holders))
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """A refusal of one holder (seed, step 7)."""
+
+    sender: int
+    id: int
+    nonce: int
+    reason: Reason
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        reason = fields.REASON.of(self.reason)
+        return encode(self.id, self.sender, Command.NACK, *_proof(self.nonce), reason)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLeave:
+    """A server stops, and need not be waited for."""
+
+    sender: int
+    nonce: int
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return encode(EVERYBODY, self.sender, Command.LEAVE, *_proof(self.nonce))
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Clients that entered or changed; with a part, a piece of the list of all clients."""
+
+    sender: int
+    to: int
+    records: tuple[PeerRecord, ...]
+    part: Part | None = None
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        records = map(fields.PEER.of, self.records)
+        return encode(self.to, self.sender, Command.PEERS, *part_of(self.part), *records)
+
+
+@dataclass(frozen=True, slots=True)
+class PeersGone:
+    """Clients that are no longer registered."""
+
+    sender: int
+    to: int
+    gone: tuple[Gone, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return encode(self.to, self.sender, Command.PEER_LEFT, *map(fields.GONE.of, self.gone))
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A piece of a JSON document about the server."""
+
+    sender: int
+    to: int
+    part: Part
+    text: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        text = fields.TEXT.of(self.text)
+        return encode(self.to, self.sender, Command.STATUS, *part_of(self.part), text)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    """A command of the application, from a server."""
+
+    sender: int
+    to: int
+    command: int
+    parameters: tuple[Parameter, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return encode(self.to, self.sender, self.command, *self.parameters)
+
+
+ServerMessage = ServerHeartbeat | Ack | Nack | ServerLeave | Peers | PeersGone | Status | ServerUser
+
+
+def read_user(message: Message) -> ServerUser:
+    """Read a command of the application."""
+    return ServerUser(message.sender, message.simulation, message.command, message.parameters)
+
+
+def encode(to: int, sender: int, command: int, *parameters: Parameter) -> bytes:
+    """Return the bytes of a server's message."""
+    return Message(to, sender, command, parameters).encode()
+
+
+def _proof(nonce: int) -> tuple[Parameter, ...]:
+    return () if nonce == NO_NONCE else (fields.NONCE.of(nonce),)
+
+
+def part_of(part: Part | None) -> tuple[Parameter, ...]:
+    """Return the parameter of a part, if there is one."""
+    return () if part is None else (fields.PART.of(part),)
+
+
+def _read_heartbeat(message: Message) -> ServerHeartbeat:
+    nonce = fields.NONCE.first(message) or NO_NONCE
+    state = fields.STATE.first(message) or MemberState.ACTIVE
+    members = fields.MEMBER.every(message)
+    if len(members) > MAX_MEMBERS:
+        raise WireError(f"{len(members)} members are over {MAX_MEMBERS}")
+    own = next((m.address for m in members if m.id == message.sender), None)
+    member = Member(message.sender, nonce, own, state)
+    others = {m.id: m for m in members}
+    others[member.id] = member
+    view = ClusterView(
+        fields.VIEW.first(message) or 0, tuple(others[number] for number in sorted(others))
+    )
+    return ServerHeartbeat(member, view, fields.ROSTER.first(message))
+
+
+def _read_ack(message: Message) -> Ack:
+    if message.simulation == EVERYBODY:
+        return Ack(message.sender, fields.ACKED.every(message))
+    nonce = fields.NONCE.first(message) or NO_NONCE
+    return Ack(message.sender, (Holder(message.simulation, nonce),))
+
+
+def _read_nack(message: Message) -> Nack:
+    nonce, reason = fields.NONCE.first(message) or NO_NONCE, fields.REASON.first(message)
+    return Nack(message.sender, message.simulation, nonce, reason or Reason.CONFLICT)
+
+
+def _read_leave(message: Message) -> ServerLeave:
+    return ServerLeave(message.sender, fields.NONCE.first(message) or NO_NONCE)
+
+
+def _read_peers(message: Message) -> Peers:
+    records, part = fields.PEER.every(message), fields.PART.first(message)
+    return Peers(message.sender, message.simulation, records, part)
+
+
+def _read_peer_left(message: Message) -> PeersGone:
+    return PeersGone(message.sender, message.simulation, fields.GONE.every(message))
+
+
+def _read_status(message: Message) -> Status:
+    part, text = fields.PART.need(message), fields.TEXT.need(message)
+    return Status(message.sender, message.simulation, part, text)
+
+
+READERS: Mapping[int, Callable[[Message], ServerMessage]] = {
+    Command.HEARTBEAT: _read_heartbeat,
+    Command.ACK: _read_ack,
+    Command.NACK: _read_nack,
+    Command.LEAVE: _read_leave,
+    Command.PEERS: _read_peers,
+    Command.PEER_LEFT: _read_peer_left,
+    Command.STATUS: _read_status,
+}

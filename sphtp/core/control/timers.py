@@ -1,0 +1,55 @@
+"""The periods of the control plane, in seconds."""
+
+from dataclasses import dataclass
+
+from sphtp.core.entropy import Entropy
+from sphtp.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTimers:
+    """When to speak, and when to stop waiting (seed: "about every second", "a particular time").
+
+    ``heartbeat`` and ``expiry`` should be the same at all servers and clients of a cluster.
+    Raises ``SettingsError`` when a period is wrong or contradicts another.
+    """
+
+    heartbeat: float = 1.0
+    """Seconds between two heartbeats, or two announcements."""
+    jitter: float = 0.1
+    """Each heartbeat comes up to this share earlier or later, so that crowds fall out of step."""
+    expiry: float = 10.0
+    """Seconds of silence after which a server or a client is given up."""
+    announce_deadline: float = 3.0
+    """Seconds to wait for every server's answer before trying another id."""
+    backoff: float = 1.0
+    """Longest pause, in seconds, between withdrawing an id and announcing the next one."""
+
+    def __post_init__(self) -> None:
+        checks = {
+            "heartbeat must be more than 0 seconds": self.heartbeat > 0,
+            "jitter must be at least 0 and less than 1": 0 <= self.jitter < 1,
+            "expiry must be more than twice the longest heartbeat interval": (
+                self.expiry > 2 * self.heartbeat * (1 + self.jitter)
+            ),
+            "announce_deadline must be at least one heartbeat": (
+                self.announce_deadline >= self.heartbeat
+            ),
+            "backoff must not be negative": self.backoff >= 0,
+        }
+        wrong = [rule for rule, holds in checks.items() if not holds]
+        if wrong:
+            raise SettingsError(f"control timers: {'; '.join(wrong)} ({self})")
+
+    @property
+    def joining(self) -> float:
+        """Seconds a restarted server waits when nobody gives it a snapshot."""
+        return 2 * self.expiry
+
+    def next_heartbeat(self, entropy: Entropy) -> float:
+        """Draw the seconds until the next heartbeat."""
+        return self.heartbeat * entropy.uniform(1 - self.jitter, 1 + self.jitter)
+
+    def next_backoff(self, entropy: Entropy) -> float:
+        """Draw the seconds to pause before the next id."""
+        return entropy.uniform(0, self.backoff)

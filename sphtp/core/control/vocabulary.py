@@ -1,0 +1,76 @@
+"""The numbers of the wire: commands, parameters, reasons and states (seed, "Message structure")."""
+
+from enum import IntEnum
+
+VERSION = 1
+"""The protocol version that announcements and server heartbeats carry."""
+
+FEATURES = 0
+"""Feature bits of this implementation; none are defined yet, unknown ones are ignored."""
+
+USER_COMMANDS = 0x0100
+"""Commands from here on belong to the application; those below belong to the protocol."""
+
+
+class Command(IntEnum):
+    """What a message is. The sender's parity tells whether a server or a client said it."""
+
+    HEARTBEAT = 0x01
+    ANNOUNCE = 0x02
+    ACK = 0x03
+    NACK = 0x04
+    LEAVE = 0x05
+    DATA = 0x06
+    LOOKUP = 0x10
+    PEERS = 0x11
+    PEER_LEFT = 0x12
+    STATUS_REQUEST = 0x18
+    STATUS = 0x19
+    REGISTERED = 0x20
+    RELEASED = 0x21
+    SNAPSHOT_REQUEST = 0x22
+    SNAPSHOT = 0x23
+
+
+class DataId(IntEnum):
+    """What a parameter is; ids that a reader does not know are skipped."""
+
+    VERSION = 0x01
+    FEATURES = 0x02
+    NONCE = 0x03
+    CANDIDATE = 0x04
+    STATE = 0x05
+    VIEW = 0x06
+    MEMBER = 0x07
+    ROSTER = 0x08
+    REASON = 0x09
+    REVISION = 0x0A
+    BLOB = 0x0B
+    PEER = 0x0C
+    ACKED = 0x0D
+    PART = 0x0E
+    TEXT = 0x0F
+    PEER_ID = 0x10
+    GONE = 0x11
+    TARGET = 0x12
+
+
+class Reason(IntEnum):
+    """Why someone said no, or is gone."""
+
+    CONFLICT = 1
+    FULL = 2
+    DRAINING = 3
+    DENIED = 4
+    UNKNOWN = 5
+    VERSION = 6
+    STALE_DATA = 7
+    LEFT = 8
+    EXPIRED = 9
+
+
+class MemberState(IntEnum):
+    """What a server tells about itself: a joining one acknowledges no id that is new to it."""
+
+    JOINING = 1
+    ACTIVE = 2

@@ -1,0 +1,225 @@
+"""A PUB/SUB bus in virtual time: seeded, FIFO per link, with delay, loss, cuts and processes
+that sleep. It drives the real machines and nothing else."""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.outputs import Audience, Dial, HangUp, Subscribe, Unsubscribe
+from sphtp.core.control.records import Candidate, ServerAddress
+from sphtp.core.control.server import ServerMachine
+from sphtp.core.control.timers import ControlTimers
+
+FOREVER = 600.0
+
+
+def address(number: int) -> ServerAddress:
+    return ServerAddress.parse(f"tcp://127.0.0.1:{8764 + 2 * number}")
+
+
+@dataclass(eq=False)
+class Node:
+    name: str
+    machine: Any
+    events: list[Any] = field(default_factory=list)
+    sent: list[Any] = field(default_factory=list)
+    heard: list[bytes] = field(default_factory=list)
+    commands: list[Any] = field(default_factory=list)
+    topics: set[bytes] = field(default_factory=set)
+    dialled: dict[ServerAddress, None] = field(default_factory=dict)
+    address: ServerAddress | None = None
+    alive: bool = True
+    wakes_at: float | None = None
+    sleeps_until: float = 0.0
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Bus:
+    def __init__(
+        self,
+        seed: int = 1,
+        *,
+        delay: tuple[float, float] = (0.001, 0.02),
+        loss: float = 0.0,
+        timers: ControlTimers | None = None,
+    ) -> None:
+        self.now = 100.0
+        self.timers = timers or ControlTimers()
+        self.loss = loss
+        self.nodes: list[Node] = []
+        self.cuts: set[tuple[str, str]] = set()
+        self._random = random.Random(seed)
+        self._delay = delay
+        self._queue: list[tuple[float, int, Callable[[], Iterable[Node]]]] = []
+        self._ticket = itertools.count()
+        self._busy: dict[tuple[Node, Node], float] = {}
+        self._up: set[tuple[Node, Node]] = set()
+
+    # building
+
+    def server(self, number: int, *, join: Iterable[int] = (), **options: Any) -> Node:
+        machine = ServerMachine(
+            random.Random(self._random.getrandbits(32)),
+            self.timers,
+            address=address(number),
+            join=[address(n) for n in join],
+            **options,
+        )
+        node = Node(f"server{number}", machine, address=address(number))
+        return self._start(node)
+
+    def client(self, name: str, servers: Iterable[int] = (0,), **options: Any) -> Node:
+        options.setdefault("candidates", [Candidate("127.0.0.1", 5000)])
+        machine = ClientMachine(
+            random.Random(self._random.getrandbits(32)),
+            self.timers,
+            servers=[address(n) for n in servers],
+            **options,
+        )
+        return self._start(Node(name, machine))
+
+    def kill(self, node: Node) -> None:
+        node.alive = False
+        self._up = {pair for pair in self._up if node not in pair}
+
+    def sleep(self, node: Node, seconds: float) -> None:
+        node.sleeps_until = self.now + seconds
+
+    def cut(self, one: Node, other: Node) -> None:
+        self.cuts |= {(one.name, other.name), (other.name, one.name)}
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    # running
+
+    def run(self, seconds: float) -> None:
+        self.run_until(lambda: False, seconds, must=False)
+
+    def run_until(
+        self, condition: Callable[[], bool], seconds: float = 60.0, *, must: bool = True
+    ) -> None:
+        end = self.now + seconds
+        while not condition():
+            if not self._queue or self._queue[0][0] > end:
+                self.now = end
+                assert not must, f"still waiting after {seconds} seconds"
+                return
+            self._step()
+
+    def pump(self, node: Node) -> None:
+        machine = node.machine
+        while (command := machine.poll_bus()) is not None:
+            node.commands.append(command)
+            self._obey(node, command)
+        while (message := machine.poll_transmit()) is not None:
+            node.sent.append(message)
+            self._publish(node, message)
+        while (event := machine.poll_event()) is not None:
+            node.events.append(event)
+        due = machine.poll_timeout()
+        if due is not None and due != node.wakes_at:
+            node.wakes_at = due
+            self._at(due, lambda: self._wake(node, due))
+
+    def inject(self, node: Node, data: bytes) -> None:
+        node.machine.handle_message(self.now, data)
+        self.pump(node)
+
+    def _start(self, node: Node) -> Node:
+        self.nodes.append(node)
+        node.machine.handle_start(self.now)
+        self.pump(node)
+        return node
+
+    def _step(self) -> None:
+        self.now = self._queue[0][0]
+        touched: dict[Node, None] = {}
+        while self._queue and self._queue[0][0] == self.now:
+            for node in heapq.heappop(self._queue)[2]():
+                touched[node] = None
+        for node in touched:
+            self.pump(node)
+
+    def _at(self, when: float, what: Callable[[], Iterable[Node]]) -> None:
+        heapq.heappush(self._queue, (max(when, self.now), next(self._ticket), what))
+
+    def _wake(self, node: Node, due: float) -> Iterable[Node]:
+        if not node.alive or node.wakes_at != due:
+            return ()
+        if node.sleeps_until > self.now:
+            self._at(node.sleeps_until, lambda: self._wake(node, due))
+            return ()
+        node.wakes_at = None
+        node.machine.handle_timeout(self.now)
+        return (node,)
+
+    # links
+
+    def _obey(self, node: Node, command: Any) -> None:
+        match command:
+            case Subscribe(topic):
+                node.topics.add(topic)
+            case Unsubscribe(topic):
+                node.topics.discard(topic)
+            case Dial(where):
+                node.dialled[where] = None
+                self._at(self.now + self._lag(), lambda: self._connect(node, where))
+            case HangUp(where):
+                del node.dialled[where]
+                self._up = {(a, b) for a, b in self._up if a is not node or b.address != where}
+
+    def _connect(self, node: Node, where: ServerAddress) -> Iterable[Node]:
+        if not node.alive or where not in node.dialled:
+            return ()
+        self._at(self.now + 0.2 + self._lag(), lambda: self._connect(node, where))
+        target = next((n for n in self.nodes if n.alive and n.address == where), None)
+        if target is None or (node, target) in self._up or self._is_cut(node, target):
+            return ()
+        self._up.add((node, target))
+        for each in (node, target):
+            if hasattr(each.machine, "handle_connected"):
+                each.machine.handle_connected(self.now)
+        return (node, target)
+
+    def _publish(self, node: Node, message: Any) -> None:
+        if node.address is None:
+            targets, data = [b for a, b in self._up if a is node], message
+        elif message.audience is Audience.SERVERS:
+            targets, data = [b for a, b in self._up if a is node], message.data
+        else:
+            targets = [a for a, b in self._up if b is node and a.address is None]
+            data = message.data
+        for target in sorted(targets, key=self.nodes.index):
+            if not self._is_cut(node, target) and self._random.random() >= self.loss:
+                self._send(node, target, data)
+
+    def _send(self, node: Node, target: Node, data: bytes) -> None:
+        link = node, target
+        arrival = max(self.now + self._lag(), self._busy.get(link, 0.0))
+        self._busy[link] = arrival
+        self._at(arrival, lambda: self._deliver(target, data))
+
+    def _deliver(self, target: Node, data: bytes) -> Iterable[Node]:
+        if not target.alive:
+            return ()
+        if target.sleeps_until > self.now:
+            self._at(target.sleeps_until, lambda: self._deliver(target, data))
+            return ()
+        if target.address is None and data[:4] not in target.topics:
+            return ()
+        target.heard.append(data)
+        target.machine.handle_message(self.now, data)
+        return (target,)
+
+    def _is_cut(self, one: Node, other: Node) -> bool:
+        return (one.name, other.name) in self.cuts
+
+    def _lag(self) -> float:
+        return self._random.uniform(*self._delay)

@@ -1,0 +1,314 @@
+"""Two clients that want one id, two servers, and every order of messages between them.
+
+The real machines run; only the network is a model: FIFO per link, any order across links. What a
+machine does depends on what it holds and on its input alone, so each such step is computed once,
+by a machine that replays its own inputs, and the search walks over the results.
+"""
+
+import random
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.codec import decode_message_untrusted
+from sphtp.core.control.counters import Counters
+from sphtp.core.control.intake import Intake
+from sphtp.core.control.outputs import Audience
+from sphtp.core.control.records import Candidate
+from sphtp.core.control.server import ServerMachine
+from sphtp.core.control.server_messages import Ack
+from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.vocabulary import Command
+from tests.core.control.bus import address
+
+WANTED = 7
+CLIENTS, SERVERS = "XY", "AB"
+NAMES = CLIENTS + SERVERS
+BELIEVERS = frozenset((ClientState.ESTABLISHED, ClientState.SUSPENDED, ClientState.RESUMING))
+DECIDING = frozenset(
+    (
+        Command.ANNOUNCE,
+        Command.ACK,
+        Command.NACK,
+        Command.LEAVE,
+        Command.REGISTERED,
+        Command.RELEASED,
+    )
+)
+REPEAT = b""
+"""The input that makes a client announce once more."""
+
+Link = tuple[str, str]
+Links = dict[Link, tuple[bytes, ...]]
+
+
+class Fixed:
+    """Entropy with a chosen number first: it decides whose nonce is the lower one."""
+
+    def __init__(self, seed: int, first: int) -> None:
+        self._first = [first]
+        self._rest = random.Random(seed)
+
+    def getrandbits(self, count: int, /) -> int:
+        return self._first.pop() if self._first else self._rest.getrandbits(count)
+
+    def random(self) -> float:
+        return self._rest.random()
+
+    def uniform(self, a: float, b: float) -> float:
+        return self._rest.uniform(a, b)
+
+
+class World:
+    """Both servers are active and agree on the view; both clients have just announced the id."""
+
+    def __init__(self, lower: str) -> None:
+        self.now = 0.0
+        self.links: dict[Link, list[bytes]] = {}
+        self.machines: dict[str, Any] = {
+            **{name: _client(name, 1 if name == lower else 2) for name in CLIENTS},
+            **{name: _server(name) for name in SERVERS},
+        }
+        for machine in self.machines.values():
+            machine.handle_start(self.now)
+        self._introduce()
+
+    def feed(self, name: str, data: bytes) -> None:
+        if data == REPEAT:
+            self.machines[name].handle_connected(self.now)
+        else:
+            self.machines[name].handle_message(self.now, data)
+
+    def drain(self, name: str) -> list[tuple[str, bytes]]:
+        """Return what a machine says, with each target."""
+        machine = self.machines[name]
+        said = []
+        while (message := machine.poll_transmit()) is not None:
+            if name in CLIENTS:
+                said += [(target, message) for target in SERVERS]
+            elif message.audience is Audience.SERVERS:
+                said += [(target, message.data) for target in SERVERS if target != name]
+            else:
+                said += [(target, message.data) for target in CLIENTS]
+        return said
+
+    def finish(self) -> None:
+        """Let time run, with everything delivered at once, until both are established."""
+        for _ in range(20_000):
+            if all(self.machines[n].state is ClientState.ESTABLISHED for n in CLIENTS):
+                return
+            link = next((link for link, queue in self.links.items() if queue), None)
+            name = link[1] if link else self._pass_time()
+            if link and self._listens(name, data := self.links[link].pop(0)):
+                self.feed(name, data)
+            self._put(name)
+        raise AssertionError("no end")
+
+    def _pass_time(self) -> str:
+        dues = {name: machine.poll_timeout() for name, machine in self.machines.items()}
+        name = min(dues, key=lambda n: dues[n] or 0.0)
+        self.now = max(self.now, dues[name] or 0.0)
+        self.machines[name].handle_timeout(self.now)
+        return name
+
+    def _listens(self, name: str, data: bytes) -> bool:
+        simulation = decode_message_untrusted(data).simulation
+        return name in SERVERS or simulation in (0, self.machines[name].id)
+
+    def _put(self, name: str) -> None:
+        for target, data in self.drain(name):
+            self.links.setdefault((name, target), []).append(data)
+
+    def _introduce(self) -> None:
+        for _ in range(4):
+            for name in SERVERS:
+                self.machines[name].handle_connected(self.now)
+                self.machines[name].handle_timeout(self.now)
+                self._put(name)
+            for one, other in (SERVERS, SERVERS[::-1]):
+                for data in self.links.pop((one, other), []):
+                    self.feed(other, data)
+            self.now += 0.2
+        latest = {link: queue[-1] for link, queue in self.links.items() if queue}
+        self.links.clear()
+        for (_, client), data in latest.items():
+            self.feed(client, data)
+        for name in CLIENTS:
+            machine = self.machines[name]
+            assert machine.state is ClientState.ANNOUNCING
+            assert machine.id == WANTED
+            assert len(machine.view.members) == len(SERVERS)
+            self._put(name)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What all machines hold, by number, and what is on its way."""
+
+    holds: tuple[int, ...]
+    links: tuple[tuple[Link, tuple[bytes, ...]], ...]
+    budget: tuple[int, ...]
+    """Announcements that X and Y may still repeat, and messages that may still be lost."""
+
+
+class Explorer:
+    """Walks over every moment that some order of messages leads to."""
+
+    def __init__(self, lower: str, *, repeats: int = 0, losses: int = 0) -> None:
+        self.lower = lower
+        self.moments = 0
+        self._budget = (repeats, repeats, losses)
+        self._world = World(lower)
+        self._nonces = {name: self._world.machines[name].nonce for name in CLIENTS}
+        self._numbers: dict[Hashable, int] = {}
+        self._histories: list[tuple[bytes, ...]] = []
+        self._prints: list[Any] = []
+        self._steps: dict[tuple[str, int, bytes], tuple[int, Links]] = {}
+
+    def ends(self) -> Iterator[Moment]:
+        """Yield each moment in which nothing is on its way; check every moment passed."""
+        start = Moment(
+            tuple(self._number(name, self._world.machines[name], ()) for name in NAMES),
+            tuple((link, tuple(queue)) for link, queue in sorted(self._world.links.items())),
+            self._budget,
+        )
+        seen, stack = {start}, [start]
+        while stack:
+            moment = stack.pop()
+            self._check(moment)
+            following = list(self._after(moment))
+            if not following:
+                yield moment
+            for after in following:
+                if after not in seen:
+                    seen.add(after)
+                    stack.append(after)
+        self.moments = len(seen)
+
+    def rebuild(self, moment: Moment) -> World:
+        """Return a world of real machines that hold what the moment says."""
+        world = World(self.lower)
+        world.links.clear()
+        for name, number in zip(NAMES, moment.holds, strict=True):
+            for data in self._histories[number]:
+                world.feed(name, data)
+            world.drain(name)
+        return world
+
+    def states(self, moment: Moment) -> tuple[ClientState, ...]:
+        return tuple(self._prints[number][1] for number in moment.holds[: len(CLIENTS)])
+
+    def _check(self, moment: Moment) -> None:
+        owners = [state in BELIEVERS for state in self.states(moment)]
+        assert not all(owners), "two clients believe to own one id"
+
+    def _after(self, moment: Moment) -> Iterator[Moment]:
+        links = dict(moment.links)
+        for link, queue in moment.links:
+            rest = {**links, link: queue[1:]}
+            yield self._step(moment.holds, link[1], queue[0], rest, moment.budget)
+            if moment.budget[-1]:
+                yield self._settle(moment.holds, rest, _spend(moment.budget, -1))
+        for index, name in enumerate(CLIENTS):
+            announcing = self.states(moment)[index] is ClientState.ANNOUNCING
+            if announcing and moment.budget[index]:
+                yield self._step(moment.holds, name, REPEAT, links, _spend(moment.budget, index))
+
+    def _step(
+        self,
+        holds: tuple[int, ...],
+        name: str,
+        data: bytes,
+        links: Links,
+        budget: tuple[int, ...],
+    ) -> Moment:
+        index = NAMES.index(name)
+        number, said = self._transition(name, holds[index], data)
+        after = (*holds[:index], number, *holds[index + 1 :])
+        for link, queue in said.items():
+            links[link] = links.get(link, ()) + queue
+        return self._settle(after, links, budget)
+
+    def _settle(self, holds: tuple[int, ...], links: Links, budget: tuple[int, ...]) -> Moment:
+        for client, held in zip(CLIENTS, holds, strict=False):
+            # Whoever withdrew hears no answer, as long as time stands still.
+            if self._prints[held][3] == 0:
+                links = {link: queue for link, queue in links.items() if link[1] != client}
+        kept = tuple((link, queue) for link, queue in sorted(links.items()) if queue)
+        return Moment(holds, kept, budget)
+
+    def _transition(self, name: str, number: int, data: bytes) -> tuple[int, Links]:
+        key = name, number, data
+        if key not in self._steps:
+            world = World(self.lower)
+            history = (*self._histories[number], data)
+            for each in history:
+                world.drain(name)
+                world.feed(name, each)
+            said: Links = {}
+            for target, message in world.drain(name):
+                if self._matters(target, message):
+                    said[name, target] = (*said.get((name, target), ()), message)
+            self._steps[key] = self._number(name, world.machines[name], history), said
+        return self._steps[key]
+
+    def _number(self, name: str, machine: Any, history: tuple[bytes, ...]) -> int:
+        mark = _client_print(name, machine) if name in CLIENTS else _server_print(name, machine)
+        if mark not in self._numbers:
+            self._numbers[mark] = len(self._histories)
+            self._histories.append(history)
+            self._prints.append(mark)
+        return self._numbers[mark]
+
+    def _matters(self, target: str, data: bytes) -> bool:
+        """Leave out what decides nothing, and answers to the other nonce: nobody reads them."""
+        if decode_message_untrusted(data).command not in DECIDING:
+            return False
+        if target in SERVERS:
+            return True
+        answer: Any = Intake(Counters(), for_client=True).take(data)
+        holders = answer.holders if isinstance(answer, Ack) else [answer]
+        return any(holder.nonce == self._nonces[target] for holder in holders)
+
+
+def _spend(budget: tuple[int, ...], index: int) -> tuple[int, ...]:
+    left = list(budget)
+    left[index] -= 1
+    return tuple(left)
+
+
+def _client(name: str, nonce: int) -> ClientMachine:
+    return ClientMachine(
+        Fixed(ord(name), nonce),
+        ControlTimers(),
+        servers=[address(0), address(1)],
+        candidates=[Candidate("127.0.0.1", 5000)],
+        ids=iter((WANTED,)),
+    )
+
+
+def _server(name: str) -> ServerMachine:
+    return ServerMachine(
+        random.Random(ord(name)),
+        ControlTimers(),
+        address=address(SERVERS.index(name)),
+        new_cluster=True,
+    )
+
+
+def _client_print(name: str, machine: ClientMachine) -> Hashable:
+    acknowledged = frozenset(machine._directory._acknowledged)
+    alarms = frozenset(machine._alarms.pending())
+    return name, machine.state, machine.id, machine.nonce, acknowledged, alarms
+
+
+def _server_print(name: str, machine: Any) -> Hashable:
+    sponsor = machine._ledger.sponsor
+    graves = machine._registry._graves._graves.items()
+    return (
+        name,
+        frozenset((number, r.nonce, sponsor(number)) for number, r in machine.clients.items()),
+        frozenset((number, grave.nonce, grave.reason) for number, grave in graves),
+    )

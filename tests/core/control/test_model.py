@@ -1,0 +1,48 @@
+"""Two clients, one id, two servers: never two owners, and in the end two ids."""
+
+import pytest
+
+from sphtp.core.control.directory import Directory
+from tests.core.control.model import CLIENTS, SERVERS, Explorer, Moment
+
+
+def both_get_ids(explorer: Explorer, moment: Moment) -> bool:
+    world = explorer.rebuild(moment)
+    world.finish()
+    ids = {world.machines[name].id for name in CLIENTS}
+    known = [set(world.machines[name].clients) for name in SERVERS]
+    return len(ids) == len(CLIENTS) and all(ids <= clients for clients in known)
+
+
+@pytest.mark.parametrize("lower", CLIENTS)
+def test_no_order_of_messages_makes_two_owners(lower: str) -> None:
+    explorer = Explorer(lower)
+    ends = list(explorer.ends())
+    assert explorer.moments > 4000
+    assert all(both_get_ids(explorer, end) for end in ends)
+
+
+@pytest.mark.parametrize("lower", CLIENTS)
+def test_no_order_makes_two_owners_when_any_message_is_lost(lower: str) -> None:
+    explorer = Explorer(lower, losses=1)
+    ends = list(explorer.ends())
+    assert explorer.moments > 20_000
+    assert all(both_get_ids(explorer, end) for end in ends)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("lower", CLIENTS)
+def test_no_order_makes_two_owners_when_announcements_repeat(lower: str) -> None:
+    explorer = Explorer(lower, repeats=1)
+    ends = list(explorer.ends())
+    assert explorer.moments > 100_000
+    assert all(both_get_ids(explorer, end) for end in ends)
+
+
+def test_the_search_finds_two_owners_when_one_answer_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    any_answer = property(lambda self: bool(self._acknowledged))
+    monkeypatch.setattr(Directory, "is_unanimous", any_answer)
+    with pytest.raises(AssertionError, match="two clients"):
+        list(Explorer("X").ends())
