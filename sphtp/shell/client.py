@@ -1,0 +1,235 @@
+"""A client: registered with the servers, introduced to peers, and in channels with some of them."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random, SystemRandom
+from types import MappingProxyType
+from typing import Any
+
+import msgpack
+import trio
+
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.records import Candidate, Member, ServerAddress
+from sphtp.core.control.timers import ControlTimers
+from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell.addresses import candidates_of, where_to_bind
+from sphtp.shell.channel import Channel
+from sphtp.shell.feed import Listener
+from sphtp.shell.lifetime import running
+from sphtp.shell.node import Node, NodeStatistics, open_node
+from sphtp.shell.peer import Peer
+from sphtp.shell.registration import Bus, Registration, open_bus
+from sphtp.shell.udp import Address
+
+Wanted = int | Callable[[Peer], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatistics:
+    """Figures of one client since its start."""
+
+    counters: Mapping[str, int]
+    """Control messages dropped, by reason."""
+    node: NodeStatistics
+    """Datagrams at its socket."""
+    events_dropped: int
+    """Events missed by listeners that were too far behind."""
+    undialable: int
+    """Addresses of servers that the bus cannot make sense of."""
+
+
+@asynccontextmanager
+async def open_client(
+    servers: Sequence[str | ServerAddress],
+    *,
+    data: Any = None,
+    host: str | None = None,
+    port: int = 0,
+    advertise: Sequence[Address] = (),
+    timeout: float = 30.0,
+    timers: ControlTimers | None = None,
+    channel_settings: ChannelSettings | None = None,
+    receive_loss: float = 0.0,
+    seed: int | None = None,
+    ids: Iterator[int] | None = None,
+) -> AsyncIterator["Client"]:
+    """Register with a cluster for the length of the block, which begins when all servers agreed.
+
+    Args:
+        servers: one server's address is enough, ``"tcp://host:8764"``; it tells the others'.
+        data: what peers learn of this client at once, as msgpack; 4096 bytes at most.
+        host, port: where to bind the UDP socket; by default the address that faces the servers.
+        advertise: where peers reach that socket, should that differ from where it is bound.
+        timeout: seconds to wait for the registration.
+        timers: periods of the control plane; the servers' own.
+        channel_settings: limits and timers of the channels.
+        receive_loss: the share of datagrams to throw away, for trying out what loss does.
+        seed, ids: make random choices repeatable, and force the ids announced; for tests.
+
+    Raises:
+        SettingsError, UdpAddressError: something given makes no sense, or cannot be bound.
+        UnreachableError: not registered in time; the message says who did not answer.
+        RefusedError: the servers do not want this client.
+    """
+    addresses = _parse(servers)
+    host = host or await where_to_bind(addresses)
+    async with open_node(
+        host, port, settings=channel_settings, receive_loss=receive_loss, seed=seed
+    ) as node:
+        told = [Candidate(*address) for address in advertise]
+        machine = ClientMachine(
+            SystemRandom() if seed is None else Random(seed),
+            timers or ControlTimers(),
+            servers=addresses,
+            candidates=told or await candidates_of(node.address, addresses),
+            data=b"" if data is None else msgpack.packb(data),
+            ids=ids,
+        )
+        with open_bus() as bus:
+            client = Client(node, machine, bus)
+            async with client._registered(timeout):  # noqa: SLF001 - two halves of one thing
+                yield client
+
+
+class Client:
+    """A registered client. Made by ``open_client``."""
+
+    def __init__(self, node: Node, machine: ClientMachine, bus: Bus) -> None:
+        self._node = node
+        self._machine = machine
+        self._peers: dict[int, Peer] = {}
+        self._registration = Registration(machine, bus, self._note)
+
+    @property
+    def id(self) -> int:
+        """The odd number that all servers acknowledged."""
+        return self._machine.id
+
+    @property
+    def state(self) -> ClientState:
+        """Where it stands with the servers; SUSPENDED while none is heard."""
+        return self._machine.state
+
+    @property
+    def address(self) -> Address:
+        """Where its UDP socket is bound, with the real port."""
+        return self._node.address
+
+    @property
+    def peers(self) -> Mapping[int, Peer]:
+        """The other clients of the cluster, by id."""
+        return MappingProxyType(self._peers)
+
+    @property
+    def servers(self) -> Mapping[int, Member]:
+        """The servers that are heard, by id."""
+        return self._machine.servers
+
+    def statistics(self) -> ClientStatistics:
+        """Return the figures so far."""
+        return ClientStatistics(
+            counters=self._machine.counters.as_dict(),
+            node=self._node.statistics(),
+            events_dropped=self._registration.feed.dropped,
+            undialable=self._registration.undialable,
+        )
+
+    def events(self) -> Listener[ClientEvent]:
+        """Return an async iterator over what happens from now on; it ends with the client.
+
+        A reader that falls 1024 events behind misses some; ``statistics`` counts them.
+        """
+        return self._registration.feed.listen()
+
+    def set_data(self, data: Any) -> None:
+        """Change what peers learn of this client."""
+        self._machine.set_data(trio.current_time(), msgpack.packb(data))
+        self._registration.flush()
+
+    def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
+        """Send the servers a message with a command of the application, 0x0100 or more."""
+        self._machine.publish(trio.current_time(), command, parameters)
+        self._registration.flush()
+
+    async def wait_for_peer(self, wanted: Wanted, *, timeout: float = 30.0) -> Peer:
+        """Wait for a peer, named by its id or by what a function says of it.
+
+        Raises ``UnreachableError`` when none has come after ``timeout`` seconds.
+        """
+        if isinstance(wanted, int) and wanted not in self._peers:
+            self._machine.lookup(trio.current_time(), wanted)
+            self._registration.flush()
+        with trio.move_on_after(timeout):
+            await self._registration.wait(lambda: self._find(wanted) is not None)
+        peer = self._find(wanted)
+        if peer is None:
+            name = f"peer {wanted:#010x}" if isinstance(wanted, int) else "the wanted peer"
+            raise UnreachableError(
+                f"{name} did not appear within {timeout:g} s; {len(self._peers)} others are here"
+            )
+        return peer
+
+    @asynccontextmanager
+    async def open_channel(self, peer_id: int, *, timeout: float = 5.0) -> AsyncIterator[Channel]:
+        """Open a channel to a peer for the length of the block; leaving it drains and closes.
+
+        Raises:
+            UnreachableError: the servers do not know the peer within ``timeout`` seconds, or it
+                does not answer within ``connect_timeout``.
+            RefusedError: the peer is full, or another one now has its address.
+        """
+        peer = await self.wait_for_peer(peer_id, timeout=timeout)
+        if not peer.addresses:
+            raise UnreachableError(f"peer {peer_id:#010x} told no address")
+        (host, port), *more = peer.addresses
+        async with self._node.open_channel(host, port, *more, wanted=peer_id) as channel:
+            yield channel
+
+    async def accept(self) -> Channel:
+        """Wait for the next channel that a peer opens."""
+        return await self._node.accept()
+
+    def incoming(self) -> AsyncIterator[Channel]:
+        """Iterate over the channels that peers open."""
+        return self._node.incoming()
+
+    @asynccontextmanager
+    async def _registered(self, timeout: float) -> AsyncIterator[None]:
+        async with running(self._registration.run):
+            try:
+                await self._registration.wait_established(timeout)
+                yield
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._registration.leave()
+
+    def _find(self, wanted: Wanted) -> Peer | None:
+        if isinstance(wanted, int):
+            return self._peers.get(wanted)
+        return next((peer for peer in self._peers.values() if wanted(peer)), None)
+
+    def _note(self, event: ClientEvent) -> None:
+        match event:
+            case Established(client_id, _):
+                self._node.peer_id = client_id
+            case PeerEntered(record) | PeerChanged(record):
+                self._peers[record.id] = Peer.from_record(record)
+            case PeerLeft(record, _):
+                self._peers.pop(record.id, None)
+            case _:
+                pass
+
+
+def _parse(servers: Sequence[str | ServerAddress]) -> list[ServerAddress]:
+    if not servers:
+        raise SettingsError("servers is empty; allowed is one address or more")
+    return [
+        server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
+        for server in servers
+    ]

@@ -1,0 +1,22 @@
+"""Two peers without a server: one opens a node and tells where, the other dials it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.shell.channel import Channel
+from sphtp.shell.node import open_node
+from sphtp.shell.udp import local_address_towards
+
+
+@asynccontextmanager
+async def open_channel(
+    host: str, port: int, *, settings: ChannelSettings | None = None
+) -> AsyncIterator[Channel]:
+    """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
+
+    Raises as ``Node.open_channel`` does.
+    """
+    here = await local_address_towards(host, port)
+    async with open_node(here, settings=settings) as node, node.open_channel(host, port) as channel:
+        yield channel

@@ -1,0 +1,209 @@
+"""A node: one UDP socket, and all channels behind it."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from random import Random, SystemRandom
+from typing import Final
+
+import trio
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.opening import Transmit
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.errors import SettingsError
+from sphtp.shell.bell import Bell
+from sphtp.shell.channel import Channel
+from sphtp.shell.lifetime import running
+from sphtp.shell.udp import Address, UdpSocket
+
+BATCH: Final = 256
+"""Datagrams taken off the socket before others get a turn; a node must not starve its program."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistics:
+    """Datagrams at a node's socket, and those that reached no channel, since it opened."""
+
+    sent: int
+    received: int
+    send_errors: int
+    receive_errors: int
+    dropped_on_purpose: int
+    malformed: int
+    unknown: int
+    refused_full: int
+    refused_wrong_peer: int
+
+
+@asynccontextmanager
+async def open_node(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    peer_id: int = 0,
+    settings: ChannelSettings | None = None,
+    receive_loss: float = 0.0,
+    seed: int | None = None,
+) -> AsyncIterator["Node"]:
+    """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
+
+    Args:
+        host, port: where to bind; port 0 takes any that is free.
+        peer_id: this node's id in a cluster, 0 when it is in none.
+        settings: limits and timers of its channels.
+        receive_loss: the share of datagrams to throw away on receipt, for trying out what loss
+            does.
+        seed: makes random choices, that loss among them, repeatable; for tests.
+
+    Raises:
+        UdpAddressError: the address cannot be bound; the message names it.
+        SettingsError: ``receive_loss`` is not a share.
+    """
+    if not 0 <= receive_loss < 1:
+        raise SettingsError(f"receive_loss is {receive_loss}; allowed is 0 to less than 1")
+    entropy = SystemRandom() if seed is None else Random(seed)
+    drop = _losing(receive_loss, seed) if receive_loss else None
+    with UdpSocket(host, port, drop) as udp:
+        node = Node(udp, Endpoint(entropy, settings or ChannelSettings(), peer_id))
+        async with running(node._run):  # noqa: SLF001 - the two halves of one thing
+            try:
+                yield node
+            finally:
+                node._abandon()  # noqa: SLF001
+
+
+class Node:
+    """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
+
+    def __init__(self, udp: UdpSocket, endpoint: Endpoint) -> None:
+        self._udp = udp
+        self._endpoint = endpoint
+        self._bell = Bell()
+        self._channels: dict[Connection, Channel] = {}
+        self._unsent: Transmit | None = None
+        self._arrivals = trio.lowlevel.ParkingLot()
+        self._incoming: list[Channel] = []
+
+    @property
+    def address(self) -> Address:
+        """Where it is bound, with the real port."""
+        return self._udp.address
+
+    @property
+    def peer_id(self) -> int:
+        """Its id in the cluster, 0 when it has none."""
+        return self._endpoint.peer_id
+
+    @peer_id.setter
+    def peer_id(self, value: int) -> None:
+        self._endpoint.peer_id = value
+
+    def statistics(self) -> NodeStatistics:
+        """Return the figures so far."""
+        return NodeStatistics(**asdict(self._udp.counters), **asdict(self._endpoint.counters))
+
+    @asynccontextmanager
+    async def open_channel(
+        self, host: str, port: int, *more: Address, wanted: int = 0
+    ) -> AsyncIterator[Channel]:
+        """Open a channel for the length of the block; leaving it drains and closes.
+
+        Args:
+            host, port: where the peer listens.
+            more: other addresses of it; all are dialled at once, the first to answer is used.
+            wanted: its id in the cluster; whoever has another one refuses.
+
+        Raises:
+            UnreachableError: nobody answered within ``connect_timeout``.
+            RefusedError: the peer is full, or not the one wanted.
+        """
+        candidates = await self._resolve([(host, port), *more])
+        connection = self._endpoint.dial(trio.current_time(), candidates, wanted)
+        channel = self._adopt(connection)
+        self._bell.ring()
+        async with channel:
+            await channel._wait_open()  # noqa: SLF001 - a channel opens in here only
+            yield channel
+
+    async def accept(self) -> Channel:
+        """Wait for the next channel that another node opens."""
+        await trio.lowlevel.checkpoint()
+        while not self._incoming:
+            await self._arrivals.park()
+        return self._incoming.pop(0)
+
+    async def incoming(self) -> AsyncIterator[Channel]:
+        """Iterate over the channels that other nodes open."""
+        while True:
+            yield await self.accept()
+
+    async def _run(self) -> None:
+        while True:
+            with self._bell.listening(self._endpoint.poll_timeout()):
+                await self._udp.wait_readable()
+            self._bell.answer()
+            self._receive(trio.current_time())
+            while not self._flush(trio.current_time()):
+                await self._udp.wait_writable()
+            # A full socket wakes this task at once, again and again; others want to run too.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def _receive(self, now: float) -> None:
+        for address, datagram in self._udp.receive_batch(BATCH):
+            self._endpoint.handle_datagram_untrusted(now, address, datagram)
+        self._endpoint.handle_timeout(now)
+
+    def _flush(self, now: float) -> bool:
+        """Send and report all there is; false when the socket has no room for the rest."""
+        while (transmit := self._unsent or self._endpoint.poll_transmit(now)) is not None:
+            self._unsent = None
+            if not self._udp.send(transmit.address, transmit.datagram):
+                self._unsent = transmit
+                break
+        while (connection := self._endpoint.poll_incoming()) is not None:
+            self._incoming.append(self._adopt(connection))
+            self._arrivals.unpark()
+        while (connection := self._endpoint.poll_active()) is not None:
+            self._report(connection)
+        return self._unsent is None
+
+    def _report(self, connection: Connection) -> None:
+        channel = self._channels.get(connection)
+        if channel is None:
+            return
+        channel._wake()  # noqa: SLF001
+        if connection.closed is not None:
+            del self._channels[connection]
+
+    def _adopt(self, connection: Connection) -> Channel:
+        channel = Channel(connection, lambda: self._touch(connection))
+        self._channels[connection] = channel
+        return channel
+
+    def _touch(self, connection: Connection) -> None:
+        self._endpoint.touch(connection)
+        self._bell.ring()
+
+    def _abandon(self) -> None:
+        """Tell every peer that is still there, once, and wake whoever waits."""
+        now = trio.current_time()
+        for connection in self._endpoint.connections:
+            connection.abort(now, "its node closed")
+            self._endpoint.touch(connection)
+        self._flush(now)
+
+    async def _resolve(self, addresses: Sequence[Address]) -> list[Address]:
+        found: dict[Address, None] = {}
+        for host, port in addresses:
+            answers = await trio.socket.getaddrinfo(
+                host, port, family=self._udp.family, type=trio.socket.SOCK_DGRAM
+            )
+            found |= {(str(answer[4][0]), int(answer[4][1])): None for answer in answers}
+        return list(found)
+
+
+def _losing(share: float, seed: int | None) -> Callable[[], bool]:
+    random = Random(seed)
+    return lambda: random.random() < share

@@ -1,0 +1,35 @@
+"""What a client knows of another client."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgpack
+
+from sphtp.core.control.records import PeerRecord
+from sphtp.shell.udp import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A client of the same cluster, as the servers introduce it."""
+
+    id: int
+    data: Any
+    """What it told about itself; None when it told nothing, or nothing that is msgpack."""
+    addresses: tuple[Address, ...]
+    """Where its channels may be dialled."""
+    nonce: int
+    """Tells this holder of the id from earlier and later ones."""
+
+    @classmethod
+    def from_record(cls, record: PeerRecord) -> Self:
+        """Read a record of the roster."""
+        addresses = tuple((candidate.host, candidate.port) for candidate in record.candidates)
+        return cls(record.id, _decode(record.data), addresses, record.nonce)
+
+
+def _decode(data: bytes) -> Any:
+    try:
+        return msgpack.unpackb(data, strict_map_key=False) if data else None
+    except (ValueError, msgpack.UnpackException):
+        return None

@@ -1,0 +1,143 @@
+"""A client's registration with the servers: drives `ClientMachine` over the bus."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.events import ClientEvent, Refused
+from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import RefusedError, UnreachableError
+from sphtp.shell.bell import Bell
+from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.feed import Feed
+
+LINGER: Final = 0.05
+"""Seconds from the good-bye to the closing of the sockets, which drops what is queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """The two sockets of a client, and what rings when one of them is connected."""
+
+    publisher: Publisher
+    subscriber: Subscriber
+    bell: Bell
+
+
+@contextmanager
+def open_bus() -> Iterator[Bus]:
+    """Open both sockets for the length of the block; they dial whom the machine says."""
+    bell = Bell()
+    with (
+        Publisher(on_connected=bell.ring) as publisher,
+        Subscriber(on_connected=bell.ring) as subscriber,
+    ):
+        yield Bus(publisher, subscriber, bell)
+
+
+class Registration:
+    """Keeps one id registered; ``on_event`` sees every event before anybody else does."""
+
+    def __init__(
+        self, machine: ClientMachine, bus: Bus, on_event: Callable[[ClientEvent], None]
+    ) -> None:
+        self.machine = machine
+        self.feed: Feed[ClientEvent] = Feed()
+        self.undialable = 0
+        self._bus = bus
+        self._on_event = on_event
+        self._changed = trio.lowlevel.ParkingLot()
+        self._refusal: Refused | None = None
+
+    async def run(self) -> None:
+        """Keep the registration alive."""
+        self.machine.handle_start(trio.current_time())
+        self.flush()
+        while True:
+            batch: list[bytes] = []
+            with self._bus.bell.listening(self.machine.poll_timeout()):
+                batch = await self._bus.subscriber.receive_batch()
+            now = trio.current_time()
+            if self._bus.bell.answer():
+                self.machine.handle_connected(now)
+            for data in batch:
+                self.machine.handle_message(now, data)
+            self._handle_due(now)
+            self.flush()
+
+    async def leave(self) -> None:
+        """Say good-bye, and give it time to leave the machine."""
+        self.machine.leave(trio.current_time())
+        self.flush()
+        self.feed.close()
+        await trio.sleep(LINGER)
+
+    async def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until something that events change is so; raises ``RefusedError`` when refused."""
+        await trio.lowlevel.checkpoint()
+        while not condition():
+            if self._refusal is not None:
+                reason = self._refusal.reason.name.lower()
+                raise RefusedError(f"the servers refuse this client: {reason}", reason)
+            await self._changed.park()
+
+    async def wait_established(self, timeout: float) -> None:
+        """Wait until every server of the view has acknowledged.
+
+        Raises ``UnreachableError``, which says who did not answer, and ``RefusedError``.
+        """
+        with trio.move_on_after(timeout):
+            await self.wait(lambda: self.machine.state is ClientState.ESTABLISHED)
+            return
+        raise UnreachableError(f"not registered within {timeout:g} s: {self._what_is_missing()}")
+
+    def flush(self) -> None:
+        """Perform what the machine asks for, and tell what it reports."""
+        while (command := self.machine.poll_bus()) is not None:
+            self._perform(command)
+        while (data := self.machine.poll_transmit()) is not None:
+            self._bus.publisher.send(data)
+        while (event := self.machine.poll_event()) is not None:
+            if isinstance(event, Refused):
+                self._refusal = event
+            self._on_event(event)
+            self.feed.publish(event)
+        self._changed.unpark_all()
+
+    def _handle_due(self, now: float) -> None:
+        deadline = self.machine.poll_timeout()
+        if deadline is not None and deadline <= now:
+            self.machine.handle_timeout(now)
+
+    def _what_is_missing(self) -> str:
+        servers = self.machine.servers
+        if not servers:
+            return "no server was heard"
+        heard = ", ".join(f"{server:#010x}" for server in sorted(servers))
+        return f"heard {heard}, but not all acknowledged (state {self.machine.state.value})"
+
+    def _perform(self, command: BusCommand) -> None:
+        match command:
+            case Subscribe(topic):
+                self._bus.subscriber.subscribe(topic)
+            case Unsubscribe(topic):
+                self._bus.subscriber.unsubscribe(topic)
+            case HangUp(address):
+                self._bus.publisher.hang_up(address.sub)
+                self._bus.subscriber.hang_up(address.pub)
+            case Dial(address):
+                self._dial(address)
+
+    def _dial(self, address: ServerAddress) -> None:
+        try:
+            self._bus.publisher.dial(address.sub)
+            self._bus.subscriber.dial(address.pub)
+        except BusError:
+            # The address may be a stranger's word; it must not bring this client down.
+            self.undialable += 1

@@ -1,0 +1,266 @@
+"""A server on real sockets: drives `ServerMachine`, decides nothing."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+from typing import Any, Final
+
+import trio
+
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.events import ServerEvent, StateChanged
+from sphtp.core.control.limits import ServerLimits
+from sphtp.core.control.outputs import Audience, Dial, HangUp, ServerBusCommand
+from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
+from sphtp.core.control.server import ServerMachine
+from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.timers import ControlTimers
+from sphtp.shell.bell import Bell
+from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.feed import Feed, Listener
+from sphtp.shell.lifetime import running
+
+LINGER: Final = 0.05
+"""Seconds from a server's last words to the closing of its sockets, which drops what is queued."""
+
+SPARE_PIPES: Final = 64
+"""Connections beyond the clients' that a server accepts: other servers, and people who ask."""
+
+
+def everybody(_: PeerRecord) -> bool:
+    """Admit whoever comes."""
+    return True
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """What a server is told at its start."""
+
+    bind: ServerAddress = field(
+        default_factory=lambda: ServerAddress.parse("tcp://127.0.0.1:8764,8765")
+    )
+    """Where to listen; port 0 takes any that is free."""
+    advertise: ServerAddress | None = None
+    """Where others reach it, should that differ from where it listens."""
+    join: tuple[ServerAddress, ...] = ()
+    """Other servers of the cluster; one that is up is enough, and none needs to be up yet."""
+    new_cluster: bool = False
+    """Nobody holds an id yet, so there is nothing to wait for."""
+    timers: ControlTimers = field(default_factory=ControlTimers)
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    admit: Callable[[PeerRecord], bool] = everybody
+    """Asked about each new client; False refuses it."""
+    seed: int | None = None
+    """Makes the random choices repeatable, for tests; anybody can guess ids and nonces then."""
+
+
+@dataclass(frozen=True)
+class ServerStatistics:
+    """Figures of one server since its start."""
+
+    counters: Mapping[str, int]
+    """Messages that were dropped or refused, by reason."""
+    publishing_to: int
+    """Connections at this moment of the socket that clients hear."""
+    hearing_from: int
+    """Connections at this moment of the socket that clients and servers speak to."""
+    connections_refused: int
+    """Connections turned away because there were too many."""
+    events_dropped: int
+    """Events missed by listeners that were too far behind."""
+    undialable: int
+    """Addresses of other servers that the bus cannot make sense of."""
+
+
+@asynccontextmanager
+async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Server"]:
+    """Run a server for the length of the block; leaving the block leaves the cluster's view.
+
+    Raises:
+        BusAddressInUseError: somebody listens on a port already; the message names it.
+        BusError: the machine does not have that address.
+    """
+    options = options or ServerOptions()
+    pipes = 2 * options.limits.max_clients + SPARE_PIPES
+    bell = Bell()
+    with (
+        Publisher(max_pipes=pipes, on_connected=bell.ring) as clients,
+        Subscriber(max_pipes=pipes) as subscriber,
+        Publisher(on_connected=bell.ring) as servers,
+    ):
+        subscriber.subscribe(b"")
+        bound = ServerAddress(
+            pub=clients.listen(options.bind.pub), sub=subscriber.listen(options.bind.sub)
+        )
+        advertised = options.advertise or bound
+        machine = ServerMachine(
+            SystemRandom() if options.seed is None else Random(options.seed),
+            options.timers,
+            address=advertised,
+            join=options.join,
+            new_cluster=options.new_cluster,
+            limits=options.limits,
+            admit=options.admit,
+        )
+        server = Server(machine, bound, advertised, _Bus(subscriber, clients, servers, bell))
+        try:
+            async with running(server._run):  # noqa: SLF001 - the two halves of one thing
+                yield server
+        finally:
+            with trio.CancelScope(shield=True):
+                await server._leave()  # noqa: SLF001
+
+
+class Server:
+    """A running server. Made by ``open_server``."""
+
+    def __init__(
+        self,
+        machine: ServerMachine,
+        address: ServerAddress,
+        advertised: ServerAddress,
+        bus: "_Bus",
+    ) -> None:
+        self._machine = machine
+        self._address = address
+        self._advertised = advertised
+        self._bus = bus
+        self._feed: Feed[ServerEvent] = Feed()
+        self._changed = trio.Event()
+        self._undialable = 0
+        machine.handle_start(trio.current_time())
+        self._flush()
+
+    @property
+    def id(self) -> int:
+        """The even number that this server drew."""
+        return self._machine.id
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where it listens, with real ports."""
+        return self._address
+
+    @property
+    def advertised(self) -> ServerAddress:
+        """Where it tells others to reach it."""
+        return self._advertised
+
+    @property
+    def state(self) -> ServerState:
+        """Where it stands; a server that is JOINING acknowledges no new id yet."""
+        return self._machine.state
+
+    @property
+    def view(self) -> ClusterView:
+        """The servers that have to agree on every new id."""
+        return self._machine.view
+
+    @property
+    def clients(self) -> Mapping[int, PeerRecord]:
+        """Whoever is registered, here or at another server, by id."""
+        return self._machine.clients
+
+    def status(self) -> dict[str, Any]:
+        """Return what ``sphtp status`` shows, ready for JSON."""
+        return self._machine.status()
+
+    def statistics(self) -> ServerStatistics:
+        """Return the figures so far."""
+        return ServerStatistics(
+            counters=self._machine.counters.as_dict(),
+            publishing_to=self._bus.clients.connections,
+            hearing_from=self._bus.subscriber.connections,
+            connections_refused=self._bus.clients.refused + self._bus.subscriber.refused,
+            events_dropped=self._feed.dropped,
+            undialable=self._undialable,
+        )
+
+    def events(self) -> Listener[ServerEvent]:
+        """Return an async iterator over what happens from now on; it ends with the server.
+
+        It never holds the server up: a reader that falls 1024 events behind misses some, and
+        ``statistics().events_dropped`` counts them.
+        """
+        return self._feed.listen()
+
+    async def wait_active(self) -> None:
+        """Wait until this server acknowledges new ids.
+
+        Raises:
+            trio.ClosedResourceError: it was closed before it did.
+        """
+        await trio.lowlevel.checkpoint()
+        while self.state is not ServerState.ACTIVE:
+            if self.state is ServerState.STOPPED:
+                raise trio.ClosedResourceError("the server was closed before it became active")
+            await self._changed.wait()
+
+    def publish(self, simulation: int, command: int, parameters: Sequence[Parameter] = ()) -> None:
+        """Send a message of the application to the subscribers of ``simulation``.
+
+        Raises:
+            StateError, WireError: see ``ServerMachine.publish``.
+        """
+        self._machine.publish(trio.current_time(), simulation, command, parameters)
+        self._flush()
+
+    async def _run(self) -> None:
+        while True:
+            batch: list[bytes] = []
+            with self._bus.bell.listening(self._machine.poll_timeout()):
+                batch = await self._bus.subscriber.receive_batch()
+            now = trio.current_time()
+            if self._bus.bell.answer():
+                self._machine.handle_connected(now)
+            for data in batch:
+                self._machine.handle_message(now, data)
+            self._handle_due(now)
+            self._flush()
+
+    def _handle_due(self, now: float) -> None:
+        deadline = self._machine.poll_timeout()
+        if deadline is not None and deadline <= now:
+            self._machine.handle_timeout(now)
+
+    async def _leave(self) -> None:
+        self._machine.stop(trio.current_time())
+        self._flush()
+        self._feed.close()
+        await trio.sleep(LINGER)
+
+    def _flush(self) -> None:
+        while (command := self._machine.poll_bus()) is not None:
+            self._perform(command)
+        while (outgoing := self._machine.poll_transmit()) is not None:
+            self._bus.audience(outgoing.audience).send(outgoing.data)
+        while (event := self._machine.poll_event()) is not None:
+            self._tell(event)
+
+    def _tell(self, event: ServerEvent) -> None:
+        self._feed.publish(event)
+        if isinstance(event, StateChanged):
+            self._changed.set()
+            self._changed = trio.Event()
+
+    def _perform(self, command: ServerBusCommand) -> None:
+        servers = self._bus.servers
+        try:
+            {Dial: servers.dial, HangUp: servers.hang_up}[type(command)](command.address.sub)
+        except BusError:
+            # The address may be a stranger's word; it must not bring this server down.
+            self._undialable += 1
+
+
+@dataclass(frozen=True)
+class _Bus:
+    """The three sockets of a server, and what rings when one of the publishers is connected to."""
+
+    subscriber: Subscriber
+    clients: Publisher
+    servers: Publisher
+    bell: Bell
+
+    def audience(self, audience: Audience) -> Publisher:
+        return {Audience.CLIENTS: self.clients, Audience.SERVERS: self.servers}[audience]

@@ -1,0 +1,250 @@
+"""Channels between two nodes, over real sockets on loopback."""
+
+from contextlib import asynccontextmanager
+
+import msgpack
+import pytest
+import trio
+
+import sphtp
+from sphtp import ChannelSettings
+from sphtp.shell.node import open_node
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+BRISK = ChannelSettings(
+    resend_time=0.03,
+    keepalive=0.05,
+    timeout=0.3,
+    connect_timeout=0.3,
+    linger=0.1,
+    close_timeout=0.3,
+)
+
+
+@asynccontextmanager
+async def connected(loss: float = 0.0, settings: ChannelSettings = BRISK):
+    """Two nodes, and both sides of a channel between them."""
+    async with (
+        open_node(settings=settings, receive_loss=loss, seed=1) as left,
+        open_node(settings=settings, receive_loss=loss, seed=2) as right,
+    ):
+        with trio.fail_after(20):
+            async with left.open_channel(*right.address) as here, await right.accept() as there:
+                yield here, there
+
+
+async def receive_all(channel) -> list[object]:
+    return [message async for message in channel]
+
+
+async def test_messages_arrive_in_order_both_ways():
+    async with connected() as (here, there):
+        for number in range(100):
+            await here.send({"number": number})
+            await there.send([number, "text", b"bytes", None, 0.5])
+        assert [(await there.receive())["number"] for _ in range(100)] == list(range(100))
+        assert [(await here.receive())[0] for _ in range(100)] == list(range(100))
+
+
+async def test_messages_of_every_size_arrive_under_loss():
+    sizes = [0, 1, 1000, 1170, 1200, 5000, 100_000]
+    async with connected(loss=0.2) as (here, there):
+        async with trio.open_nursery() as nursery:
+
+            async def send_all():
+                for size in sizes:
+                    await here.send(bytes(size))
+
+            nursery.start_soon(send_all)
+            assert [len(await there.receive()) for _ in sizes] == sizes
+        assert here.statistics().lost > 0
+
+
+async def test_closing_drains_and_ends_the_other_side_once_all_is_read():
+    async with connected(loss=0.2) as (here, there):
+        for number in range(50):
+            await here.send(number)
+        await here.aclose()
+        assert [message async for message in there] == list(range(50))
+        with pytest.raises(trio.EndOfChannel):
+            await there.receive()
+        with pytest.raises(trio.BrokenResourceError):
+            await there.send("too late")
+
+
+async def test_what_is_closed_here_is_closed():
+    async with connected() as (here, _):
+        await here.aclose()
+        await here.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            await here.send(1)
+        with pytest.raises(trio.ClosedResourceError):
+            await here.receive()
+
+
+async def test_closing_wakes_a_receiver():
+    async with connected() as (here, _), trio.open_nursery() as nursery:
+
+        async def receive():
+            with pytest.raises(trio.ClosedResourceError):
+                await here.receive()
+
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked()
+        await here.aclose()
+
+
+async def test_aborting_tells_the_peer_why():
+    async with connected() as (here, there):
+        here.abort("out of spheres")
+        with pytest.raises(trio.BrokenResourceError, match="out of spheres"):
+            await there.receive()
+
+
+async def test_a_node_that_closes_tells_its_peers():
+    async with open_node(settings=BRISK) as left:
+        async with open_node(settings=BRISK) as right:
+            channel = left.open_channel(*right.address)
+            here = await channel.__aenter__()
+        with trio.fail_after(5), pytest.raises(trio.BrokenResourceError, match="its node closed"):
+            await here.receive()
+        await channel.__aexit__(None, None, None)
+
+
+async def test_a_peer_that_vanishes_is_named():
+    async with connected() as (here, there):
+        # Deaf from now on, and so without acks and keepalives.
+        there._connection.handle_timeout = lambda now: None
+        there._connection.poll_transmit = lambda now: None
+        with pytest.raises(trio.BrokenResourceError, match=r"127\.0\.0\.1:\d+ vanished"):
+            await here.receive()
+        with pytest.raises(trio.BrokenResourceError, match="vanished"):
+            await here.send(1)
+        there.abort()
+
+
+async def test_nobody_there_is_an_error_that_says_who_was_dialled():
+    async with open_node(settings=BRISK) as gone:
+        host, port = gone.address
+    async with open_node(settings=BRISK) as node:
+        with pytest.raises(sphtp.UnreachableError, match=f"{host}:{port} did not answer within"):
+            async with node.open_channel(host, port):
+                raise AssertionError("nobody is there")
+
+
+async def test_a_peer_with_another_id_refuses():
+    async with open_node(peer_id=5) as right, open_node(peer_id=3) as left:
+        with pytest.raises(sphtp.RefusedError, match="another peer than the one wanted"):
+            async with left.open_channel(*right.address, wanted=7):
+                raise AssertionError("it is not 7")
+
+
+async def test_both_dial_at_once_and_share_one_channel():
+    async with open_node(peer_id=3) as left, open_node(peer_id=5) as right:
+        ready = trio.Event()
+        ends: list[object] = []
+
+        async def dial(node, other):
+            async with node.open_channel(*other.address, wanted=other.peer_id) as channel:
+                await channel.send(node.peer_id)
+                ends.append(await channel.receive())
+                if len(ends) == 2:
+                    ready.set()
+                await ready.wait()
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(dial, left, right)
+                nursery.start_soon(dial, right, left)
+        assert sorted(ends) == [3, 5]
+        for node in (left, right):
+            with pytest.raises(trio.TooSlowError), trio.fail_after(0):
+                await node.accept()
+
+
+async def test_send_waits_while_too_much_is_unacknowledged_and_cancelled_sends_nothing():
+    settings = ChannelSettings(send_buffer=4)
+    async with connected(settings=settings) as (here, there):
+        there._connection.poll_transmit, speak = lambda now: None, there._connection.poll_transmit
+        for number in range(4):
+            await here.send(number)
+        with trio.move_on_after(0) as scope:
+            await here.send("never")
+        assert scope.cancelled_caught
+        there._connection.poll_transmit = speak
+        await here.send(4)
+        assert [await there.receive() for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+async def test_a_cancelled_receive_loses_nothing():
+    async with connected() as (here, there):
+        await here.send("kept")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await there.receive()
+        assert await there.receive() == "kept"
+
+
+async def test_a_cancelled_close_aborts():
+    async with connected() as (here, there):
+        await here.send(1)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await here.aclose()
+        with pytest.raises(trio.BrokenResourceError, match="closed without waiting"):
+            await receive_all(there)
+
+
+async def test_too_large_messages_are_refused_with_size_and_limit():
+    settings = ChannelSettings(max_message=2000)
+    async with connected(settings=settings) as (here, _):
+        with pytest.raises(sphtp.MessageTooLargeError, match="2003 bytes; this channel takes 2000"):
+            await here.send(bytes(2000))
+        with pytest.raises(sphtp.MessageTooLargeError, match="one packet takes"):
+            await here.send(bytes(1300), reliable=False)
+
+
+async def test_unreliable_messages_arrive_on_a_good_network():
+    async with connected() as (here, there):
+        for number in range(20):
+            await here.send(number, reliable=False)
+        assert [await there.receive() for _ in range(20)] == list(range(20))
+
+
+async def test_a_value_that_msgpack_cannot_carry_is_a_type_error():
+    async with connected() as (here, _):
+        with pytest.raises(TypeError):
+            await here.send(object())
+
+
+async def test_a_message_that_is_not_msgpack_is_dropped_and_counted():
+    async with connected() as (here, there):
+        here._connection.send(b"\xc1")
+        await here.send("next")
+        assert await there.receive() == "next"
+        assert there.undecodable == 1
+
+
+async def test_maps_keep_keys_that_are_not_text():
+    async with connected() as (here, there):
+        await here.send({1: "one"})
+        assert await there.receive() == msgpack.unpackb(
+            msgpack.packb({1: "one"}), strict_map_key=False
+        )
+
+
+async def test_two_peers_without_a_server():
+    async with open_node() as node:
+        host, port = node.address
+        with trio.fail_after(5):
+            async with sphtp.open_channel(host, port) as channel, await node.accept() as other:
+                await channel.send("hello")
+                assert await other.receive() == "hello"
+
+
+async def test_a_share_of_loss_must_be_one():
+    with pytest.raises(sphtp.SettingsError, match="receive_loss is 2"):
+        async with open_node(receive_loss=2):
+            pass

@@ -1,0 +1,221 @@
+"""Clients among real servers, over real sockets on loopback."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+import sphtp
+from sphtp import ControlTimers, ServerOptions, open_client, open_server
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.events import Established, PeerLeft, ServerLeft, Suspended
+from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.vocabulary import Reason
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+TIMERS = ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
+ANY = ServerAddress.parse("tcp://127.0.0.1:0,0")
+
+
+def server(*join, bind=ANY):
+    return open_server(ServerOptions(bind=bind, join=join, new_cluster=True, timers=TIMERS))
+
+
+def client(*servers, **options):
+    return open_client(servers, timers=TIMERS, timeout=10, **options)
+
+
+@asynccontextmanager
+async def cluster(servers: int):
+    """Servers of one view."""
+    async with trio.open_nursery() as nursery:
+        running: list[sphtp.Server] = []
+        for _ in range(servers):
+            join = [other.address for other in running]
+            running.append(await nursery.start(kept, server(*join)))
+        with trio.fail_after(20):
+            for each in running:
+                await agreed(each, servers)
+            yield running
+        nursery.cancel_scope.cancel()
+
+
+async def kept(opened, stop=None, closed=None, *, task_status):
+    """Keep a client or a server open in a task of its own."""
+    with stop or trio.CancelScope():
+        async with opened as it:
+            task_status.started(it)
+            await trio.sleep_forever()
+    if closed is not None:
+        closed.set()
+
+
+async def agreed(server: sphtp.Server, members: int) -> None:
+    """Wait until a server's view has so many members."""
+    events = server.events()
+    while len(server.view.members) < members:
+        await anext(events)
+
+
+async def wait_for(events, kind):
+    async for event in events:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"no {kind.__name__} came")
+
+
+async def test_one_address_is_enough_to_register_with_every_server():
+    async with cluster(2) as servers, client(servers[0].address) as alone:
+        assert alone.id % 2 == 1
+        assert alone.state is ClientState.ESTABLISHED
+        assert set(alone.servers) <= {server.id for server in servers}
+        assert all(alone.id in server.clients for server in servers)
+
+
+async def test_peers_are_introduced_with_data_and_open_channels_to_each_other():
+    async with (
+        cluster(2) as servers,
+        client(servers[0].address, data={"slab": 0}) as left,
+        client(servers[1].address, data={"slab": 1}) as right,
+    ):
+        peer = await left.wait_for_peer(lambda peer: peer.data == {"slab": 1})
+        assert peer.id == right.id
+        assert peer.addresses == (right.address,)
+        async with left.open_channel(peer.id) as here, await right.accept() as there:
+            assert (here.peer_id, there.peer_id) == (right.id, left.id)
+            await here.send("hello")
+            assert await there.receive() == "hello"
+
+
+async def test_data_that_changes_reaches_the_peers():
+    async with (
+        cluster(1) as servers,
+        client(servers[0].address, data="before") as left,
+        client(servers[0].address) as right,
+    ):
+        await right.wait_for_peer(lambda peer: peer.data == "before")
+        left.set_data("after")
+        peer = await right.wait_for_peer(lambda peer: peer.data == "after")
+        assert peer.id == left.id
+
+
+async def test_a_peer_that_leaves_is_missed_at_once():
+    async with cluster(2) as servers, client(servers[0].address) as left:
+        events = left.events()
+        async with client(servers[1].address) as right:
+            await left.wait_for_peer(right.id)
+        event = await wait_for(events, PeerLeft)
+        assert (event.record.id, event.reason) == (right.id, Reason.LEFT)
+        assert right.id not in left.peers
+
+
+async def test_two_clients_forced_to_one_id_end_under_different_ids():
+    async with cluster(2) as servers, trio.open_nursery() as nursery:
+        # Each hears its own server first, and so announces the id in opposite order.
+        first = await nursery.start(kept, client(servers[0].address, ids=iter([5, 7, 9, 11])))
+        second = await nursery.start(kept, client(servers[1].address, ids=iter([5, 15, 17, 19])))
+        assert first.id != second.id
+        for each in servers:
+            assert {first.id, second.id} <= set(each.clients)
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_clients_that_announce_one_id_at_once_end_under_different_ids():
+    async with cluster(2) as servers, trio.open_nursery() as nursery:
+        registered: list[sphtp.Client] = []
+
+        async def register(address, ids):
+            registered.append(await nursery.start(kept, client(address, ids=iter(ids))))
+
+        async with trio.open_nursery() as starting:
+            starting.start_soon(register, servers[0].address, [5, 7, 9, 11])
+            starting.start_soon(register, servers[1].address, [5, 15, 17, 19])
+        first, second = registered
+        assert first.id != second.id
+        for each in servers:
+            assert {first.id, second.id} <= set(each.clients)
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_server_of_two_leaves_and_the_client_stays():
+    async with cluster(1) as servers, trio.open_nursery() as nursery:
+        stop = trio.CancelScope()
+        second = await nursery.start(kept, server(servers[0].address), stop)
+        await agreed(servers[0], 2)
+        async with client(servers[0].address) as alone:
+            events = alone.events()
+            while second.id not in alone.servers:
+                await anext(events)
+            stop.cancel()
+            event = await wait_for(events, ServerLeft)
+            assert event.member.id == second.id
+            assert alone.state is ClientState.ESTABLISHED
+
+
+async def test_without_servers_a_client_is_suspended_and_its_channels_live_on():
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            stop, closed = trio.CancelScope(), trio.Event()
+            first = await nursery.start(kept, server(), stop, closed)
+            async with (
+                client(first.address) as left,
+                client(first.address) as right,
+                left.open_channel(right.id) as here,
+                await right.accept() as there,
+            ):
+                events, left_id = left.events(), left.id
+                stop.cancel()
+                await wait_for(events, Suspended)
+                await here.send("still here")
+                assert await there.receive() == "still here"
+                await closed.wait()
+                async with server(bind=first.address) as second:
+                    event = await wait_for(events, Established)
+                    assert (event.id, event.resumed) == (left_id, True)
+                    assert left_id in second.clients
+
+
+async def test_no_server_is_an_error_that_says_so():
+    with pytest.raises(sphtp.UnreachableError, match=r"within 0\.2 s: no server was heard"):
+        async with open_client(["tcp://127.0.0.1:9"], timers=TIMERS, timeout=0.2):
+            raise AssertionError("there is none")
+
+
+@pytest.mark.parametrize(
+    ("servers", "complaint"),
+    [([], "servers is empty"), (["127.0.0.1:8764"], "server address '127.0.0.1:8764': allowed is")],
+)
+async def test_addresses_that_make_no_sense_are_named(servers, complaint):
+    with pytest.raises(sphtp.SettingsError, match=complaint):
+        async with open_client(servers):
+            raise AssertionError("no such server")
+
+
+async def test_waiting_for_a_peer_has_a_deadline_and_a_name():
+    async with cluster(1) as servers, client(servers[0].address) as alone:
+        with pytest.raises(sphtp.UnreachableError, match="peer 0x00000003 did not appear"):
+            await alone.wait_for_peer(3, timeout=0.05)
+        with pytest.raises(sphtp.UnreachableError, match="peer 0x00000003 did not appear"):
+            async with alone.open_channel(3, timeout=0.05):
+                raise AssertionError("nobody has id 3")
+
+
+async def test_statistics_count_what_was_dropped():
+    async with cluster(1) as servers, client(servers[0].address) as alone:
+        figures = alone.statistics()
+        assert figures.events_dropped == 0
+        assert figures.undialable == 0
+        assert figures.node.malformed == 0
+
+
+async def test_leaving_tells_the_servers():
+    async with cluster(1) as servers:
+        async with client(servers[0].address) as alone:
+            assert alone.id in servers[0].clients
+            left = alone.id
+        events = servers[0].events()
+        if left in servers[0].clients:
+            await wait_for(events, sphtp.core.control.events.ClientLeft)
+        assert left not in servers[0].clients

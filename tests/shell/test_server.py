@@ -1,0 +1,288 @@
+"""The server on real sockets; clients here are a few lines that speak the protocol by hand."""
+
+import struct
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+import pytest
+import trio
+
+from sphtp.core.control.client_messages import Announce, ClientMessage, ClientUser, Heartbeat, Leave
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.counters import Counters
+from sphtp.core.control.events import (
+    ClientEntered,
+    ClientLeft,
+    ClientSuspected,
+    ServerEvent,
+    UserMessage,
+)
+from sphtp.core.control.intake import Intake
+from sphtp.core.control.outputs import topic
+from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.server_messages import Ack, Nack, ServerHeartbeat, ServerLeave, ServerUser
+from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.vocabulary import Reason
+from sphtp.errors import UnreachableError
+from sphtp.shell.bus import BusAddressInUseError, Publisher, Subscriber
+from sphtp.shell.feed import Listener
+from sphtp.shell.server import Server, ServerOptions, open_server
+from sphtp.shell.status import fetch_status
+from tests.deadline import within_20_seconds
+
+T = TypeVar("T")
+
+ANY = ServerAddress.parse("tcp://127.0.0.1:0")
+TIMERS = ControlTimers(heartbeat=0.1, expiry=3, announce_deadline=0.2)
+FOUNDER = ServerOptions(bind=ANY, timers=TIMERS, new_cluster=True, seed=1)
+ID, NONCE = 4711, 123456789
+
+
+pytestmark = within_20_seconds
+
+
+class RawClient:
+    """The two sockets of a client, and nobody's machine behind them."""
+
+    def __init__(self, address: ServerAddress, number: int = ID) -> None:
+        self._connected = trio.Event()
+        self._intake = Intake(Counters(), for_client=True)
+        self._heard: list[object] = []
+        self._subscriber = Subscriber()
+        self._publisher = Publisher(on_connected=self._connected.set)
+        self._subscriber.subscribe(topic(0))
+        self._subscriber.subscribe(topic(number))
+        self._subscriber.dial(address.pub)
+        self._publisher.dial(address.sub)
+
+    async def __aenter__(self) -> Self:
+        await self._connected.wait()
+        await self.hear(ServerHeartbeat)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._subscriber.close()
+        self._publisher.close()
+
+    def say(self, message: ClientMessage) -> None:
+        self.say_bytes(message.encode())
+
+    def say_bytes(self, data: bytes) -> None:
+        self._publisher.send(data)
+
+    async def hear(self, kind: type[T]) -> T:
+        """Wait for the next message of a kind; others before it are skipped."""
+        while True:
+            while self._heard:
+                message = self._heard.pop(0)
+                if isinstance(message, kind):
+                    return message
+            self._heard += map(self._intake.take, await self._subscriber.receive_batch())
+
+
+async def happening(events: Listener[ServerEvent], kind: type[T]) -> T:
+    async for event in events:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"the server ended before any {kind.__name__}")
+
+
+def unused_address() -> ServerAddress:
+    with Publisher() as first, Publisher() as second:
+        return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
+
+
+async def test_a_founder_is_active_and_sends_heartbeats_at_its_real_address() -> None:
+    async with open_server(FOUNDER) as server:
+        await server.wait_active()
+        assert server.id % 2 == 0
+        assert server.advertised == server.address
+        async with RawClient(server.address) as client:
+            heard = await client.hear(ServerHeartbeat)
+    assert heard.member.id == server.id
+    assert heard.member.address == server.address
+
+
+async def test_an_announcement_is_acknowledged_and_registered() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        events = server.events()
+        client.say(Announce(ID, NONCE))
+        answer = await client.hear(Ack)
+        entered = await happening(events, ClientEntered)
+        assert (answer.sender, answer.holders) == (server.id, ((ID, NONCE),))
+        assert (entered.record.id, entered.record.nonce) == (ID, NONCE)
+        assert list(server.clients) == [ID]
+
+
+async def test_a_plain_sphtp_client_is_acknowledged_without_nonce() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        client.say_bytes(struct.pack("<IIH", ID, ID, 2))
+        assert (await client.hear(Ack)).holders == ((ID, 0),)
+
+
+async def test_another_holder_of_the_id_is_refused() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
+        client.say(Announce(ID, NONCE + 1))
+        refusal = await client.hear(Nack)
+        assert (refusal.nonce, refusal.reason) == (NONCE + 1, Reason.CONFLICT)
+        assert server.clients[ID].nonce == NONCE
+
+
+async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        events = server.events()
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
+        client.say(Leave(ID, NONCE))
+        left = await happening(events, ClientLeft)
+        assert (left.record.id, left.reason) == (ID, Reason.LEFT)
+        assert not server.clients
+
+
+async def test_a_silent_client_is_suspected_and_then_gone() -> None:
+    impatient = replace(FOUNDER, timers=replace(TIMERS, expiry=0.4))
+    async with open_server(impatient) as server, RawClient(server.address) as client:
+        events = server.events()
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
+        assert (await happening(events, ClientSuspected)).id == ID
+        assert (await happening(events, ClientLeft)).reason is Reason.EXPIRED
+
+
+async def test_nobody_is_registered_whom_the_application_does_not_admit() -> None:
+    asked: list[PeerRecord] = []
+
+    def admit(record: PeerRecord) -> bool:
+        asked.append(record)
+        return False
+
+    options = replace(FOUNDER, admit=admit)
+    async with open_server(options) as server, RawClient(server.address) as client:
+        client.say(Announce(ID, NONCE))
+        assert (await client.hear(Nack)).reason is Reason.DENIED
+        assert not server.clients
+    assert [record.id for record in asked] == [ID]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"\x01", bytes(10), struct.pack("<IIHHH", ID, ID, 2, 3, 8) + b"short"]
+)
+async def test_garbage_is_counted_and_changes_nothing(garbage: bytes) -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        before = dict(server.statistics().counters)
+        client.say_bytes(garbage)
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
+        after = server.statistics().counters
+        assert sum(after.values()) == sum(before.values()) + 1
+        assert server.state is ServerState.ACTIVE
+
+
+async def test_messages_of_the_application_go_both_ways() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        events = server.events()
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
+        client.say(ClientUser(ID, NONCE, 0x0123, (Parameter(9, b"up"),)))
+        heard = await happening(events, UserMessage)
+        assert (heard.sender, heard.command) == (ID, 0x0123)
+        server.publish(ID, 0x0124, [Parameter(9, b"down")])
+        answer = await client.hear(ServerUser)
+        assert (answer.command, answer.parameters) == (0x0124, ((9, b"down"),))
+
+
+async def test_a_client_of_one_server_is_known_to_the_other() -> None:
+    async with open_server(FOUNDER) as first:
+        joining = replace(FOUNDER, join=(first.address,), new_cluster=False, seed=2)
+        async with open_server(joining) as second, RawClient(first.address) as client:
+            await second.wait_active()
+            events = second.events()
+            client.say(Announce(ID, NONCE))
+            await client.hear(Ack)
+            assert (await happening(events, ClientEntered)).record.nonce == NONCE
+
+
+async def test_clients_hear_that_their_server_leaves() -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(open_server(FOUNDER))
+        async with RawClient(server.address) as client:
+            await stack.aclose()
+            assert (await client.hear(ServerLeave)).sender == server.id
+
+
+async def test_a_port_in_use_is_named_and_nothing_stays_open() -> None:
+    async with open_server(FOUNDER) as server:
+        taken = ServerAddress(ANY.pub, server.address.sub)
+        with pytest.raises(BusAddressInUseError, match=server.address.sub):
+            async with open_server(replace(FOUNDER, bind=taken)):
+                pass
+
+
+async def test_events_end_with_the_server() -> None:
+    async with open_server(FOUNDER) as server:
+        events = server.events()
+    assert server.state is ServerState.STOPPED
+    assert [type(event).__name__ async for event in events][-1] == "StateChanged"
+
+
+async def test_waiting_for_a_server_that_stops_before_it_is_active(
+    nursery: trio.Nursery,
+) -> None:
+    given_up = trio.Event()
+
+    async def wait(server: Server) -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await server.wait_active()
+        given_up.set()
+
+    async with open_server(replace(FOUNDER, new_cluster=False)) as server:
+        nursery.start_soon(wait, server)
+        await trio.testing.wait_all_tasks_blocked()
+    await given_up.wait()
+
+
+async def test_an_address_that_the_bus_refuses_is_counted() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        nowhere = Member(8, 9, ServerAddress("tcp://a?b:1", "tcp://a?b:2"))
+        client.say_bytes(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
+        assert server.statistics().undialable == 1
+
+
+async def test_the_status_of_a_server_can_be_asked_for_from_outside() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
+        client.say(Heartbeat(ID, NONCE))
+        document = await fetch_status(server.address)
+        assert document["id"] == server.id
+        assert document.keys() == server.status().keys()
+
+
+async def test_a_long_status_arrives_whole() -> None:
+    numbers: Sequence[int] = range(10_001, 10_001 + 2 * 1000, 2)
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        for number in numbers:
+            client.say(Announce(number, NONCE))
+        while len(server.clients) < len(numbers):
+            await client.hear(Ack)
+        document = await fetch_status(server.address)
+        assert len(document["clients"]) == len(numbers)
+
+
+async def test_a_server_that_is_not_there_is_unreachable() -> None:
+    nowhere = unused_address()
+    with pytest.raises(UnreachableError, match=f"no answer from {nowhere} within 0.05 s"):
+        await fetch_status(nowhere, timeout=0.05)
