@@ -1,0 +1,47 @@
+"""The verb ``sphtp server``."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+
+from sphtp.errors import SettingsError
+from sphtp.shell.bus import BusAddressInUseError, BusError
+from sphtp_server.daemon import serve
+from sphtp_server.logs import open_log
+from sphtp_server.settings import SOURCES, ServerSettings
+
+
+@click.command()
+@SOURCES.options
+def server(config: Path | None, **flags: Any) -> None:
+    """Run a server: it introduces clients to each other.
+
+    Every setting is at once an option, an environment variable SPHTP_SERVER_... and a key of the
+    TOML file; options win over variables, variables over the file. In a variable, white space
+    separates the values of a repeatable setting.
+
+    Log lines go to standard output. The first one says "started"; with --log-format json its
+    fields id, pub and sub tell the server's number and its two addresses with their real ports.
+
+    SIGINT and SIGTERM make it leave cleanly. Exit codes: 0 it left, 2 a wrong setting or a port
+    that is in use.
+    """
+    try:
+        settings = SOURCES.load(flags, os.environ, config)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    log = open_log(settings.log_level, settings.log_format)
+    try:
+        trio.run(serve, settings, log)
+    except BusError as error:
+        raise click.UsageError(_hint(settings, error)) from error
+
+
+def _hint(settings: ServerSettings, error: BusError) -> str:
+    if not isinstance(error, BusAddressInUseError):
+        return f"{error}; choose another --host"
+    option = "--pub-port" if f":{settings.pub_port} " in f"{error} " else "--sub-port"
+    return f"{error}; choose another {option}, where 0 takes any port that is free"

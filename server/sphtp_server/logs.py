@@ -1,0 +1,53 @@
+"""Logs: one line per event on standard output, for people or as JSON."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Final, Literal, TextIO
+
+import structlog
+
+LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+Log = structlog.typing.FilteringBoundLogger
+
+_RENDERERS: Final[dict[LogFormat, Callable[[bool], structlog.typing.Processor]]] = {
+    "console": lambda terminal: structlog.dev.ConsoleRenderer(
+        colors=terminal, pad_event_to=24, sort_keys=False
+    ),
+    "json": lambda _: structlog.processors.JSONRenderer(),
+}
+
+
+def open_log(level: LogLevel, form: LogFormat, output: TextIO | None = None) -> Log:
+    """Return a logger that writes to ``output``, by default standard output."""
+    output = sys.stdout if output is None else output
+    logger = structlog.wrap_logger(
+        _Lines(output),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _RENDERERS[form](output.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+    )
+    log: Log = logger.bind()
+    return log
+
+
+class _Lines:
+    """Writes each line at once; goes on silently once nobody reads any more."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def _write(self, line: str) -> None:
+        try:
+            print(line, file=self._output, flush=True)
+        except BrokenPipeError:
+            # Python flushes standard output once more at its end and must find somebody there.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._output.fileno())
+
+    debug = info = warning = error = critical = _write

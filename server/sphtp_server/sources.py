@@ -1,0 +1,144 @@
+"""Settings from four sources: flags over environment variables over a TOML file over defaults.
+
+A settings model is data: every field of it is at once a key of the file, a variable and a flag.
+"""
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args, get_origin
+
+import click
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from sphtp.errors import SettingsError
+
+M = TypeVar("M", bound=BaseModel)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value, and where it was said."""
+
+    origin: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Sources(Generic[M]):
+    """Where the settings of ``model`` may come from.
+
+    Args:
+        model: its fields have descriptions; ``json_schema_extra={"flag": "--x"}`` renames a flag.
+        prefix: of the environment variables, such as ``SPHTP_SERVER_``.
+    """
+
+    model: type[M]
+    prefix: str
+
+    def options(self, command: Command) -> Command:
+        """Give a click command one option per field, and ``--config``."""
+        for name, field in reversed(self.model.model_fields.items()):
+            command = _option(name, field, self.variable(name))(command)
+        path = click.Path(exists=True, dir_okay=False, path_type=Path)
+        text = "TOML file with these settings, one key each, with _ for -."
+        return click.option("--config", type=path, envvar=f"{self.prefix}CONFIG", help=text)(
+            command
+        )
+
+    def variable(self, name: str) -> str:
+        """Return the environment variable of a field."""
+        return self.prefix + name.upper()
+
+    def load(self, flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None) -> M:
+        """Put the sources together.
+
+        Raises:
+            SettingsError: names the source, the key, the value, and what is allowed.
+        """
+        settings: dict[str, Setting] = {}
+        for source in (self._file(config), self._environment(environ), self._flags(flags)):
+            settings.update(source)
+        try:
+            return self.model(**{name: setting.value for name, setting in settings.items()})
+        except ValidationError as error:
+            raise SettingsError("\n".join(_explain(error, settings))) from error
+
+    def _file(self, config: Path | None) -> Iterator[tuple[str, Setting]]:
+        if config is None:
+            return
+        try:
+            content = tomllib.loads(config.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise SettingsError(f"{config}: {error}") from error
+        for key, value in content.items():
+            if key not in self.model.model_fields:
+                allowed = ", ".join(self.model.model_fields)
+                raise SettingsError(f"{config}: there is no key {key}; allowed are {allowed}")
+            yield key, Setting(f"{config}: {key}", value)
+
+    def _environment(self, environ: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
+        # Unknown variables are nobody's mistake: Kubernetes sets SPHTP_SERVER_SERVICE_HOST and
+        # more for a service that is called sphtp-server.
+        for name, field in self.model.model_fields.items():
+            text = environ.get(self.variable(name), "")
+            if text:
+                value = tuple(text.split()) if _is_list(field) else text
+                yield name, Setting(f"environment variable {self.variable(name)}", value)
+
+    def _flags(self, flags: Mapping[str, Any]) -> Iterator[tuple[str, Setting]]:
+        for name, field in self.model.model_fields.items():
+            value = flags.get(name)
+            if value is not None and value != ():
+                yield name, Setting(f"option {flag(name, field)}", value)
+
+
+def flag(name: str, field: FieldInfo) -> str:
+    """Return the flag of a field, such as ``--pub-port``."""
+    extra = field.json_schema_extra
+    renamed = extra.get("flag") if isinstance(extra, dict) else None
+    return str(renamed or "--" + name.replace("_", "-"))
+
+
+def _option(name: str, field: FieldInfo, variable: str) -> Callable[[Command], Command]:
+    declared = flag(name, field)
+    text = f"{field.description} {_default(field)}[{variable}]"
+    if field.annotation is bool:
+        both = f"{declared}/--no-{declared.removeprefix('--')}"
+        return click.option(both, name, default=None, help=text)
+    # Values stay text: the model is the one judge of them, whatever source they come from.
+    return click.option(
+        declared, name, type=str, multiple=_is_list(field), help=text, metavar=_metavar(field)
+    )
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is None or field.default == () or field.annotation is bool:
+        return ""
+    return f"Default: {field.default}. "
+
+
+def _metavar(field: FieldInfo) -> str:
+    words = [argument for argument in get_args(field.annotation) if isinstance(argument, str)]
+    if words:
+        return "|".join(words)
+    return "NUMBER" if field.annotation in (int, float, int | None) else "TEXT"
+
+
+def _is_list(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) is tuple
+
+
+def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterator[str]:
+    for detail in error.errors():
+        name = str(detail["loc"][0]) if detail["loc"] else ""
+        reason = detail["msg"].removeprefix("Value error, ")
+        if name in settings:
+            setting = settings[name]
+            yield f"{setting.origin} = {setting.value!r}: {reason}"
+        else:
+            said = ", ".join(f"{key} from {one.origin}" for key, one in settings.items())
+            yield f"{reason} ({said})" if said else reason

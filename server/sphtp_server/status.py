@@ -1,0 +1,101 @@
+"""The verb ``sphtp status``."""
+
+import json
+import sys
+from typing import Any, Final
+
+import click
+import trio
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell.bus import BusError
+from sphtp.shell.status import fetch_status
+
+UNREACHABLE: Final = 4
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAddress:
+    try:
+        return ServerAddress.parse(value)
+    except SettingsError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+@click.command()
+@click.argument("address", callback=_address)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Seconds to wait for the answer.",
+)
+def status(address: ServerAddress, as_json: bool, timeout: float) -> None:
+    """Ask the server at ADDRESS, such as tcp://127.0.0.1:8764, for its view, clients and counters.
+
+    Exit codes: 0 it answered, 2 a wrong call, 4 it did not answer in time.
+    """
+    try:
+        document = trio.run(_fetch, address, timeout)
+    except BusError as error:
+        raise click.UsageError(str(error)) from error
+    except UnreachableError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(UNREACHABLE)
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+    else:
+        show(document, Console())
+
+
+async def _fetch(address: ServerAddress, timeout: float) -> dict[str, Any]:
+    return await fetch_status(address, timeout=timeout)
+
+
+def show(document: dict[str, Any], console: Console, title: str = "server") -> None:
+    """Print plain values in one table, and each list or mapping under a title of its own."""
+    plain = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
+    if plain:
+        console.print(_heading(title), _pairs(plain))
+    for name, value in document.items():
+        if isinstance(value, dict):
+            show(value, console, name)
+        elif isinstance(value, list):
+            console.print(_heading(f"{name} ({len(value)})"), _rows(name, value))
+
+
+def _heading(title: str) -> Text:
+    heading = _cell(title)
+    heading.stylize("bold")
+    return heading
+
+
+def _pairs(values: dict[str, Any]) -> Table:
+    table = Table(show_header=False)
+    for name, value in values.items():
+        table.add_row(_cell(name), _cell(value))
+    return table
+
+
+def _rows(title: str, values: list[Any]) -> Table | str:
+    rows = [value if isinstance(value, dict) else {title: value} for value in values]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if not columns:
+        return ""
+    table = Table()
+    for name in columns:
+        table.add_column(_cell(name))
+    for row in rows:
+        table.add_row(*(_cell(row.get(name, "")) for name in columns))
+    return table
+
+
+def _cell(value: Any) -> Text:
+    # The words come from a server: neither markup nor escape sequences of theirs take effect.
+    text = value if isinstance(value, str) else json.dumps(value)
+    return Text(text if text.isprintable() else repr(text))

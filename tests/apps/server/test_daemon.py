@@ -1,0 +1,170 @@
+"""The daemon as a process of its own, and `sphtp status` against it."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from sphtp.core.control.events import MemberEntered, MemberLeft
+from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.vocabulary import Reason
+from sphtp.shell.bus import Publisher
+from sphtp.shell.server import ServerOptions, open_server
+from sphtp_server.status import status
+
+QUICK = ("--heartbeat", "0.1", "--expiry", "0.5", "--announce-deadline", "0.2")
+ANY_PORTS = ("--pub-port", "0", "--sub-port", "0")
+
+
+def within_20_seconds(main: Callable[[], Awaitable[None]], **options: Any) -> None:
+    """Run one test; none waits for ever."""
+
+    async def timed() -> None:
+        with trio.fail_after(20):
+            await main()
+
+    trio.run(timed, **options)
+
+
+pytestmark = pytest.mark.trio(run=within_20_seconds)
+
+
+class Daemon:
+    """A started daemon and what it writes."""
+
+    def __init__(
+        self, process: trio.Process, stdin: trio.abc.SendStream, stdout: trio.abc.ReceiveStream
+    ) -> None:
+        self.process = process
+        self.stdin = stdin
+        self.stdout = stdout
+        self._text = b""
+
+    async def next_line(self) -> dict[str, Any]:
+        """Wait for the next log line."""
+        while b"\n" not in self._text:
+            chunk = await self.stdout.receive_some()
+            assert chunk, "the daemon ended"
+            self._text += chunk
+        line, _, self._text = self._text.partition(b"\n")
+        fields: dict[str, Any] = json.loads(line)
+        return fields
+
+    async def line(self, event: str) -> dict[str, Any]:
+        """Wait for a certain log line."""
+        while True:
+            line = await self.next_line()
+            if line["event"].startswith(event):
+                return line
+
+
+@asynccontextmanager
+async def daemon(*arguments: str) -> AsyncIterator[Daemon]:
+    command = [sys.executable, "-m", "sphtp", "server", "--log-format", "json", *ANY_PORTS, *QUICK]
+    process = await trio.lowlevel.open_process(
+        [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with process.stdin, process.stdout:
+            yield Daemon(process, process.stdin, process.stdout)
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
+def ask(*arguments: str) -> Result:
+    return CliRunner().invoke(status, arguments)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_makes_it_leave_the_view_and_end_well(number: signal.Signals) -> None:
+    options = ServerOptions(
+        bind=ServerAddress.parse("tcp://127.0.0.1:0"),
+        timers=ControlTimers(heartbeat=0.1, expiry=0.5, announce_deadline=0.2),
+        new_cluster=True,
+    )
+    async with open_server(options) as neighbour:
+        events = neighbour.events()
+        async with daemon("--join", str(neighbour.address)) as started:
+            first = await started.next_line()
+            entered = await next_of(events, MemberEntered)
+            started.process.send_signal(number)
+            left = await next_of(events, MemberLeft)
+            assert (await started.line("leaving"))["because"] == number.name
+            assert await started.process.wait() == 0
+    assert first["event"] == "started"
+    assert first["id"] == entered.member.id == left.member.id
+    assert left.reason is Reason.LEFT
+
+
+async def next_of(events: AsyncIterator[object], kind: type) -> Any:
+    async for event in events:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"no {kind.__name__}")
+
+
+async def test_the_first_line_tells_the_real_ports_and_status_answers_there() -> None:
+    async with daemon("--new") as started:
+        first = await started.next_line()
+        address = f"{first['pub']},{first['sub'].rpartition(':')[2]}"
+        assert first["advertised"] == str(ServerAddress.parse(address))
+        as_json = await trio.to_thread.run_sync(ask, address, "--json")
+        as_tables = await trio.to_thread.run_sync(ask, address)
+    assert as_json.exit_code == as_tables.exit_code == 0
+    assert json.loads(as_json.output)["id"] == first["id"]
+    assert str(first["id"]) in as_tables.output
+    assert "│" in as_tables.output
+
+
+async def test_it_leaves_when_its_input_closes_if_told_so() -> None:
+    async with daemon("--new", "--exit-with-stdin") as started:
+        await started.line("started")
+        await started.stdin.send_all(b"what is written there does not matter\n")
+        await started.stdin.aclose()
+        assert (await started.line("leaving"))["because"] == "standard input closed"
+        assert await started.process.wait() == 0
+
+
+async def test_without_an_input_to_wait_for_it_leaves_at_once() -> None:
+    command = [sys.executable, "-m", "sphtp", "server", *ANY_PORTS, "--new", "--exit-with-stdin"]
+    done = await trio.run_process(command, stdin=subprocess.DEVNULL, capture_stdout=True)
+    assert b"standard input closed" in done.stdout
+
+
+async def test_a_server_that_has_to_wait_says_so_and_for_how_long() -> None:
+    async with daemon() as started:
+        assert (await started.line("joining"))["seconds"] == 1.0
+        assert (await started.line("state changed"))["state"] == "ACTIVE"
+
+
+@pytest.mark.parametrize("option", ["--pub-port", "--sub-port"])
+async def test_a_port_in_use_is_named_with_the_option_that_changes_it(option: str) -> None:
+    with Publisher() as taken:
+        port = taken.listen("tcp://127.0.0.1:0").rpartition(":")[2]
+        command = [sys.executable, "-m", "sphtp", "server", *ANY_PORTS, option, port]
+        done = await trio.run_process(command, capture_stderr=True, check=False)
+    assert done.returncode == 2
+    assert f":{port} is already in use".encode() in done.stderr
+    assert option.encode() in done.stderr
+
+
+async def test_nobody_reading_its_log_does_not_stop_it() -> None:
+    async with daemon("--new", "--exit-with-stdin", "--log-level", "debug") as started:
+        first = await started.next_line()
+        await started.stdout.aclose()
+        address = f"{first['pub']},{first['sub'].rpartition(':')[2]}"
+        assert (await trio.to_thread.run_sync(ask, address)).exit_code == 0
+        await started.stdin.aclose()
+        assert await started.process.wait() == 0

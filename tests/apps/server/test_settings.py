@@ -1,0 +1,211 @@
+"""Settings: flags over variables over the file over defaults, and errors that say where to look."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.timers import ControlTimers
+from sphtp.errors import SettingsError
+from sphtp_server.command import server
+from sphtp_server.settings import SOURCES, ServerSettings
+from sphtp_server.sources import flag
+
+FIELDS = ServerSettings.model_fields
+
+# One value per setting that is neither its default nor refused: as TOML, and as text.
+SAMPLES: dict[str, tuple[str, str]] = {
+    "host": ('"127.0.0.2"', "127.0.0.2"),
+    "pub_port": ("1", "1"),
+    "sub_port": ("2", "2"),
+    "advertise": ('"tcp://example:5"', "tcp://example:5"),
+    "join": ('["tcp://a:1", "tcp://b:2,7"]', "tcp://a:1 tcp://b:2,7"),
+    "new_cluster": ("true", "true"),
+    "insecure": ("true", "true"),
+    "heartbeat": ("0.5", "0.5"),
+    "jitter": ("0.2", "0.2"),
+    "expiry": ("20", "20"),
+    "announce_deadline": ("4", "4"),
+    "max_clients": ("3", "3"),
+    "max_data": ("9", "9"),
+    "seed": ("7", "7"),
+    "log_level": ('"debug"', "debug"),
+    "log_format": ('"json"', "json"),
+    "log_interval": ("5", "5"),
+    "exit_with_stdin": ("true", "true"),
+}
+
+
+def load(
+    flags: dict[str, Any] | None = None,
+    environ: dict[str, str] | None = None,
+    config: Path | None = None,
+) -> ServerSettings:
+    return SOURCES.load(flags or {}, environ or {}, config)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "server.toml"
+    path.write_text(text)
+    return path
+
+
+def call(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(server, arguments, env=environ)
+
+
+def test_the_samples_cover_every_setting() -> None:
+    assert set(SAMPLES) == set(FIELDS)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_can_come_from_the_file(name: str, tmp_path: Path) -> None:
+    settings = load(config=written(tmp_path, f"{name} = {SAMPLES[name][0]}"))
+    assert getattr(settings, name) != getattr(ServerSettings(), name)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_variable_says_the_same_as_the_file(name: str, tmp_path: Path) -> None:
+    by_file = load(config=written(tmp_path, f"{name} = {SAMPLES[name][0]}"))
+    assert load(environ={f"SPHTP_SERVER_{name.upper()}": SAMPLES[name][1]}) == by_file
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_flag_says_the_same_as_a_variable(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[ServerSettings] = []
+
+    async def serve(settings: ServerSettings, log: object) -> None:
+        started.append(settings)
+
+    monkeypatch.setattr("sphtp_server.command.serve", serve)
+    option, text = flag(name, FIELDS[name]), SAMPLES[name][1]
+    boolean = FIELDS[name].annotation is bool
+    by_flag = [option] if boolean else [word for one in text.split() for word in (option, one)]
+    assert call(*by_flag).exit_code == 0
+    assert call(**{f"SPHTP_SERVER_{name.upper()}": text}).exit_code == 0
+    assert call("--config", str(written(tmp_path, f"{name} = {SAMPLES[name][0]}"))).exit_code == 0
+    assert started[0] == started[1] == started[2] != ServerSettings()
+
+
+def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) -> None:
+    config = written(tmp_path, "pub_port = 1\nsub_port = 1\nmax_data = 1")
+    environ = {"SPHTP_SERVER_PUB_PORT": "2", "SPHTP_SERVER_SUB_PORT": "2"}
+    settings = load({"pub_port": "3", "sub_port": None, "join": ()}, environ, config)
+    assert (settings.pub_port, settings.sub_port, settings.max_data) == (3, 2, 1)
+
+
+def test_a_flag_can_take_back_what_a_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not load({"new_cluster": False}, {"SPHTP_SERVER_NEW_CLUSTER": "1"}).new_cluster
+
+
+def test_empty_and_foreign_variables_are_nothing() -> None:
+    environ = {"SPHTP_SERVER_PUB_PORT": "", "SPHTP_SERVER_SERVICE_HOST": "10.0.0.1"}
+    assert load(environ=environ) == ServerSettings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("pub_port", "70000", "65535"),
+        ("pub_port", "many", "integer"),
+        ("sub_port", "-1", "0"),
+        ("max_clients", "0", "1"),
+        ("max_data", "5000", "4096"),
+        ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("log_format", "xml", "'console' or 'json'"),
+        ("advertise", "somewhere", "scheme://host:port"),
+        ("new_cluster", "perhaps", "boolean"),
+    ],
+)
+def test_an_error_names_source_key_value_and_what_is_allowed(
+    name: str, text: str, allowed: str, tmp_path: Path
+) -> None:
+    config = written(tmp_path, f'{name} = "{text}"')
+    origins: dict[str, Callable[[], object]] = {
+        f"{config}: {name}": lambda: load(config=config),
+        f"environment variable SPHTP_SERVER_{name.upper()}": lambda: load(
+            environ={f"SPHTP_SERVER_{name.upper()}": text}
+        ),
+        f"option {flag(name, FIELDS[name])}": lambda: load({name: text}),
+    }
+    for origin, attempt in origins.items():
+        with pytest.raises(SettingsError) as caught:
+            attempt()
+        for part in (origin, repr(text), allowed):
+            assert part in str(caught.value)
+
+
+def test_every_wrong_setting_is_told_at_once() -> None:
+    result = call("--pub-port", "x", "--max-data", "y")
+    assert result.exit_code == 2
+    assert "--pub-port = 'x'" in result.output
+    assert "--max-data = 'y'" in result.output
+
+
+def test_contradicting_settings_say_where_each_comes_from() -> None:
+    with pytest.raises(SettingsError, match="expiry must be more than twice") as caught:
+        load({"heartbeat": "6"}, {"SPHTP_SERVER_EXPIRY": "9"})
+    assert "heartbeat from option --heartbeat" in str(caught.value)
+    assert "expiry from environment variable SPHTP_SERVER_EXPIRY" in str(caught.value)
+
+
+def test_an_unknown_key_of_the_file_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    config = written(tmp_path, "pubport = 1")
+    with pytest.raises(SettingsError, match=r"server.toml: there is no key pubport.*pub_port"):
+        load(config=config)
+
+
+@pytest.mark.parametrize("content", [b"pub_port = ", b"\xff\xfe"])
+def test_a_file_that_is_not_toml_is_named(content: bytes, tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_bytes(content)
+    result = call("--config", str(config))
+    assert result.exit_code == 2
+    assert "server.toml" in result.output
+
+
+def test_a_file_that_is_absent_is_a_wrong_call() -> None:
+    result = call("--config", "/nowhere/server.toml")
+    assert result.exit_code == 2
+    assert "/nowhere/server.toml" in result.output
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "0.0.0.0", "::", "example.org"])
+def test_more_than_loopback_needs_the_flag_that_says_so(host: str) -> None:
+    result = call("--host", host)
+    assert result.exit_code == 2
+    assert "--insecure" in result.output
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_loopback_needs_no_flag(host: str) -> None:
+    assert load({"host": host}).host == host
+
+
+def test_all_addresses_of_a_machine_are_nowhere_to_be_reached_at() -> None:
+    with pytest.raises(SettingsError, match="--advertise"):
+        load({"host": "0.0.0.0", "insecure": True})
+    settings = load({"host": "0.0.0.0", "insecure": True, "advertise": "tcp://example:8764"})
+    assert settings.options().advertise == ServerAddress.parse("tcp://example:8764")
+
+
+def test_settings_become_options_of_the_library() -> None:
+    options = load(
+        {"host": "::1", "join": ("tcp://a:1",), "expiry": "20", "max_clients": "5", "seed": "1"}
+    ).options()
+    assert options.bind == ServerAddress("tcp://[::1]:8764", "tcp://[::1]:8765")
+    assert options.join == (ServerAddress("tcp://a:1", "tcp://a:2"),)
+    assert options.timers == ControlTimers(expiry=20)
+    assert (options.limits.max_clients, options.seed) == (5, 1)
+
+
+def test_the_help_tells_every_flag_and_variable() -> None:
+    text = call("--help").output.replace("\n", " ")
+    for name, field in FIELDS.items():
+        assert flag(name, field) in text
+        assert f"SPHTP_SERVER_{name.upper()}" in text

@@ -1,0 +1,66 @@
+"""`sphtp status` where no server is needed: exit codes, and tables of whatever the server says."""
+
+import io
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from sphtp.shell.bus import Publisher
+from sphtp_server.status import show, status
+
+
+def unused_port() -> str:
+    with Publisher() as publisher:
+        return publisher.listen("tcp://127.0.0.1:0").rpartition(":")[2]
+
+
+def printed(document: dict[str, object]) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    show(document, console)
+    text = console.file
+    assert isinstance(text, io.StringIO)
+    return text.getvalue()
+
+
+def test_nobody_there_is_exit_code_4() -> None:
+    address = f"tcp://127.0.0.1:{unused_port()}"
+    result = CliRunner().invoke(status, [address, "--timeout", "0.05"])
+    assert result.exit_code == 4
+    assert address in result.output
+    assert "0.05 s" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["tcp://host:99999"], ["tcp://host:1", "--timeout", "0"], ["tcp://a?b:1"]],
+)
+def test_a_wrong_call_is_exit_code_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(status, arguments).exit_code == 2
+
+
+def test_the_exit_codes_are_in_the_help() -> None:
+    text = CliRunner().invoke(status, ["--help"]).output
+    assert "Exit codes: 0" in text
+
+
+def test_values_lists_and_mappings_are_shown() -> None:
+    text = printed(
+        {
+            "id": 8,
+            "view": {"number": 3, "members": [8, 10]},
+            "clients": [{"id": 5, "age": 1.5}, {"id": 7, "note": "late"}],
+            "words": ["a", "b"],
+            "nobody": [],
+        }
+    )
+    for part in ("id", "8", "number", "members (2)", "clients (2)", "1.5", "late", "words (2)"):
+        assert part in text
+    assert "nobody (0)" in text
+
+
+def test_a_server_can_neither_style_nor_steer_the_terminal() -> None:
+    text = printed({"state": "[red]up[/red]", "name": "\x1b[2J\x07"})
+    assert "[red]up[/red]" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text

@@ -1,0 +1,116 @@
+"""The published control messages, built as our machines build what they say."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sphtp.core.control import client_messages as client
+from sphtp.core.control import member_messages as member
+from sphtp.core.control import server_messages as server
+from sphtp.core.control.fields import Holder
+from sphtp.core.control.intake import AnyMessage
+from sphtp.core.control.records import ClusterView, Member
+from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
+from tests.interop.page import Vector
+from tests.interop.translation import parameter_of, value_of
+
+
+class Said:
+    """The named fields of a message: whom it names, and its parameters by id."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.sender: int = fields["sender"]
+        self.to: int = fields["simulation"]
+        self.command: int = fields["command"]
+        self._named = fields["parameters"]
+
+    def all(self, data_id: DataId) -> tuple[Any, ...]:
+        return tuple(value_of(named) for named in self._named if named["id"] == data_id)
+
+    def one(self, data_id: DataId, default: Any = None) -> Any:
+        return next(iter(self.all(data_id)), default)
+
+    @property
+    def nonce(self) -> int:
+        nonce: int = self.one(DataId.NONCE, 0)
+        return nonce
+
+    def beside_nonce(self) -> tuple[Any, ...]:
+        return tuple(parameter_of(n) for n in self._named if n["id"] != DataId.NONCE)
+
+
+def message_said(vector: Vector) -> AnyMessage:
+    """Return the message with these fields, in the type that says it."""
+    said = Said(vector.fields)
+    speaker = next(s for s in SPEAKERS if f"{s}/" in vector.name)
+    key = said.command if said.command < USER_COMMANDS else None
+    return SPEAKERS[speaker][key](said)
+
+
+def _announce(said: Said) -> client.Announce:
+    return client.Announce(
+        said.sender,
+        said.nonce,
+        said.all(DataId.CANDIDATE),
+        said.one(DataId.VERSION, 1),
+        said.one(DataId.FEATURES, 0),
+    )
+
+
+def _server_heartbeat(said: Said) -> server.ServerHeartbeat:
+    others = said.all(DataId.MEMBER)
+    state = said.one(DataId.STATE, MemberState.ACTIVE)
+    address = next((m.address for m in others if m.id == said.sender), None)
+    own = Member(said.sender, said.nonce, address, state)
+    members = sorted({*others, own}, key=lambda m: m.id)
+    view = ClusterView(said.one(DataId.VIEW, 0), tuple(members))
+    return server.ServerHeartbeat(own, view, said.one(DataId.ROSTER))
+
+
+def _ack(said: Said) -> server.Ack:
+    if said.to == 0:
+        return server.Ack(said.sender, said.all(DataId.ACKED))
+    return server.Ack(said.sender, (Holder(said.to, said.nonce),))
+
+
+def _nack(said: Said) -> server.Nack:
+    reason = said.one(DataId.REASON, Reason.CONFLICT)
+    return server.Nack(said.sender, said.to, said.nonce, reason)
+
+
+SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
+    "client": {
+        Command.HEARTBEAT: lambda s: client.Heartbeat(s.sender, s.nonce, s.one(DataId.REVISION)),
+        Command.ANNOUNCE: _announce,
+        Command.LEAVE: lambda s: client.Leave(s.sender, s.nonce),
+        Command.DATA: lambda s: client.Data(
+            s.sender, s.nonce, s.one(DataId.REVISION), s.one(DataId.BLOB)
+        ),
+        Command.LOOKUP: lambda s: client.Lookup(
+            s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TARGET)
+        ),
+        Command.STATUS_REQUEST: lambda s: client.StatusRequest(s.sender, s.nonce),
+        None: lambda s: client.ClientUser(s.sender, s.nonce, s.command, s.beside_nonce()),
+    },
+    "server": {
+        Command.HEARTBEAT: _server_heartbeat,
+        Command.ACK: _ack,
+        Command.NACK: _nack,
+        Command.LEAVE: lambda s: server.ServerLeave(s.sender, s.nonce),
+        Command.PEERS: lambda s: server.Peers(
+            s.sender, s.to, s.all(DataId.PEER), s.one(DataId.PART)
+        ),
+        Command.PEER_LEFT: lambda s: server.PeersGone(s.sender, s.to, s.all(DataId.GONE)),
+        Command.STATUS: lambda s: server.Status(
+            s.sender, s.to, s.one(DataId.PART), s.one(DataId.TEXT)
+        ),
+        None: lambda s: server.ServerUser(s.sender, s.to, s.command, s.beside_nonce()),
+    },
+    "member": {
+        Command.REGISTERED: lambda s: member.Registered(s.sender, s.all(DataId.PEER)),
+        Command.RELEASED: lambda s: member.Released(s.sender, s.all(DataId.GONE)),
+        Command.SNAPSHOT_REQUEST: lambda s: member.SnapshotRequest(s.sender, s.to),
+        Command.SNAPSHOT: lambda s: member.Snapshot(
+            s.sender, s.to, s.one(DataId.PART), s.all(DataId.PEER)
+        ),
+    },
+}

@@ -1,0 +1,350 @@
+"""`docs/reference/wire-format.md` says what the code does: every byte, number and default."""
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import pytest
+import trio
+
+from sphtp.core.channel import frames, handshake, header
+from sphtp.core.channel.acks import Acks
+from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.settings import RANGES, ChannelSettings
+from sphtp.core.control import client_messages, member_messages, server_messages
+from sphtp.core.control.codec import Message, decode_message_untrusted
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.digest import Fingerprints
+from sphtp.core.control.fields import ROSTER
+from sphtp.core.control.intake import Intake
+from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.vocabulary import Command, DataId, MemberState, Reason
+from sphtp.core.serial import unwrap, wrap
+from sphtp.errors import RemoteError
+from sphtp.shell.bus import Publisher, Subscriber
+from tests.interop import translation
+from tests.interop.page import Vector, read_vectors, rows_under
+from tests.interop.spoken import message_said
+
+VECTORS = read_vectors()
+FIRST_LOCAL_REASON = CloseReason.REFUSED
+
+
+def family(*prefixes: str) -> pytest.MarkDecorator:
+    found = [v for v in VECTORS if v.name.startswith(tuple(f"{prefix}/" for prefix in prefixes))]
+    assert found, prefixes
+    return pytest.mark.parametrize("vector", found, ids=str)
+
+
+def take(vector: Vector) -> tuple[object, Counters]:
+    """Let whoever hears such a message read it."""
+    counters = Counters()
+    for_client = vector.name.startswith(("server/", "plain/server/", "malformed/to-client/"))
+    return Intake(counters, for_client=for_client).take(vector.data), counters
+
+
+def read_datagram(data: bytes) -> dict[str, Any]:
+    """Read a datagram and name its fields."""
+    kind, connection_id = header.decode_front_untrusted(data)
+    return {"kind": int(kind), "connection_id": connection_id, **DATAGRAMS[kind](data)}
+
+
+def name_offer(offer: handshake.Offer) -> dict[str, int]:
+    return {name: getattr(offer, name) for name in handshake.Offer.__slots__}
+
+
+def read_data(data: bytes) -> dict[str, Any]:
+    head, body = header.decode_data_untrusted(data)
+    named = [translation.name_frame(frame) for frame in frames.decode_frames_untrusted(body)]
+    numbers = {"sequence": head.sequence, "ack": head.ack, "ack_bits": head.ack_bits}
+    return {**numbers, "frames": named}
+
+
+def read_connect(data: bytes) -> dict[str, Any]:
+    connect = handshake.decode_connect_untrusted(data)
+    offer = name_offer(connect.offer)
+    return {"token": connect.token, "wanted": connect.wanted, "offer": offer}
+
+
+def read_accept(data: bytes) -> dict[str, Any]:
+    accept = handshake.decode_accept_untrusted(data)
+    return {"token": accept.token, "offer": name_offer(accept.offer)}
+
+
+def read_refuse(data: bytes) -> dict[str, Any]:
+    refuse = handshake.decode_refuse_untrusted(data)
+    return {"token": refuse.token, "reason": refuse.reason}
+
+
+DATAGRAMS: dict[header.Kind, Callable[[bytes], dict[str, Any]]] = {
+    header.Kind.DATA: read_data,
+    header.Kind.CONNECT: read_connect,
+    header.Kind.ACCEPT: read_accept,
+    header.Kind.REFUSE: read_refuse,
+}
+
+
+def write_datagram(named: dict[str, Any]) -> bytes:
+    kind, to = named["kind"], named["connection_id"]
+    if kind == header.Kind.DATA:
+        head = header.Header(named["sequence"], named["ack"], named["ack_bits"])
+        body = frames.encode_frames(map(translation.frame_of, named["frames"]))
+        return header.encode_data(to, head) + body
+    if kind == header.Kind.REFUSE:
+        return handshake.encode_refuse(to, handshake.Refuse(named["token"], named["reason"]))
+    offer = handshake.Offer(**named["offer"])
+    if kind == header.Kind.ACCEPT:
+        return handshake.encode_accept(to, handshake.Accept(named["token"], offer))
+    return handshake.encode_connect(handshake.Connect(named["token"], named["wanted"], offer))
+
+
+class TestControlVectors:
+    @family("client", "server", "member", "plain")
+    def test_message_and_fields_are_the_same(self, vector: Vector) -> None:
+        assert translation.message_of(vector.fields).encode() == vector.data
+        assert translation.name_message(decode_message_untrusted(vector.data)) == vector.fields
+
+    @family("client", "server", "member")
+    def test_our_machines_say_it_and_hear_it(self, vector: Vector) -> None:
+        said = message_said(vector)
+        heard, counters = take(vector)
+        assert said.encode() == vector.data
+        assert heard == said
+        assert counters.as_dict() == {}
+
+    @family("plain")
+    def test_what_says_less_is_heard(self, vector: Vector) -> None:
+        heard, counters = take(vector)
+        assert heard == message_said(vector)
+        assert counters.as_dict() == {}
+
+    @family("parameter")
+    def test_parameter_and_fields_are_the_same(self, vector: Vector) -> None:
+        number, length = struct.unpack_from("<HH", vector.data)
+        parameter = translation.parameter_of(vector.fields)
+        assert parameter == (number, vector.data[4:])
+        assert length == len(parameter.data)
+        assert translation.name_parameter(parameter) == vector.fields
+
+    @family("roster")
+    def test_rosters_have_that_digest(self, vector: Vector) -> None:
+        prints = Fingerprints()
+        for peer in vector.fields["peers"]:
+            prints.put(translation.peer_of(peer))
+        digest = prints.digest
+        assert (digest.count, digest.mix) == (vector.fields["count"], vector.fields["mix"])
+        assert ROSTER.of(digest).data == vector.data
+
+    @family("malformed/to-server", "malformed/to-client")
+    def test_malformed_messages_are_dropped(self, vector: Vector) -> None:
+        heard, counters = take(vector)
+        assert heard is None
+        assert counters.as_dict() == {Count.MALFORMED: 1}
+
+
+class TestChannelVectors:
+    @family("datagram")
+    def test_datagram_and_fields_are_the_same(self, vector: Vector) -> None:
+        assert write_datagram(vector.fields) == vector.data
+        assert read_datagram(vector.data) == vector.fields
+
+    @family("frame")
+    def test_frame_and_fields_are_the_same(self, vector: Vector) -> None:
+        assert frames.encode_frames([translation.frame_of(vector.fields)]) == vector.data
+        (frame,) = frames.decode_frames_untrusted(vector.data)
+        assert translation.name_frame(frame) == vector.fields
+
+    @family("acks")
+    def test_received_packets_are_acked_so(self, vector: Vector) -> None:
+        acks = Acks(first_sent=0, first_received=vector.fields["first"])
+        for sequence in vector.fields["received"]:
+            assert acks.restore(wrap(sequence)) == sequence
+            acks.received(sequence)
+        head = acks.header()
+        assert (head.ack, head.ack_bits) == (vector.fields["ack"], vector.fields["ack_bits"])
+        assert struct.pack("<HI", head.ack, head.ack_bits) == vector.data
+
+    @family("malformed/datagram")
+    def test_malformed_datagrams_are_refused(self, vector: Vector) -> None:
+        with pytest.raises(RemoteError):
+            read_datagram(vector.data)
+
+    def test_the_unwrap_examples_are_right(self) -> None:
+        rows = [list(map(int, row)) for row in rows_under("Unwrap examples")]
+        assert len(rows) == 8
+        assert [unwrap(short, reference) for short, reference, _ in rows] == [r[2] for r in rows]
+
+
+def transport(name: str) -> bytes:
+    return next(vector.data for vector in VECTORS if vector.name == f"transport/{name}")
+
+
+class TestTransportVectors:
+    """Bare TCP against our sockets."""
+
+    async def test_a_publisher_speaks_so(self) -> None:
+        connected = trio.Event()
+        message = transport("message")
+        with trio.fail_after(10), Publisher(on_connected=connected.set) as publisher:
+            async with await connect(publisher.listen("tcp://127.0.0.1:0")) as stream:
+                await stream.send_all(transport("hello SUB"))
+                await connected.wait()
+                publisher.send(message[8:])
+                expected = transport("hello PUB") + message
+                assert await receive_exactly(stream, len(expected)) == expected
+
+    async def test_a_subscriber_is_spoken_to_so(self) -> None:
+        message = transport("message")
+        with trio.fail_after(10), Subscriber() as subscriber:
+            subscriber.subscribe(message[8:12])
+            async with await connect(subscriber.listen("tcp://127.0.0.1:0")) as stream:
+                await stream.send_all(transport("hello PUB") + message)
+                assert await subscriber.receive_batch() == [message[8:]]
+                hello = transport("hello SUB")
+                assert await receive_exactly(stream, len(hello)) == hello
+
+    @family("transport")
+    def test_the_fields_are_in_the_bytes(self, vector: Vector) -> None:
+        written = {
+            "protocol": lambda number: b"\0SP\0" + struct.pack(">HH", number, 0),
+            "message": lambda text: struct.pack(">Q", len(text) // 2) + bytes.fromhex(text),
+        }
+        ((key, value),) = vector.fields.items()
+        assert written[key](value) == vector.data
+
+
+async def connect(url: str) -> trio.SocketStream:
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
+    return await trio.open_tcp_stream(host, int(port))
+
+
+async def receive_exactly(stream: trio.SocketStream, count: int) -> bytes:
+    received = b""
+    while len(received) < count:
+        part = await stream.receive_some(count - len(received))
+        assert part, f"closed after {received!r}"
+        received += part
+    return received
+
+
+def numbered(title: str) -> set[tuple[int, str]]:
+    return {(int(row[0], 0), row[1]) for row in rows_under(title)}
+
+
+def members(kind: type[IntEnum]) -> set[tuple[int, str]]:
+    return {(member.value, member.name) for member in kind}
+
+
+def shown(*prefixes: str) -> list[dict[str, Any]]:
+    return [v.fields for v in VECTORS if v.name.startswith(tuple(f"{p}/" for p in prefixes))]
+
+
+class TestNothingIsMissing:
+    """Whatever has a number in the code has a row and a vector on the page, and nothing else has."""
+
+    TABLES = pytest.mark.parametrize(
+        ("title", "kind"),
+        [
+            ("Commands", Command),
+            ("Parameters", DataId),
+            ("Reasons", Reason),
+            ("Server states", MemberState),
+            ("Datagrams", header.Kind),
+            ("REFUSE", handshake.Refusal),
+            ("Frames", frames.FrameKind),
+        ],
+    )
+
+    @TABLES
+    def test_every_number_has_a_row(self, title: str, kind: type[IntEnum]) -> None:
+        rows = rows_under(title)
+        numbers = [row for row in rows if "bytes" not in row[1] and not row[1].startswith("token")]
+        if title in ("Datagrams", "REFUSE"):
+            # These sections also have a table of offsets, whose second cells are field names.
+            numbers = [row for row in numbers if row[1].isupper()]
+        assert {(int(row[0], 0), row[1]) for row in numbers} == members(kind)
+
+    def test_every_reason_for_closing_has_a_row_and_a_vector(self) -> None:
+        travelling = {r for r in CloseReason if r < FIRST_LOCAL_REASON}
+        assert numbered("Closing") == {(r.value, r.name) for r in travelling}
+        assert {f["reason"] for f in shown("frame") if "reason" in f} == travelling
+
+    def test_every_command_has_a_row_and_a_vector_for_each_who_says_it(self) -> None:
+        readers = {
+            "client": client_messages.READERS,
+            "server": server_messages.READERS,
+            "server to servers": member_messages.READERS,
+        }
+        said = {(who, int(command)) for who, commands in readers.items() for command in commands}
+        assert {(row[2], int(row[0], 0)) for row in rows_under("Commands")} == said
+        families = {"client": "client", "server": "server", "server to servers": "member"}
+        for who, command in said:
+            assert command in {fields["command"] for fields in shown(families[who])}, (who, command)
+
+    def test_every_parameter_is_named_here_and_has_a_vector(self) -> None:
+        assert set(translation.PARAMETERS) == set(DataId)
+        assert {fields["id"] for fields in shown("parameter")} == set(DataId)
+
+    def test_every_reason_and_state_has_a_vector(self) -> None:
+        said = [p for f in shown("server", "member") for p in f["parameters"]]
+        assert {p["reason"] for p in said if "reason" in p} == set(Reason)
+        assert {p["state"] for p in said if "state" in p} == set(MemberState)
+
+    def test_every_datagram_refusal_and_frame_has_a_vector(self) -> None:
+        datagrams = shown("datagram")
+        assert {d["kind"] for d in datagrams} == set(header.Kind)
+        assert {d["reason"] for d in datagrams if "reason" in d} == set(handshake.Refusal)
+        assert {f["kind"] for f in shown("frame")} == set(frames.FrameKind)
+
+    def test_every_command_takes_the_parameters_of_its_row(self) -> None:
+        """Each parameter in a vector is in the row of its command."""
+        rows = {(row[2], row[3], int(row[0], 0)): row[4] for row in rows_under("Commands")}
+        speakers = {"client": "client", "server": "server", "member": "server to servers"}
+        for vector in VECTORS:
+            speaker = speakers.get(vector.name.partition("/")[0])
+            if speaker is None or vector.fields["command"] >= 0x0100:
+                continue
+            allowed = " ".join(
+                cell
+                for (who, _, command), cell in rows.items()
+                if (who, command) == (speaker, vector.fields["command"])
+            )
+            for parameter in vector.fields["parameters"]:
+                assert f"`{DataId(parameter['id']).name}`" in f"`{allowed}`", vector.name
+
+
+class TestDefaults:
+    def test_the_control_timers_are_those_of_the_code(self) -> None:
+        page = {row[0]: float(row[1]) for row in rows_under("Timers")}
+        assert ControlTimers() == ControlTimers(**page)
+
+    def test_the_channel_settings_are_those_of_the_code(self) -> None:
+        settings = ChannelSettings()
+        rows = {row[0]: row[1:3] for row in rows_under("Limits and defaults")}
+        rows["first_sequence"][1] = "0 to 4611686018427387904"
+        for name, (default, bounds) in rows.items():
+            low, high = map(float, bounds.split(" to "))
+            assert float(default) == getattr(settings, name), name
+            assert (low, high) == RANGES[name], name
+        assert set(RANGES) - set(rows) == {"send_buffer_bytes"}
+
+
+class TestThePageItself:
+    def test_names_are_unique(self) -> None:
+        names = [vector.name for vector in VECTORS]
+        assert len(set(names)) == len(names)
+
+    def test_a_wrong_byte_is_caught(self) -> None:
+        vector = next(v for v in VECTORS if v.name == "client/HEARTBEAT")
+        changed = Vector(vector.name, vector.fields, vector.data[:-1] + b"\x7f")
+        assert translation.message_of(changed.fields).encode() != changed.data
+        assert take(changed)[0] != message_said(changed)
+
+    def test_unknown_parameters_keep_their_place(self) -> None:
+        unknown = {"id": 0xFFFE, "data": "00ff"}
+        message = translation.message_of(
+            {"simulation": 3, "sender": 3, "command": 2, "parameters": [unknown]}
+        )
+        assert isinstance(message, Message)
+        assert translation.name_message(message)["parameters"] == [unknown]

@@ -1,0 +1,191 @@
+"""The named fields of the published vectors, as values of our own types and back."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sphtp.core.channel import frames as frame_types
+from sphtp.core.channel.frames import Frame
+from sphtp.core.control import fields as wire
+from sphtp.core.control.codec import Message, Parameter
+from sphtp.core.control.fields import Digest, Field, Gone, Holder, Part
+from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
+from sphtp.core.control.vocabulary import MemberState, Reason
+
+Named = dict[str, Any]
+
+
+class Kind(NamedTuple):
+    """How a parameter is named on the page."""
+
+    field: Field[Any]
+    build: Callable[[Named], Any]
+    name: Callable[[Any], Named]
+
+
+def parameter_of(named: Named) -> Parameter:
+    """Return the parameter of these named fields; of an unknown id, its data is named."""
+    kind = PARAMETERS.get(named["id"])
+    if kind is None:
+        return Parameter(named["id"], bytes.fromhex(named["data"]))
+    return kind.field.of(kind.build(named))
+
+
+def value_of(named: Named) -> Any:
+    """Return the value of a parameter, in our type."""
+    return PARAMETERS[named["id"]].build(named)
+
+
+def name_parameter(parameter: Parameter) -> Named:
+    """Name the fields of a parameter."""
+    kind = PARAMETERS.get(parameter.id)
+    if kind is None:
+        return {"id": parameter.id, "data": parameter.data.hex()}
+    value = kind.field.need(Message(0, 0, 0, (parameter,)))
+    return {"id": parameter.id, **kind.name(value)}
+
+
+def message_of(named: Named) -> Message:
+    """Return the message of these named fields."""
+    parameters = tuple(map(parameter_of, named["parameters"]))
+    return Message(named["simulation"], named["sender"], named["command"], parameters)
+
+
+def name_message(message: Message) -> Named:
+    """Name the fields of a message."""
+    return {
+        "simulation": message.simulation,
+        "sender": message.sender,
+        "command": message.command,
+        "parameters": [name_parameter(parameter) for parameter in message.parameters],
+    }
+
+
+def peer_of(named: Named) -> PeerRecord:
+    """Return the record of these named fields."""
+    candidates = tuple(_candidate_of(candidate) for candidate in named["candidates"])
+    data = bytes.fromhex(named["data"])
+    return PeerRecord(named["client"], named["nonce"], candidates, data, named["revision"])
+
+
+def frame_of(named: Named) -> Frame:
+    """Return the frame of these named fields."""
+    return FRAMES[named["kind"]](named)
+
+
+def name_frame(frame: Frame) -> Named:
+    """Name the fields of a frame."""
+    kind, name = FRAME_NAMES[type(frame)]
+    return {"kind": int(kind), **name(frame)}
+
+
+def _number(field: Field[int], key: str) -> Kind:
+    return Kind(field, lambda named: named[key], lambda value: {key: value})
+
+
+def _data(field: Field[bytes]) -> Kind:
+    return Kind(
+        field, lambda named: bytes.fromhex(named["data"]), lambda value: {"data": value.hex()}
+    )
+
+
+def _candidate_of(named: Named) -> Candidate:
+    return Candidate(named["host"], named["port"])
+
+
+def _name_candidate(candidate: Candidate) -> Named:
+    return {"port": candidate.port, "host": candidate.host}
+
+
+def _member_of(named: Named) -> Member:
+    address = ServerAddress(named["pub"], named["sub"]) if "pub" in named else None
+    return Member(named["server"], named["nonce"], address, MemberState(named["state"]))
+
+
+def _name_member(member: Member) -> Named:
+    address = member.address
+    urls = {} if address is None else {"pub": address.pub, "sub": address.sub}
+    return {"server": member.id, "nonce": member.nonce, "state": int(member.state), **urls}
+
+
+def _name_peer(record: PeerRecord) -> Named:
+    return {
+        "client": record.id,
+        "nonce": record.nonce,
+        "revision": record.revision,
+        "candidates": [_name_candidate(candidate) for candidate in record.candidates],
+        "data": record.data.hex(),
+    }
+
+
+def _payloads_of(named: Named) -> list[bytes]:
+    return [bytes.fromhex(payload) for payload in named["payloads"]]
+
+
+def _name_payloads(frame: frame_types.Messages | frame_types.Unreliable) -> Named:
+    return {"payloads": [payload.hex() for payload in frame.payloads]}
+
+
+_KINDS = (
+    _number(wire.VERSION, "version"),
+    _number(wire.FEATURES, "features"),
+    _number(wire.NONCE, "nonce"),
+    Kind(wire.CANDIDATE, _candidate_of, _name_candidate),
+    Kind(wire.STATE, lambda n: MemberState(n["state"]), lambda state: {"state": int(state)}),
+    _number(wire.VIEW, "view"),
+    Kind(wire.MEMBER, _member_of, _name_member),
+    Kind(
+        wire.ROSTER,
+        lambda n: Digest(n["count"], n["mix"]),
+        lambda digest: {"count": digest.count, "mix": digest.mix},
+    ),
+    Kind(wire.REASON, lambda n: Reason(n["reason"]), lambda reason: {"reason": int(reason)}),
+    _number(wire.REVISION, "revision"),
+    _data(wire.BLOB),
+    Kind(wire.PEER, peer_of, _name_peer),
+    Kind(
+        wire.ACKED,
+        lambda n: Holder(n["client"], n["nonce"]),
+        lambda holder: {"client": holder.id, "nonce": holder.nonce},
+    ),
+    Kind(
+        wire.PART,
+        lambda n: Part(n["index"], n["count"]),
+        lambda part: {"index": part.index, "count": part.count},
+    ),
+    _data(wire.TEXT),
+    _number(wire.PEER_ID, "client"),
+    Kind(
+        wire.GONE,
+        lambda n: Gone(n["client"], n["nonce"], Reason(n["reason"])),
+        lambda gone: {"client": gone.id, "nonce": gone.nonce, "reason": int(gone.reason)},
+    ),
+    _number(wire.TARGET, "server"),
+)
+
+PARAMETERS: dict[int, Kind] = {int(kind.field.id): kind for kind in _KINDS}
+
+FRAMES: dict[int, Callable[[Named], Frame]] = {
+    1: lambda n: frame_types.Messages(n["first_id"], _payloads_of(n)),
+    2: lambda n: frame_types.Fragment(
+        n["message_id"], n["index"], n["count"], bytes.fromhex(n["payload"])
+    ),
+    3: lambda n: frame_types.Unreliable(_payloads_of(n)),
+    4: lambda _: frame_types.Ping(),
+    5: lambda n: frame_types.Close(n["reason"], n["text"]),
+}
+
+FRAME_NAMES: dict[type, tuple[int, Callable[[Any], Named]]] = {
+    frame_types.Messages: (1, lambda f: {"first_id": f.first_id, **_name_payloads(f)}),
+    frame_types.Fragment: (
+        2,
+        lambda f: {
+            "message_id": f.message_id,
+            "index": f.index,
+            "count": f.count,
+            "payload": f.payload.hex(),
+        },
+    ),
+    frame_types.Unreliable: (3, _name_payloads),
+    frame_types.Ping: (4, lambda _: {}),
+    frame_types.Close: (5, lambda f: {"reason": f.reason, "text": f.text}),
+}
