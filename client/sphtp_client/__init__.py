@@ -1,0 +1,1 @@
+"""The simulation client: spheres in a box, cut into slabs, one slab per peer."""
