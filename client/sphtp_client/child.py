@@ -1,0 +1,128 @@
+"""One child process: spawned by exec, heard line by line, ended politely and then less so.
+
+The child holds the reading end of a pipe as its standard input and ends when that closes, which
+also happens when this process is killed. It has a session of its own, so that Ctrl-C on a terminal
+reaches only the supervisor, who knows the right order of things.
+"""
+
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+import trio
+
+LINE_LIMIT = 1 << 20
+CHUNK = 1 << 16
+# The processes share few cores, and each already keeps one busy.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_NOT_THEIRS = "SPHTP_"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a child may take, in seconds, after its input closed, SIGTERM and SIGKILL."""
+
+    close: float = 4.0
+    terminate: float = 2.0
+    kill: float = 5.0
+
+
+class Child:
+    """A running process and the three pipes to it."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+        self._asked = False
+
+    @classmethod
+    async def spawn(cls, command: Sequence[str]) -> "Child":
+        """Start a process; raises OSError when that is impossible."""
+        with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
+            process = await trio.lowlevel.open_process(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=_environment(),
+            )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def asked(self) -> bool:
+        """Whether we have told it to end before it ended."""
+        return self._asked
+
+    async def wait(self) -> int:
+        """Wait for the end; return the exit code, or minus the number of the signal."""
+        return await self._process.wait()
+
+    def lines(self) -> AsyncGenerator[bytes, None]:
+        """Iterate over the lines of standard output until it closes."""
+        assert self._process.stdout is not None
+        return split_lines(self._process.stdout)
+
+    def complaints(self) -> AsyncGenerator[bytes, None]:
+        """Iterate over the lines of standard error until it closes."""
+        assert self._process.stderr is not None
+        return split_lines(self._process.stderr)
+
+    async def aclose(self) -> None:
+        """Close the pipes, once the process has ended."""
+        with trio.CancelScope(shield=True):
+            for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+                assert pipe is not None
+                await pipe.aclose()
+
+    async def stop(self, patience: Patience) -> None:
+        """End it: close its input, then SIGTERM, then SIGKILL, each with a deadline."""
+        steps = (
+            (self._close, patience.close),
+            (self._process.terminate, patience.terminate),
+            (self._process.kill, patience.kill),
+        )
+        for step, seconds in steps:
+            if self._process.returncode is not None:
+                return
+            self._asked = True
+            step()
+            with trio.move_on_after(seconds):
+                await self._process.wait()
+
+    def _close(self) -> None:
+        stdin = self._process.stdin
+        assert isinstance(stdin, trio.lowlevel.FdStream)
+        stdin.close()
+
+
+def _environment() -> dict[str, str]:
+    """Return ours without settings meant for other servers: a child has its own as options."""
+    inherited = {key: text for key, text in os.environ.items() if not key.startswith(_NOT_THEIRS)}
+    return inherited | _ONE_THREAD
+
+
+async def split_lines(stream: trio.abc.ReceiveStream) -> AsyncGenerator[bytes, None]:
+    """Cut a stream into lines without their ends; what is over the limit counts as a line."""
+    rest = b""
+    while chunk := await _receive(stream):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > LINE_LIMIT:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
+
+
+async def _receive(stream: trio.abc.ReceiveStream) -> bytes:
+    try:
+        return bytes(await stream.receive_some(CHUNK))
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        return b""

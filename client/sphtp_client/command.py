@@ -1,0 +1,89 @@
+"""The verb ``sphtp client``: one simulation client, or a whole run alone."""
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+
+from sphtp import ControlTimers
+from sphtp.errors import SettingsError, SphtpError
+from sphtp_client.events import Failed
+from sphtp_client.job import SlabJob
+from sphtp_client.links import PeerLeftError
+from sphtp_client.options import CLIENT_OPTIONS, channel_settings, with_options
+from sphtp_client.peer import Reach, run_alone, run_peer
+from sphtp_client.reporter import REPORTERS, Reporter
+from sphtp_client.scenario import load_scenario
+from sphtp_client.stopping import run_until_stopped
+from sphtp_client.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """The values of the command line; times in seconds."""
+
+    server: tuple[str, ...]
+    scenario: Path
+    slab: int
+    slabs: int
+    steps: int | None
+    loss: float
+    seed: int | None
+    heartbeat: float
+    expiry: float
+    channel_timeout: float
+    resend_time: float
+    wait: float
+    report: str
+    alone: bool
+    exit_with_stdin: bool
+
+    def reach(self) -> Reach:
+        """Return how to get at the others; raises ``SettingsError``."""
+        return Reach(
+            servers=self.server,
+            timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),
+            channel=channel_settings(self.channel_timeout, self.resend_time),
+            wait=self.wait,
+            loss=self.loss,
+            seed=self.seed,
+        )
+
+
+@click.command()
+@with_options(CLIENT_OPTIONS)
+def client(**values: Any) -> None:
+    """Simulate one slab of a scenario together with the peers of the other slabs.
+
+    Start one client per slab, in any order and on any machine; the servers introduce them to each
+    other. Exit codes: 0 finished, 2 usage or configuration, 3 a peer left or could not be
+    reached, 130 after Ctrl-C, 143 after SIGTERM or with --exit-with-stdin when that closes.
+    """
+    options = ClientOptions(**values)
+    reporter = REPORTERS[options.report](sys.stdout, sys.stderr)
+    try:
+        work = _prepare(options, reporter)
+        stopped = trio.run(partial(run_until_stopped, work, with_stdin=options.exit_with_stdin))
+    except (SphtpError, trio.BrokenResourceError, OSError) as error:
+        sys.exit(_explain(error, reporter).code)
+    sys.exit(stopped.code if stopped else 0)
+
+
+def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
+    scenario = load_scenario(options.scenario)
+    steps = scenario.steps if options.steps is None else options.steps
+    if options.alone:
+        return partial(run_alone, scenario, steps, reporter)
+    job = SlabJob(scenario, options.slab, options.slabs, steps)
+    return partial(run_peer, job, options.reach(), reporter)
+
+
+def _explain(error: Exception, reporter: Reporter) -> Verdict:
+    if isinstance(error, PeerLeftError):
+        reporter.say(error.news)
+    reporter.say(Failed(message=str(error)))
+    return Verdict.USAGE if isinstance(error, SettingsError) else Verdict.FAILED

@@ -1,0 +1,138 @@
+"""The options of both verbs, as data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from sphtp import ChannelSettings
+from sphtp.core.control.records import MAX_MEMBERS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Any], Any]
+
+SECONDS = click.FloatRange(0, min_open=True)
+SCENARIO = click.Path(exists=True, dir_okay=False, path_type=Path)
+SHARE = click.FloatRange(0, 1, max_open=True)
+MOST_KEEPALIVE = 1.0  # seconds
+
+
+def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
+    """Give a click command these options, in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def channel_settings(channel_timeout: float, resend_time: float) -> ChannelSettings:
+    """Return the settings that follow from these options; raises ``SettingsError``."""
+    keepalive = min(MOST_KEEPALIVE, channel_timeout / 4)
+    return ChannelSettings(timeout=channel_timeout, keepalive=keepalive, resend_time=resend_time)
+
+
+def _option(name: str, text: str, **settings: Any) -> Option:
+    shown = settings.get("default") is not None and not settings.get("is_flag")
+    return click.option(name, help=text, show_default=shown, **settings)
+
+
+def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
+    return (
+        _option(
+            "--loss",
+            "Share of the UDP datagrams that every receiver throws away, for trying out loss.",
+            type=SHARE,
+            default=0.0,
+        ),
+        _option("--seed", "Makes ids, timers and loss repeatable.", type=int),
+        _option(
+            "--heartbeat",
+            "Seconds between heartbeats to the servers; the same for servers and clients.",
+            type=SECONDS,
+            default=defaults["heartbeat"],
+        ),
+        _option(
+            "--expiry",
+            "Seconds of silence after which servers give a client up, and the reverse.",
+            type=SECONDS,
+            default=defaults["expiry"],
+        ),
+        _option(
+            "--channel-timeout",
+            "Seconds of silence after which a peer has vanished.",
+            type=SECONDS,
+            default=defaults["channel_timeout"],
+        ),
+        _option(
+            "--resend-time",
+            "Seconds until what a peer has not acknowledged is sent again.",
+            type=SECONDS,
+            default=defaults["resend_time"],
+        ),
+        _option(
+            "--wait",
+            "Seconds to wait for servers and for the other peers.",
+            type=SECONDS,
+            default=defaults["wait"],
+        ),
+    )
+
+
+CLIENT_DEFAULTS = {
+    "heartbeat": 1.0,
+    "expiry": 10.0,
+    "channel_timeout": 10.0,
+    "resend_time": 0.1,
+    "wait": 60.0,
+}
+CLUSTER_DEFAULTS = {
+    "heartbeat": 0.5,
+    "expiry": 4.0,
+    "channel_timeout": 5.0,
+    "resend_time": 0.03,
+    "wait": 30.0,
+}
+
+CLIENT_OPTIONS = (
+    _option(
+        "--server",
+        "Address of a server, tcp://host:port; repeatable.",
+        multiple=True,
+        default=("tcp://127.0.0.1:8764",),
+    ),
+    _option("--scenario", "Scenario file.", type=SCENARIO, required=True),
+    _option("--slab", "Which slab this client simulates.", type=click.IntRange(0), default=0),
+    _option("--slabs", "How many slabs there are.", type=click.IntRange(1), default=1),
+    _option(
+        "--steps", "Steps to simulate. Default: what the scenario says.", type=click.IntRange(1)
+    ),
+    *_common(CLIENT_DEFAULTS),
+    _option(
+        "--report",
+        "Lines for people, or JSON objects.",
+        type=click.Choice(["text", "json"]),
+        default="text",
+    ),
+    _option("--alone", "Simulate the whole box here, without servers and peers.", is_flag=True),
+    _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
+)
+
+CLUSTER_OPTIONS = (
+    _option("--servers", "How many servers.", type=click.IntRange(1, MAX_MEMBERS), default=2),
+    _option("--clients", "How many clients, one per slab.", type=click.IntRange(1), default=4),
+    _option("--scenario", "Scenario file.", type=SCENARIO, required=True),
+    _option(
+        "--steps", "Steps to simulate. Default: what the scenario says.", type=click.IntRange(1)
+    ),
+    _option(
+        "--verify",
+        "Do the same run in one process alongside and compare the final states.",
+        is_flag=True,
+    ),
+    _option("--json", "Print one JSON document at the end and nothing else.", is_flag=True),
+    *_common(CLUSTER_DEFAULTS),
+)

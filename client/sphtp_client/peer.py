@@ -1,0 +1,166 @@
+"""One simulation client: a slab of the box, at work among its neighbours."""
+
+from dataclasses import dataclass, field
+
+import sphtp
+from sphtp import ChannelSettings, Client, ControlTimers
+from sphtp.core.control.events import PeerLeft as PeerLeftEvent
+from sphtp.shell.lifetime import running
+from sphtp_client.circle import Circle, meet, open_circle
+from sphtp_client.events import Connected, Finished, PeerLeft, Result, Totals
+from sphtp_client.gather import collect, deliver
+from sphtp_client.initial import initial_spheres
+from sphtp_client.job import SlabJob
+from sphtp_client.links import PeerLeftError, tell_all
+from sphtp_client.models import Scenario
+from sphtp_client.pace import Pace
+from sphtp_client.report import observe
+from sphtp_client.reporter import Reporter
+from sphtp_client.run import run_slab
+from sphtp_client.slab import Slab
+from sphtp_client.state import Spheres, state_sha256
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How a peer gets at the others; times in seconds.
+
+    ``wait`` is how long each of them may take to appear, ``loss`` the share of datagrams that this
+    one throws away, for trying out what loss does.
+    """
+
+    servers: tuple[str, ...]
+    timers: ControlTimers = field(default_factory=ControlTimers)
+    channel: ChannelSettings = field(default_factory=ChannelSettings)
+    wait: float = 30.0
+    loss: float = 0.0
+    seed: int | None = None
+
+
+async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
+    """Do a job and report it.
+
+    Raises ``PeerLeftError`` when another peer leaves before the end, ``UnreachableError`` and
+    ``RefusedError`` when it cannot begin, and what ``run_slab`` raises.
+    """
+    # Before anybody waits for our heartbeats, for this can take a while.
+    table = initial_spheres(job.scenario)
+    slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
+    async with sphtp.open_client(
+        list(reach.servers),
+        data=job.data,
+        timeout=reach.wait,
+        timers=reach.timers,
+        channel_settings=reach.channel,
+        receive_loss=reach.loss,
+        seed=reach.seed,
+    ) as client:
+        servers = tuple(sorted(client.servers))
+        reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
+        roster = await meet(client, job, reach.wait)
+        async with open_circle(client, roster, reach.wait) as circle:
+            work = _Work(job, reporter, client, circle, slab, table)
+            await work.perform()
+        reporter.say(work.finished())
+
+
+async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
+    """Do a whole run in this process, without servers and peers; raises as ``run_slab``."""
+    table = initial_spheres(scenario)
+    slab = Slab(scenario, initial=table)
+    pace = Pace(steps, reporter)
+    await run_slab(slab, None, None, steps, pace.on_step)
+    seconds = pace.seconds
+    reporter.say(_result(scenario, steps, seconds, table, slab.spheres))
+    reporter.say(Finished(steps=steps, seconds=round(seconds, 3)))
+
+
+@dataclass(eq=False)
+class _Work:
+    """What happens between meeting the others and leaving them."""
+
+    job: SlabJob
+    reporter: Reporter
+    client: Client
+    circle: Circle
+    slab: Slab
+    table: Spheres
+    seconds: float = 0.0
+
+    async def perform(self) -> None:
+        """Run and gather; when that goes wrong, tell the neighbours whose doing it was."""
+        try:
+            await self._run_and_gather()
+        except PeerLeftError as error:
+            await tell_all(self.circle.links.values(), error.news)
+            raise
+        except Exception as error:
+            own = PeerLeft(slab=self.job.slab, id=self.client.id, reason=str(error))
+            await tell_all(self.circle.links.values(), own)
+            raise
+
+    def finished(self) -> Finished:
+        """Return the last word, with the figures of the closed links."""
+        reports = self.circle.reports()
+        return Finished(steps=self.job.steps, seconds=round(self.seconds, 3), links=reports)
+
+    async def _run_and_gather(self) -> None:
+        await self._link_up()
+        links = self.circle.links
+        left, right = links.get(self.job.slab - 1), links.get(self.job.slab + 1)
+        pace = Pace(self.job.steps, self.reporter, self.circle.reports, self._servers)
+        await run_slab(self.slab, left, right, self.job.steps, pace.on_step)
+        self.seconds = pace.seconds
+        if self.job.slab:
+            await deliver(self.slab, links.get(0) or await self.circle.open(0))
+        else:
+            await self._collect()
+
+    async def _link_up(self) -> None:
+        """The lower slab opens the link, the upper one accepts it."""
+        neighbours = {self.job.slab - 1, self.job.slab + 1} & set(self.job.others)
+        for slab in sorted(neighbours, reverse=True):
+            if slab > self.job.slab:
+                await self.circle.open(slab)
+            else:
+                await self.circle.accept({slab})
+
+    async def _collect(self) -> None:
+        async with running(self._watch_departures):
+            await self.circle.accept(set(self.job.others) - set(self.circle.links))
+        whole = await collect(self.slab, self.circle.links, self.table)
+        job = self.job
+        self.reporter.say(_result(job.scenario, job.steps, self.seconds, self.table, whole))
+
+    async def _watch_departures(self) -> None:
+        """Raise for a slab that the servers miss; as long as it has no link, nothing else tells."""
+        events = self.client.events()
+        for slab, peer_id in self.circle.roster.items():
+            if peer_id not in self.client.peers:
+                self._miss(slab, peer_id, "it is not among the peers any more")
+        slabs = {peer_id: slab for slab, peer_id in self.circle.roster.items()}
+        async for event in events:
+            if isinstance(event, PeerLeftEvent) and event.record.id in slabs:
+                self._miss(slabs[event.record.id], event.record.id, event.reason.name.lower())
+
+    def _miss(self, slab: int, peer_id: int, reason: str) -> None:
+        if slab not in self.circle.links:
+            raise PeerLeftError(PeerLeft(slab=slab, id=peer_id, reason=reason))
+
+    def _servers(self) -> tuple[int, ...]:
+        return tuple(sorted(self.client.servers))
+
+
+def _result(scenario: Scenario, steps: int, seconds: float, start: Spheres, end: Spheres) -> Result:
+    return Result(
+        steps=steps,
+        seconds=round(seconds, 3),
+        state_sha256=state_sha256(end),
+        start=_totals(start, scenario),
+        end=_totals(end, scenario),
+    )
+
+
+def _totals(spheres: Spheres, scenario: Scenario) -> Totals:
+    seen = observe(spheres, scenario)
+    return Totals(count=seen.count, energy=seen.energy, momentum=seen.momentum)

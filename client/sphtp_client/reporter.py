@@ -1,0 +1,115 @@
+"""How a client tells what happens: lines for people, or JSON for programs."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TextIO
+
+from sphtp_client.events import (
+    Connected,
+    Event,
+    Failed,
+    Finished,
+    PeerLeft,
+    Progress,
+    Result,
+    Started,
+    Totals,
+)
+
+
+class Reporter(Protocol):
+    """Whatever wants to hear of a run."""
+
+    def say(self, event: Event) -> None:
+        """Tell one event."""
+        ...
+
+
+class JsonReporter:
+    """One JSON object per line."""
+
+    def __init__(self, output: TextIO, _errors: TextIO) -> None:
+        self._output = output
+
+    def say(self, event: Event) -> None:
+        """Write one line."""
+        _write(self._output, event.model_dump_json())
+
+
+class TextReporter:
+    """A line that a person can read; a failure goes where errors go."""
+
+    def __init__(self, output: TextIO, errors: TextIO) -> None:
+        self._output = output
+        self._errors = errors
+
+    def say(self, event: Event) -> None:
+        """Write one line."""
+        stream = self._errors if isinstance(event, Failed) else self._output
+        _write(stream, _SENTENCES[type(event)](event))
+
+
+REPORTERS: Mapping[str, Callable[[TextIO, TextIO], Reporter]] = {
+    "text": TextReporter,
+    "json": JsonReporter,
+}
+
+
+def _write(stream: TextIO, line: str) -> None:
+    try:
+        print(line, file=stream, flush=True)
+    except BrokenPipeError:
+        # Nobody reads any more. Python flushes once more at its end and must find somebody there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _started(event: Started) -> str:
+    return f"server {event.id:#010x} listens on {event.pub} and {event.sub}"
+
+
+def _connected(event: Connected) -> str:
+    servers = ", ".join(f"{server:#010x}" for server in event.servers)
+    who = f"slab {event.slab} of {event.slabs}"
+    return f"{who}: connected as id {event.id:#010x}, servers {servers}"
+
+
+def _progress(event: Progress) -> str:
+    links = (
+        f"; slab {link.slab}: {link.sent} sent, {link.lost} lost, {link.resent} resent"
+        + ("" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms")
+        for link in event.links
+    )
+    return f"step {event.step}/{event.steps}, {event.steps_per_s:.0f} steps/s" + "".join(links)
+
+
+def _result(event: Result) -> str:
+    lines = (
+        f"state_sha256 {event.state_sha256} after {event.steps} steps, {event.seconds:.1f} s",
+        f"start: {_totals(event.start)}",
+        f"end:   {_totals(event.end)}",
+    )
+    return "\n".join(lines)
+
+
+def _totals(totals: Totals) -> str:
+    momentum = ", ".join(f"{part:.6g}" for part in totals.momentum)
+    return f"{totals.count} spheres, energy {totals.energy:.9g} J, momentum ({momentum}) kg m/s"
+
+
+def _finished(event: Finished) -> str:
+    return f"finished {event.steps} steps in {event.seconds:.1f} s"
+
+
+def _failed(event: Failed) -> str:
+    return f"failed: {event.message}"
+
+
+_SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {
+    Started: _started,
+    Connected: _connected,
+    Progress: _progress,
+    PeerLeft: str,
+    Result: _result,
+    Finished: _finished,
+    Failed: _failed,
+}

@@ -1,0 +1,98 @@
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import trio
+import trio.testing
+
+from sphtp_client import stopping
+from sphtp_client.stopping import run_until_stopped
+from sphtp_client.verdict import Verdict
+
+
+@pytest.fixture
+def stdin(monkeypatch) -> Iterator[list[int]]:
+    """Yield, in a list, the writing end of what is standard input for the test."""
+    reader, writer = os.pipe()
+    monkeypatch.setattr(stopping, "STDIN", reader)
+    ends = [writer]
+    yield ends
+    for end in (reader, *ends):
+        os.close(end)
+
+
+async def test_work_that_ends_by_itself_was_not_stopped(stdin):
+    assert await run_until_stopped(trio.lowlevel.checkpoint, with_stdin=True) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "verdict"),
+    [
+        (signal.SIGINT, Verdict.INTERRUPTED),
+        (signal.SIGTERM, Verdict.TERMINATED),
+        (signal.SIGHUP, Verdict.TERMINATED),
+    ],
+)
+async def test_a_signal_stops_the_work_and_lets_it_clean_up(number, verdict):
+    cleaned = []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
+                cleaned.append(True)
+
+    with trio.fail_after(5):
+        assert await run_until_stopped(work) is verdict
+    assert cleaned == [True]
+
+
+async def test_a_second_signal_does_not_break_the_cleaning_up():
+    cleaned = []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                os.kill(os.getpid(), signal.SIGINT)
+                await trio.testing.wait_all_tasks_blocked()
+                cleaned.append(True)
+
+    with trio.fail_after(5):
+        assert await run_until_stopped(work) is Verdict.INTERRUPTED
+    assert cleaned == [True]
+
+
+async def test_closing_standard_input_stops_the_work(stdin):
+    async def work() -> None:
+        os.write(stdin[0], b"words that nobody reads\n")
+        await trio.testing.wait_all_tasks_blocked()
+        os.close(stdin.pop())
+        await trio.sleep_forever()
+
+    with trio.fail_after(5):
+        assert await run_until_stopped(work, with_stdin=True) is Verdict.TERMINATED
+
+
+async def test_an_empty_file_for_standard_input_stops_the_work(monkeypatch):
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(stopping, "STDIN", nothing)
+    with trio.fail_after(5):
+        stopped = await run_until_stopped(trio.sleep_forever, with_stdin=True)
+    os.close(nothing)
+    assert stopped is Verdict.TERMINATED
+
+
+async def test_an_error_of_the_work_leaves_as_it_is():
+    async def work() -> None:
+        await trio.lowlevel.checkpoint()
+        raise ValueError("as it is")
+
+    with pytest.raises(ValueError, match="as it is"):
+        await run_until_stopped(work)

@@ -1,0 +1,55 @@
+from collections.abc import Callable
+
+import pytest
+
+from sphtp_client.board import Board, Role
+from sphtp_client.events import Connected, Finished, LinkReport, Progress, Result, Started, Totals
+
+TOTALS = Totals(count=60, energy=1.5, momentum=(0.0, 0.25, -1.0))
+
+
+@pytest.fixture
+def good_board() -> Callable[..., Board]:
+    """Make the board of a run of two servers, two clients and a reference that all ended well."""
+
+    def make(*, reference: str | None = "aa", state: str = "aa") -> Board:
+        board = Board()
+        for number in (1, 2):
+            name = f"server {number}"
+            board.take(name, Role.SERVER)
+            board.spawned(name, 100 + number)
+            board.heard(
+                name, Started(id=2 * number, pub="tcp://127.0.0.1:5000", sub="tcp://127.0.0.1:5001")
+            )
+        for slab in (0, 1):
+            _good_client(board, slab)
+        board.heard("client 0", _result(state))
+        board.exited("client 0", 0, asked=False)
+        board.exited("client 1", 0, asked=False)
+        for number in (1, 2):
+            board.exited(f"server {number}", 0, asked=True)
+        if reference is not None:
+            board.take("reference", Role.REFERENCE)
+            board.spawned("reference", 300)
+            board.heard("reference", _result(reference))
+            board.exited("reference", 0, asked=False)
+        return board
+
+    return make
+
+
+def _good_client(board: Board, slab: int) -> None:
+    name = f"client {slab}"
+    link = LinkReport(
+        peer=9 - 2 * slab, slab=1 - slab, sent=200, received=180, lost=20, resent=25, rtt_ms=0.75
+    )
+    board.take(name, Role.CLIENT, slab=slab)
+    board.spawned(name, 200 + slab)
+    board.heard(name, Connected(id=7 + 2 * slab, slab=slab, slabs=2, servers=(2, 4)))
+    progress = Progress(step=15, steps=30, steps_per_s=120.0, servers=(2, 4), links=(link,))
+    board.heard(name, progress)
+    board.heard(name, Finished(steps=30, seconds=0.5, links=(link,)))
+
+
+def _result(state: str) -> Result:
+    return Result(steps=30, seconds=0.5, state_sha256=state, start=TOTALS, end=TOTALS)

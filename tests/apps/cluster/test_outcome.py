@@ -1,0 +1,121 @@
+import json
+
+import pytest
+
+from sphtp_client.board import Board, Role
+from sphtp_client.events import Failed, PeerLeft
+from sphtp_client.outcome import document, judge
+from sphtp_client.verdict import Verdict
+
+
+def test_equal_states_are_verified(good_board):
+    outcome = judge(good_board(), verify=True)
+    assert outcome.verdict is Verdict.VERIFIED
+    assert outcome.verdict.code == 0
+    assert outcome.sentence == "verified: bit-identical"
+
+
+def test_without_verification_a_run_is_finished(good_board):
+    assert judge(good_board(reference=None), verify=False).verdict is Verdict.FINISHED
+
+
+def test_different_states_are_a_mismatch_that_names_both(good_board):
+    outcome = judge(good_board(state="aa", reference="bb"), verify=True)
+    assert outcome.verdict.code == 1
+    assert "aa" in outcome.sentence
+    assert "bb" in outcome.sentence
+
+
+@pytest.mark.parametrize("name", ["client 0", "client 1", "reference"])
+def test_a_worker_that_fails_fails_the_run(good_board, name):
+    board = good_board()
+    board.exited(name, 3, asked=False)
+    outcome = judge(board, verify=True)
+    assert outcome.verdict.code == 3
+    assert outcome.sentence.startswith(f"{name} failed: exit code 3")
+
+
+def test_the_cause_is_named_before_its_consequences(good_board):
+    board = good_board()
+    board.heard("client 0", PeerLeft(slab=1, id=9, reason="timed out"))
+    board.heard("client 0", Failed(message="slab 1 (id 0x00000009) left: timed out"))
+    board.exited("client 0", 3, asked=False)
+    board.exited("client 1", -9, asked=False)
+    outcome = judge(board, verify=True)
+    assert outcome.sentence == "client 1 failed: killed by SIGKILL"
+    assert outcome.remarks == ("client 0 failed: slab 1 (id 0x00000009) left: timed out",)
+
+
+def test_the_last_word_on_standard_error_explains_a_silent_death(good_board):
+    board = good_board()
+    board.complained("client 1", "ValueError: nonsense")
+    board.complained("client 1", "")
+    board.exited("client 1", 1, asked=False)
+    assert "exit code 1 (ValueError: nonsense)" in judge(board, verify=True).sentence
+
+
+def test_a_lost_server_is_a_remark(good_board):
+    board = good_board()
+    board.exited("server 1", -9, asked=False)
+    outcome = judge(board, verify=True)
+    assert outcome.verdict is Verdict.VERIFIED
+    assert outcome.remarks == ("server 1 was lost: killed by SIGKILL",)
+
+
+def test_a_server_that_never_listened_fails_the_run(good_board):
+    board = good_board()
+    board.take("server 3", Role.SERVER)
+    board.spawned("server 3", 103)
+    board.exited("server 3", 2, asked=False)
+    assert judge(board, verify=True).sentence == "server 3 failed: exit code 2"
+
+
+def test_a_client_that_ends_without_its_result_fails_the_run(good_board):
+    board = good_board()
+    board.seats["client 0"].result = None
+    assert judge(board, verify=True).sentence == "client 0 failed: it ended without a result"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(Verdict.INTERRUPTED, 130), (Verdict.TERMINATED, 143)]
+)
+def test_a_signal_outweighs_what_it_caused(good_board, verdict, code):
+    board = good_board()
+    board.exited("client 0", -15, asked=True)
+    outcome = judge(board, verify=True, stopped_by=verdict)
+    assert outcome.verdict.code == code
+    assert "before the end" in outcome.sentence
+
+
+def test_the_document_holds_what_a_program_wants_to_know(good_board):
+    board = good_board()
+    outcome = judge(board, verify=True)
+    text = json.dumps(document(outcome, board, {"servers": 2, "clients": 2, "steps": 30}, 1.5))
+    found = json.loads(text)
+    assert found["verified"] is True
+    assert (found["servers"], found["clients"], found["steps"]) == (2, 2, 30)
+    assert found["seconds"] == 1.5
+    assert found["state_sha256"] == found["reference_sha256"] == "aa"
+    assert found["start"] == {"count": 60, "energy": 1.5, "momentum": [0.0, 0.25, -1.0]}
+    assert found["links"][0] == {
+        "from": 0,
+        "to": 1,
+        "sent": 200,
+        "received": 180,
+        "lost": 20,
+        "resent": 25,
+        "rtt_ms": 0.75,
+    }
+    pids = {process["name"]: process["pid"] for process in found["processes"]}
+    assert pids["server 2"] == 102
+    assert pids["client 1"] == 201
+
+
+def test_the_document_of_a_run_that_never_began_is_still_whole():
+    board = Board()
+    board.take("server 1", Role.SERVER)
+    found = document(judge(board, verify=True), board, {}, 0.1)
+    assert found["exit_code"] == 3
+    assert found["verified"] is None
+    assert found["state_sha256"] is None
+    assert found["processes"][0]["failure"] == "it was never started"

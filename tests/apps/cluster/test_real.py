@@ -1,0 +1,157 @@
+"""`sphtp cluster` as a user runs it: real processes, real sockets, on a small scenario."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from sphtp_client.child import split_lines
+
+QUICK = ("--heartbeat", "0.25", "--expiry", "1.2", "--channel-timeout", "1.2")
+ENDLESS = "1000000"
+
+
+class Run:
+    """A running `sphtp cluster`; every line it prints is kept."""
+
+    def __init__(self, process: trio.Process) -> None:
+        assert process.stdout is not None
+        self.output = process.stdout
+        self.process = process
+        self.lines: list[str] = []
+        self._source = split_lines(process.stdout)
+
+    async def line(self, pattern: str) -> str:
+        """Read on to the first line that matches."""
+        async for line in self._source:
+            self.lines.append(line.decode())
+            if re.search(pattern, self.lines[-1]):
+                return self.lines[-1]
+        raise AssertionError(f"no line matches {pattern!r} in\n" + "\n".join(self.lines))
+
+    async def all_running(self, clients: int) -> None:
+        for _ in range(clients):
+            await self.line(r"client \d: running")
+
+    async def end(self) -> int:
+        """Read on to the end; return the exit code."""
+        async for line in self._source:
+            self.lines.append(line.decode())
+        return await self.process.wait()
+
+    def pids(self) -> dict[str, int]:
+        found = (re.fullmatch(r"(\w+(?: \d+)?): pid (\d+)", line) for line in self.lines)
+        return {match[1]: int(match[2]) for match in found if match}
+
+
+@asynccontextmanager
+async def cluster(scenario: Path, *options: str) -> AsyncIterator[Run]:
+    command = (sys.executable, "-m", "sphtp", "cluster", "--scenario", str(scenario))
+    process = await trio.lowlevel.open_process(
+        [*command, *QUICK, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    run = Run(process)
+    try:
+        with trio.fail_after(30):
+            yield run
+    finally:
+        with trio.CancelScope(shield=True):
+            process.terminate()
+            await process.wait()
+            await run._source.aclose()
+            await run.output.aclose()
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file):
+    options = ("--servers", "2", "--clients", "3", "--steps", "40")
+    async with cluster(gas_file, *options, "--loss", "0.1", "--verify", "--json") as run:
+        assert await run.end() == 0
+    found = json.loads("\n".join(run.lines))
+    assert found["verified"] is True
+    assert (found["servers"], found["clients"], found["steps"]) == (2, 3, 40)
+    assert found["state_sha256"] == found["reference_sha256"]
+    assert found["start"]["count"] == found["end"]["count"] == 60
+    neighbours = {(link["from"], link["to"]) for link in found["links"]}
+    assert {(0, 1), (1, 0), (1, 2), (2, 1)} <= neighbours
+    assert all(link["sent"] and link["received"] for link in found["links"])
+    assert sum(link["lost"] for link in found["links"]) > 0
+    assert sum(link["resent"] for link in found["links"]) > 0
+    assert {process["exit_code"] for process in found["processes"]} == {0}
+
+
+@pytest.mark.slow
+async def test_a_server_killed_in_the_middle_does_not_stop_the_run(gas_file):
+    options = ("--servers", "2", "--clients", "2", "--steps", "1500", "--verify")
+    async with cluster(gas_file, *options) as run:
+        await run.all_running(2)
+        os.kill(run.pids()["server 1"], signal.SIGKILL)
+        await run.line("server 1: pid .* ended, killed by SIGKILL")
+        await run.line(r"client \d: 1500 steps")
+        assert await run.end() == 0
+    assert "server 1 was lost: killed by SIGKILL" in run.lines
+    assert run.lines[-1].startswith("verified: bit-identical")
+
+
+@pytest.mark.slow
+async def test_a_client_killed_is_named_by_all_others(gas_file):
+    options = ("--servers", "1", "--clients", "3", "--steps", ENDLESS)
+    async with cluster(gas_file, *options) as run:
+        await run.all_running(3)
+        os.kill(run.pids()["client 2"], signal.SIGKILL)
+        assert await run.end() == 3
+    said = r"client {}: slab 2 \(id 0x[0-9a-f]+\) left: .*nothing heard from it for 1.2 s"
+    for slab in (0, 1):
+        assert any(re.fullmatch(said.format(slab), line) for line in run.lines)
+    assert run.lines[-1].startswith("client 2 failed: killed by SIGKILL")
+    assert not any(is_alive(pid) for pid in run.pids().values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_ends_everything(gas_file, number, code):
+    async with cluster(gas_file, "--servers", "1", "--clients", "2", "--steps", ENDLESS) as run:
+        await run.all_running(2)
+        run.process.send_signal(number)
+        assert await run.end() == code
+    assert len(run.pids()) == 3
+    assert not any(is_alive(pid) for pid in run.pids().values())
+
+
+@pytest.mark.slow
+async def test_nothing_outlives_a_killed_supervisor(gas_file):
+    async with cluster(gas_file, "--servers", "1", "--clients", "2", "--steps", ENDLESS) as run:
+        await run.all_running(2)
+        run.process.kill()
+        await run.process.wait()
+        for pid in run.pids().values():
+            await gone(pid)
+    assert len(run.pids()) == 3

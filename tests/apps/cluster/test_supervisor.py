@@ -1,0 +1,162 @@
+"""The supervisor with small children, each a few lines of Python."""
+
+import os
+import sys
+from math import inf
+
+import trio
+import trio.testing
+
+from sphtp_client.board import Board, Role
+from sphtp_client.child import LINE_LIMIT, Patience, split_lines
+from sphtp_client.supervisor import Job, open_supervisor
+
+HEAD = (
+    "import json, signal, sys, time, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
+)
+READY = "say(event='connected', id=7, slab=0, slabs=1)\n"
+OBEDIENT = READY + "sys.stdin.read()\n"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + "while True: time.sleep(60)\n"
+SHORT = Patience(close=0.05, terminate=0.05, kill=5.0)
+
+
+def job(name: str, script: str) -> Job:
+    return Job(name, Role.CLIENT, (sys.executable, "-S", "-c", HEAD + script))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_a_child_that_ends_by_itself_is_heard_to_the_end():
+    board, changes = Board(), []
+    with trio.fail_after(10):
+        async with open_supervisor(board, lambda: changes.append(1)) as supervisor:
+            seat = await supervisor.start(
+                job("a", "print('noise'); say(event='finished', steps=3, seconds=1)")
+            )
+            await supervisor.wait_until(lambda: not seat.alive)
+    assert seat.finished
+    assert seat.garbage == 1
+    assert seat.exit is not None
+    assert (seat.exit.code, seat.exit.asked) == (0, False)
+    assert len(changes) >= 4
+
+
+async def test_a_failure_keeps_exit_code_and_last_words():
+    board = Board()
+    with trio.fail_after(10):
+        async with open_supervisor(board, lambda: None) as supervisor:
+            good = await supervisor.start(job("good", OBEDIENT))
+            bad = await supervisor.start(job("bad", "sys.exit('no such thing')"))
+            await supervisor.wait_until(lambda: bad.exit is not None and good.id is not None)
+            assert good.alive
+    assert bad.exit is not None
+    assert (bad.exit.code, bad.exit.asked) == (1, False)
+    assert list(bad.errors) == ["no such thing"]
+    assert good.exit is not None
+    assert (good.exit.code, good.exit.asked) == (0, True)
+
+
+async def test_closing_its_input_is_enough_for_an_obedient_child():
+    board = Board()
+    patience = Patience(close=inf, terminate=0, kill=0)
+    with trio.fail_after(10):
+        async with open_supervisor(board, lambda: None, patience) as supervisor:
+            seat = await supervisor.start(job("a", OBEDIENT))
+            await supervisor.wait_until(lambda: seat.id is not None)
+    assert seat.exit is not None
+    assert seat.exit.code == 0
+
+
+async def test_a_deaf_child_is_killed_after_its_deadlines():
+    board = Board()
+    with trio.fail_after(10):
+        async with open_supervisor(board, lambda: None, SHORT) as supervisor:
+            seat = await supervisor.start(job("a", DEAF))
+            await supervisor.wait_until(lambda: seat.id is not None)
+    assert seat.exit is not None
+    assert (seat.exit.code, seat.exit.asked) == (-9, True)
+    assert seat.pid is not None
+    assert is_gone(seat.pid)
+
+
+async def test_cancelling_the_run_leaves_nothing_behind():
+    board = Board()
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        async with open_supervisor(board, lambda: None, SHORT) as supervisor:
+            seats = [await supervisor.start(job(name, OBEDIENT)) for name in "abc"]
+            seats.append(await supervisor.start(job("deaf", DEAF)))
+            await supervisor.wait_until(lambda: all(seat.id is not None for seat in seats))
+            scope.cancel()
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert all(seat.pid is not None and is_gone(seat.pid) for seat in seats)
+    assert all(seat.exit is not None for seat in seats)
+
+
+async def test_cancelled_before_a_child_has_said_anything():
+    board = Board()
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        async with open_supervisor(board, lambda: None) as supervisor:
+            seat = await supervisor.start(job("a", OBEDIENT))
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    assert seat.pid is not None
+    assert is_gone(seat.pid)
+
+
+async def test_a_grandchild_that_keeps_the_pipe_does_not_keep_us(autojump_clock):
+    script = "import subprocess; p = subprocess.Popen([sys.executable, '-S', '-c', "
+    script += "'import sys; sys.stdin.read()']); say(event='started', id=p.pid, pub='', sub='')\n"
+    board = Board()
+    async with open_supervisor(board, lambda: None, Patience(close=inf)) as supervisor:
+        autojump_clock.autojump_threshold = 0.2
+        seat = await supervisor.start(job("a", script))
+        await supervisor.wait_until(lambda: not seat.alive)
+    assert seat.exit is not None
+    assert seat.exit.code == 0
+    assert seat.id is not None
+
+
+async def test_a_command_that_does_not_exist_has_failed_and_the_others_are_ended():
+    board = Board()
+    with trio.fail_after(10):
+        async with open_supervisor(board, lambda: None) as supervisor:
+            good = await supervisor.start(job("good", OBEDIENT))
+            bad = await supervisor.start(Job("bad", Role.CLIENT, ("/no-such-program",)))
+            assert bad.exit is not None
+            assert bad.failure is not None
+            assert "/no-such-program" in bad.failure
+    assert good.pid is not None
+    assert is_gone(good.pid)
+
+
+async def test_lines_are_cut_whatever_the_chunks(nursery):
+    left, right = trio.testing.memory_stream_one_way_pair()
+
+    async def feed() -> None:
+        for chunk in (b"on", b"e\n\ntw", b"o\nrest"):
+            await left.send_all(chunk)
+        await left.aclose()
+
+    nursery.start_soon(feed)
+    assert [line async for line in split_lines(right)] == [b"one", b"", b"two", b"rest"]
+
+
+async def test_a_line_without_end_is_cut_at_the_limit(nursery):
+    left, right = trio.testing.memory_stream_one_way_pair()
+
+    async def feed() -> None:
+        for _ in range(3):
+            await left.send_all(b"x" * LINE_LIMIT)
+        await left.aclose()
+
+    nursery.start_soon(feed)
+    lengths = [len(line) async for line in split_lines(right)]
+    assert sum(lengths) == 3 * LINE_LIMIT
+    assert max(lengths) <= 2 * LINE_LIMIT
