@@ -1,19 +1,18 @@
 """The options of both verbs, as data."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from sphtp import ChannelSettings
 from sphtp.core.control.records import MAX_MEMBERS
+from sphtp_client.shipped import ScenarioFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
 SECONDS = click.FloatRange(0, min_open=True)
-SCENARIO = click.Path(exists=True, dir_okay=False, path_type=Path)
 SHARE = click.FloatRange(0, 1, max_open=True)
 MOST_KEEPALIVE = 1.0  # seconds
 
@@ -97,6 +96,13 @@ CLUSTER_DEFAULTS = {
     "wait": 30.0,
 }
 
+_SCENARIO = _option(
+    "--scenario",
+    "Scenario file, or the name of one that comes with the project.",
+    type=ScenarioFile(),
+    default="gas",
+)
+
 CLIENT_OPTIONS = (
     _option(
         "--server",
@@ -104,7 +110,7 @@ CLIENT_OPTIONS = (
         multiple=True,
         default=("tcp://127.0.0.1:8764",),
     ),
-    _option("--scenario", "Scenario file.", type=SCENARIO, required=True),
+    _SCENARIO,
     _option("--slab", "Which slab this client simulates.", type=click.IntRange(0), default=0),
     _option("--slabs", "How many slabs there are.", type=click.IntRange(1), default=1),
     _option(
@@ -124,7 +130,7 @@ CLIENT_OPTIONS = (
 CLUSTER_OPTIONS = (
     _option("--servers", "How many servers.", type=click.IntRange(1, MAX_MEMBERS), default=2),
     _option("--clients", "How many clients, one per slab.", type=click.IntRange(1), default=4),
-    _option("--scenario", "Scenario file.", type=SCENARIO, required=True),
+    _SCENARIO,
     _option(
         "--steps", "Steps to simulate. Default: what the scenario says.", type=click.IntRange(1)
     ),

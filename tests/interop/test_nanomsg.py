@@ -7,17 +7,20 @@ What is here stands for a client in another language: it knows the byte vectors 
 import ctypes
 import ctypes.util
 import os
+import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import trio
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.shell.client import open_client
 from sphtp.shell.server import Server, ServerOptions, open_server
+from tests.deadline import within_20_seconds
 
 _PATH = ctypes.util.find_library("nanomsg")
 if _PATH is None:
@@ -38,7 +41,7 @@ LIBRARY.nn_setsockopt.argtypes = [
 AF_SP, PUB, SUB = 1, 32, 33
 SOL_SOCKET, RCVTIMEO, SUBSCRIBE = 0, 5, 1
 
-HEARTBEAT, ANNOUNCE, ACK, NACK = 1, 2, 3, 4
+HEARTBEAT, ANNOUNCE, ACK, NACK, LEAVE = 1, 2, 3, 4, 5
 NONCE_PARAMETER, REASON_PARAMETER = 3, 9
 ID, NONCE = 0x12345679, 0x1122334455667788
 
@@ -106,6 +109,57 @@ class NanomsgClient:
         self._publisher.close()
 
 
+class NanomsgServer:
+    """The two sockets of a server that keeps no more than it needs: it acknowledges everybody."""
+
+    ID: Final = 0x0ABCDEF0
+
+    def __init__(self) -> None:
+        self.publisher, self.subscriber = NanomsgSocket(PUB), NanomsgSocket(SUB)
+        self.address = ServerAddress(pub=free_url(), sub=free_url())
+        self.subscriber.subscribe(b"")
+        self.publisher.bind(self.address.pub)
+        self.subscriber.bind(self.address.sub)
+        self.heard: list[bytes] = []
+
+    async def serve(self) -> None:
+        """Send heartbeats and answer announcements until cancelled."""
+        while True:
+            self.publisher.send(struct.pack("<IIH", 0, self.ID, HEARTBEAT))
+            received = await self.subscriber.receive()
+            if received is None:
+                continue
+            self.heard.append(received)
+            if is_command(ANNOUNCE)(received):
+                self.publisher.send(self._acknowledge(received))
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.subscriber.close()
+
+    def _acknowledge(self, announce: bytes) -> bytes:
+        head = struct.pack("<4sIH", announce[:4], self.ID, ACK)
+        return head + struct.pack("<HH", NONCE_PARAMETER, 8) + parameter(announce, NONCE_PARAMETER)
+
+
+def free_url() -> str:
+    """A port that was free a moment ago: the C library does not tell which one it chose."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def parameter(received: bytes, wanted: int) -> bytes:
+    """The first parameter with an id."""
+    position = 10
+    while position < len(received):
+        key, size = struct.unpack_from("<HH", received, position)
+        if key == wanted:
+            return received[position + 4 : position + 4 + size]
+        position += 4 + size
+    raise LookupError(f"no parameter {wanted} in {received.hex()}")
+
+
 def message(command: int, *parameters: tuple[int, bytes], number: int = ID) -> bytes:
     head = struct.pack("<IIH", number, number, command)
     return head + b"".join(struct.pack("<HH", key, len(data)) + data for key, data in parameters)
@@ -119,17 +173,7 @@ def is_command(command: int) -> Heard:
     return lambda data: data[8:10] == struct.pack("<H", command)
 
 
-def within_20_seconds(main: Callable[[], Awaitable[None]], **options: Any) -> None:
-    """Run one test; none waits for ever."""
-
-    async def timed() -> None:
-        with trio.fail_after(20):
-            await main()
-
-    trio.run(timed, **options)
-
-
-pytestmark = pytest.mark.trio(run=within_20_seconds)
+pytestmark = within_20_seconds
 
 
 @pytest.fixture
@@ -210,3 +254,35 @@ class TestClientInC:
         assert ours[:4] == struct.pack("<I", ID)
         assert theirs[:4] == struct.pack("<I", other)
         assert set(server.clients) == {ID, other}
+
+
+class TestServerInC:
+    """A server of the C library, and our client."""
+
+    @pytest.fixture
+    async def native(self) -> AsyncIterator[NanomsgServer]:
+        opened = NanomsgServer()
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    async def test_our_client_registers_heartbeats_and_leaves(self, native: NanomsgServer) -> None:
+        timers = ControlTimers(heartbeat=0.1, expiry=5, announce_deadline=2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(native.serve)
+            async with open_client([native.address], data="ours", timers=timers) as ours:
+                assert list(ours.servers) == [native.ID]
+                await self._wait(native, HEARTBEAT)
+                number = struct.pack("<I", ours.id)
+            await self._wait(native, LEAVE)
+            nursery.cancel_scope.cancel()
+        said = [struct.unpack_from("<H", data, 8)[0] for data in native.heard]
+        assert said[0] == ANNOUNCE
+        assert said.index(ANNOUNCE) < said.index(HEARTBEAT) < said.index(LEAVE)
+        assert {data[:8] for data in native.heard} == {number + number}
+        assert len({parameter(data, NONCE_PARAMETER) for data in native.heard}) == 1
+
+    async def _wait(self, native: NanomsgServer, command: int) -> None:
+        while not any(is_command(command)(data) for data in native.heard):
+            await trio.lowlevel.checkpoint()
