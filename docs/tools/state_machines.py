@@ -27,6 +27,9 @@ SOURCES = (
     Source("control-client", "sphtp.core.control.client_table", "CLIENT"),
     Source("control-server", "sphtp.core.control.server_table", "SERVER"),
     Source("channel-lifecycle", "sphtp.core.channel.lifecycle", "LIFECYCLE"),
+    Source("path-mtu", "sphtp.core.channel.mtu", "PATH_MTU"),
+    Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
+    Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
 )
 
 PAGE = """\

@@ -29,22 +29,23 @@ def unwrap(short: int, reference: int) -> int:
 
 
 class SequenceBuffer(Generic[T]):
-    """A rolling buffer of ``size`` entries indexed by sequence modulo size.
+    """A rolling buffer of ``size`` entries indexed by sequence modulo its capacity.
 
     Insert, find and remove take constant time. Inserting a sequence beyond the highest one walks
     over the numbers skipped and clears their entries, so that nothing old is ever found under a
-    new number; the walk is at most ``size`` long.
+    new number; the walk is at most the capacity long. The capacity starts small and doubles, up to
+    ``size``, when two entries that both still count would share a place: most channels are idle.
     """
 
     __slots__ = ("_entries", "_sequences", "highest", "size")
 
     EMPTY = -(1 << 64)
+    SMALL = 32
 
     def __init__(self, size: int, start: int = 0) -> None:
         self.size = size
         self.highest = start - 1
-        self._sequences = [self.EMPTY] * size
-        self._entries: list[T | None] = [None] * size
+        self._allocate(min(size, self.SMALL))
 
     def insert(self, sequence: int, entry: T) -> None:
         """Store ``entry`` over whatever older entry shares its place.
@@ -56,18 +57,21 @@ class SequenceBuffer(Generic[T]):
         if sequence > self.highest:
             self._clear_between(self.highest + 1, sequence)
             self.highest = sequence
-        index = sequence % self.size
+        index = sequence % len(self._sequences)
+        while self._is_wanted(self._sequences[index], sequence):
+            self._grow()
+            index = sequence % len(self._sequences)
         self._sequences[index] = sequence
         self._entries[index] = entry
 
     def find(self, sequence: int) -> T | None:
         """Return the entry of exactly this sequence, or None."""
-        index = sequence % self.size
+        index = sequence % len(self._sequences)
         return self._entries[index] if self._sequences[index] == sequence else None
 
     def remove(self, sequence: int) -> T | None:
         """Take the entry of exactly this sequence out and return it, or None."""
-        index = sequence % self.size
+        index = sequence % len(self._sequences)
         if self._sequences[index] != sequence:
             return None
         entry = self._entries[index]
@@ -76,10 +80,31 @@ class SequenceBuffer(Generic[T]):
         return entry
 
     def __contains__(self, sequence: int) -> bool:
-        return self._sequences[sequence % self.size] == sequence
+        return self._sequences[sequence % len(self._sequences)] == sequence
+
+    def _is_wanted(self, present: int, sequence: int) -> bool:
+        """Whether an entry in the way of ``sequence`` is another one within the span."""
+        return present not in (self.EMPTY, sequence) and present > self.highest - self.size
 
     def _clear_between(self, first: int, end: int) -> None:
-        for sequence in range(max(first, end - self.size), end):
-            index = sequence % self.size
-            self._sequences[index] = self.EMPTY
-            self._entries[index] = None
+        # What lies within the span and between is not here yet; only what wrapped around is.
+        oldest = end - self.size
+        for sequence in range(max(first, end - len(self._sequences)), end):
+            index = sequence % len(self._sequences)
+            if self._sequences[index] <= oldest:
+                self._sequences[index] = self.EMPTY
+                self._entries[index] = None
+
+    def _allocate(self, capacity: int) -> None:
+        self._sequences = [self.EMPTY] * capacity
+        self._entries: list[T | None] = [None] * capacity
+
+    def _grow(self) -> None:
+        kept = list(zip(self._sequences, self._entries, strict=True))
+        self._allocate(min(2 * len(kept), self.size))
+        oldest = self.highest - self.size
+        for sequence, entry in kept:
+            if sequence > oldest:
+                index = sequence % len(self._sequences)
+                self._sequences[index] = sequence
+                self._entries[index] = entry

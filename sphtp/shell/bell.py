@@ -28,6 +28,11 @@ class Bell:
             self._scope.cancel()
         return self._scope
 
+    def hurry(self, deadline: float | None) -> None:
+        """End the present wait at ``deadline``, should that be earlier than it would end."""
+        if deadline is not None and deadline < self._scope.deadline:
+            self._scope.deadline = deadline
+
     def answer(self) -> bool:
         """Tell whether it rang since the last answer."""
         rung, self._rung = self._rung, False

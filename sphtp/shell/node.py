@@ -1,5 +1,6 @@
 """A node: one UDP socket, and all channels behind it."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -16,10 +17,14 @@ from sphtp.errors import SettingsError
 from sphtp.shell.bell import Bell
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
+from sphtp.shell.receipt import Callback, Receipt
 from sphtp.shell.udp import Address, UdpSocket
 
 BATCH: Final = 256
 """Datagrams taken off the socket before others get a turn; a node must not starve its program."""
+
+BURST: Final = 64
+"""Datagrams collected for one address before they are sent, which is what one call takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class NodeStatistics:
     send_errors: int
     receive_errors: int
     dropped_on_purpose: int
+    send_calls: int
+    receive_calls: int
     malformed: int
     unknown: int
     refused_full: int
@@ -67,7 +74,7 @@ async def open_node(
     drop = _losing(receive_loss, seed) if receive_loss else None
     with UdpSocket(host, port, drop) as udp:
         node = Node(udp, Endpoint(entropy, settings or ChannelSettings(), peer_id))
-        async with running(node._run):  # noqa: SLF001 - the two halves of one thing
+        async with running(node._run), running(node._run_callbacks):  # noqa: SLF001
             try:
                 yield node
             finally:
@@ -82,7 +89,12 @@ class Node:
         self._endpoint = endpoint
         self._bell = Bell()
         self._channels: dict[Connection, Channel] = {}
-        self._unsent: Transmit | None = None
+        # Datagrams on their way to one address, and the first one for another.
+        self._destination: Address = ("", 0)
+        self._unsent: list[bytes] = []
+        self._ahead: Transmit | None = None
+        self._callbacks: deque[tuple[Callback, Receipt]] = deque()
+        self._called = trio.Event()
         self._arrivals = trio.lowlevel.ParkingLot()
         self._incoming: list[Channel] = []
 
@@ -141,10 +153,14 @@ class Node:
 
     async def _run(self) -> None:
         while True:
+            readable = False
             with self._bell.listening(self._endpoint.poll_timeout()):
                 await self._udp.wait_readable()
+                readable = True
             self._bell.answer()
-            self._receive(trio.current_time())
+            if readable:
+                self._receive(trio.current_time())
+            self._endpoint.handle_timeout(trio.current_time())
             while not self._flush(trio.current_time()):
                 await self._udp.wait_writable()
             # A full socket wakes this task at once, again and again; others want to run too.
@@ -153,21 +169,35 @@ class Node:
     def _receive(self, now: float) -> None:
         for address, datagram in self._udp.receive_batch(BATCH):
             self._endpoint.handle_datagram_untrusted(now, address, datagram)
-        self._endpoint.handle_timeout(now)
 
     def _flush(self, now: float) -> bool:
         """Send and report all there is; false when the socket has no room for the rest."""
-        while (transmit := self._unsent or self._endpoint.poll_transmit(now)) is not None:
-            self._unsent = None
-            if not self._udp.send(transmit.address, transmit.datagram):
-                self._unsent = transmit
+        while self._unsent or self._gather(now):
+            sent = self._udp.send_many(self._destination, self._unsent)
+            del self._unsent[:sent]
+            if self._unsent:
                 break
         while (connection := self._endpoint.poll_incoming()) is not None:
             self._incoming.append(self._adopt(connection))
             self._arrivals.unpark()
         while (connection := self._endpoint.poll_active()) is not None:
             self._report(connection)
-        return self._unsent is None
+        return not self._unsent
+
+    def _gather(self, now: float) -> bool:
+        """Collect the datagrams that leave for one address next; false when there are none."""
+        transmit = self._ahead or self._endpoint.poll_transmit(now)
+        self._ahead = None
+        if transmit is None:
+            return False
+        self._destination = transmit.address
+        while transmit is not None and transmit.address == self._destination:
+            self._unsent.append(transmit.datagram)
+            if len(self._unsent) == BURST:
+                return True
+            transmit = self._endpoint.poll_transmit(now)
+        self._ahead = transmit
+        return True
 
     def _report(self, connection: Connection) -> None:
         channel = self._channels.get(connection)
@@ -178,13 +208,30 @@ class Node:
             del self._channels[connection]
 
     def _adopt(self, connection: Connection) -> Channel:
-        channel = Channel(connection, lambda: self._touch(connection))
+        channel = Channel(connection, lambda: self._touch(connection), self._run_soon)
         self._channels[connection] = channel
         return channel
 
+    def _run_soon(self, callback: Callback, receipt: Receipt) -> None:
+        self._callbacks.append((callback, receipt))
+        self._called.set()
+
+    async def _run_callbacks(self) -> None:
+        """User code runs here, so that a slow callback holds up no packet."""
+        while True:
+            await self._called.wait()
+            self._called = trio.Event()
+            while self._callbacks:
+                callback, receipt = self._callbacks.popleft()
+                callback(receipt)
+                await trio.lowlevel.checkpoint()
+
     def _touch(self, connection: Connection) -> None:
+        """Send at once what a command gave rise to: waking the task first would cost a turn."""
         self._endpoint.touch(connection)
-        self._bell.ring()
+        if self._unsent or not self._flush(trio.current_time()):
+            self._bell.ring()
+        self._bell.hurry(self._endpoint.poll_timeout())
 
     def _abandon(self) -> None:
         """Tell every peer that is still there, once, and wake whoever waits."""

@@ -1,6 +1,13 @@
 """The public test kit: a simulated network in virtual time, without sockets, tasks or clocks."""
 
-from sphtp.testing.network import Faults as Faults
+from sphtp.testing.clock import VirtualClock as VirtualClock
+from sphtp.testing.crowd import Crowd as Crowd
+from sphtp.testing.faults import Faults as Faults
+from sphtp.testing.link import Link as Link
+from sphtp.testing.link import LinkStatistics as LinkStatistics
+from sphtp.testing.network import Delivery as Delivery
+from sphtp.testing.network import Flight as Flight
 from sphtp.testing.network import SimulatedNetwork as SimulatedNetwork
-from sphtp.testing.pair import NeverIdleError as NeverIdleError
 from sphtp.testing.pair import Pair as Pair
+from sphtp.testing.stage import NeverIdleError as NeverIdleError
+from sphtp.testing.stage import Stage as Stage

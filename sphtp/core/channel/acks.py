@@ -1,22 +1,25 @@
 """Packet level acks (Fiedler): who received which packet, by a sequence buffer on either side."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import Enum
 
+from sphtp.core.channel.congestion.delivery import Stamp
 from sphtp.core.channel.header import Header
+from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.ticket import Ticket
 from sphtp.core.serial import HALF, SequenceBuffer, unwrap, wrap
 from sphtp.errors import RemoteError
 
-# The sent buffer outlives by far the 32 packets that one ack covers.
+# Both buffers outlive by far the 32 packets that one ack covers.
 BUFFER = 1024
 ACK_BITS = 32
 # Half of what can be told apart; the other half is for acks and pings, which are never held back.
 FARTHEST = HALF // 2
 ALL_BITS = (1 << ACK_BITS) - 1
+FULL_WINDOW = (1 << BUFFER) - 1
 
-# One part of one message: its id and the fragment's index, 0 for a whole message.
-Piece = tuple[int, int]
+
+NO_STAMP = Stamp(0.0, 0, 0.0, 0.0, starved=False)
 
 
 class Arrival(Enum):
@@ -27,31 +30,59 @@ class Arrival(Enum):
     TOO_OLD = "too old"
 
 
-@dataclass(slots=True)
 class SentPacket:
     """What has to be known of a packet until it is acked."""
 
-    sequence: int
-    sent_at: float
-    size: int
-    eliciting: bool
-    closing: bool = False
-    pieces: list[Piece] = field(default_factory=list)
-    acked: bool = False
-    lost: bool = False
+    __slots__ = (
+        "acked",
+        "closing",
+        "credit",
+        "eliciting",
+        "lost",
+        "once",
+        "pieces",
+        "probe",
+        "sent_at",
+        "sequence",
+        "size",
+        "stamp",
+    )
+
+    def __init__(self, sequence: int, sent_at: float, size: int, pieces: Sequence[Piece]) -> None:
+        self.sequence = sequence
+        self.sent_at = sent_at
+        self.size = size
+        self.pieces = pieces
+        # Those to be told of messages in it that are sent once.
+        self.once: Sequence[Ticket] = ()
+        # Whether it asks for an ack, carries CLOSE, carries CREDIT; and what became of it.
+        self.eliciting = False
+        self.closing = False
+        self.credit = False
+        # Whether it only tries out a size, and what was delivered when it left.
+        self.probe = False
+        self.stamp = NO_STAMP
+        self.acked = False
+        self.lost = False
 
 
 class Acks:
-    """Both halves of the ack system: the packets sent, and the packets received."""
+    """Both halves of the ack system: the packets sent, and the packets received.
 
-    __slots__ = ("_bits", "_newest_acked", "_received", "_sent", "next_sequence")
+    Of a received packet nothing has to be known but that it came, so its sequence buffer is one
+    integer: bit n stands for the packet n before the newest. Its low 32 bits are the ack bits.
+    """
+
+    __slots__ = ("_acked", "_highest", "_newest_acked", "_sent", "_window", "next_sequence")
 
     def __init__(self, first_sent: int, first_received: int) -> None:
         self.next_sequence = first_sent
         self._newest_acked = first_sent - 1
+        # The ack bits already seen, bit n for the packet n before the newest acked one.
+        self._acked = 0
         self._sent: SequenceBuffer[SentPacket] = SequenceBuffer(BUFFER, first_sent)
-        self._received: SequenceBuffer[bool] = SequenceBuffer(BUFFER, first_received)
-        self._bits = 0
+        self._highest = first_received - 1
+        self._window = 0
 
     @property
     def ambiguous(self) -> bool:
@@ -60,7 +91,7 @@ class Acks:
 
     def header(self) -> Header:
         """The header of the next packet, with all that can be acked by now."""
-        return Header(wrap(self.next_sequence), wrap(self._received.highest), self._bits)
+        return Header(wrap(self.next_sequence), wrap(self._highest), self._window & ALL_BITS)
 
     def sent(self, packet: SentPacket) -> None:
         """Remember a packet that just left under ``next_sequence``."""
@@ -69,40 +100,62 @@ class Acks:
 
     def restore(self, short: int) -> int:
         """Return the full sequence of a received header's 16 bits."""
-        return unwrap(short, self._received.highest)
+        return unwrap(short, self._highest)
 
     def arrival(self, sequence: int) -> Arrival:
         """Compare a sequence with those received, changing nothing."""
-        if sequence <= self._received.highest - BUFFER or sequence < 0:
+        behind = self._highest - sequence
+        if behind < 0:
+            return Arrival.FRESH
+        if behind >= BUFFER or sequence < 0:
             return Arrival.TOO_OLD
-        return Arrival.DUPLICATE if sequence in self._received else Arrival.FRESH
+        return Arrival.DUPLICATE if self._window >> behind & 1 else Arrival.FRESH
 
     def received(self, sequence: int) -> bool:
         """Record a packet whose content was accepted; true when it leaves or fills a gap."""
-        ahead = sequence - self._received.highest
+        ahead = sequence - self._highest
         if ahead > 0:
-            self._bits = (self._bits << ahead | 1) & ALL_BITS if ahead < ACK_BITS else 1
-        elif ahead > -ACK_BITS:
-            self._bits |= 1 << -ahead
-        self._received.insert(sequence, True)
+            self._window = (self._window << min(ahead, BUFFER) | 1) & FULL_WINDOW
+            self._highest = sequence
+        else:
+            self._window |= 1 << -ahead
         return ahead != 1
 
     def acknowledge(self, header: Header) -> list[SentPacket]:
-        """Mark what a received header acks; return the packets newly acked, oldest first.
+        """Take out what a received header acks; return the packets newly acked, oldest first.
 
         Raises ``RemoteError`` for an ack of a packet that was never sent.
         """
         newest = unwrap(header.ack, self.next_sequence - 1)
         if newest >= self.next_sequence:
-            raise RemoteError(f"ack of packet {newest}, the last one sent is {self._sent.highest}")
-        acked = [packet for packet in self._covered(newest, header.ack_bits) if not packet.acked]
+            last = self.next_sequence - 1
+            raise RemoteError(f"ack of packet {newest}, the last one sent is {last}")
+        acked = self._take(newest, self._new_bits(newest, header.ack_bits))
         for packet in acked:
             packet.acked = True
-        self._newest_acked = max(self._newest_acked, newest)
         return acked
 
-    def _covered(self, newest: int, bits: int) -> Iterator[SentPacket]:
-        for behind in range(bits.bit_length() - 1, -1, -1):
-            packet = self._sent.find(newest - behind) if bits >> behind & 1 else None
+    def _new_bits(self, newest: int, bits: int) -> int:
+        """Of ack bits, those not seen before: each ack comes some thirty times."""
+        ahead = newest - self._newest_acked
+        if ahead > 0:
+            self._acked = self._acked << min(ahead, ACK_BITS) & ALL_BITS
+            self._newest_acked = newest
+            new = bits & ~self._acked
+            self._acked |= bits
+            return new
+        if ahead <= -ACK_BITS:
+            return bits
+        new = bits & ~(self._acked >> -ahead)
+        self._acked |= bits << -ahead & ALL_BITS
+        return new
+
+    def _take(self, newest: int, bits: int) -> list[SentPacket]:
+        taken: list[SentPacket] = []
+        while bits:
+            behind = bits.bit_length() - 1
+            bits ^= 1 << behind
+            packet = self._sent.remove(newest - behind)
             if packet is not None:
-                yield packet
+                taken.append(packet)
+        return taken

@@ -1,13 +1,15 @@
 """One connection: the table of its life and its timers, around an opening and a transport."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.endings import (
     CLOSED_HERE,
     aborted_here,
     closed_by_peer,
     name_peer,
+    outcome_of,
     refused_by_peer,
     timed_out,
 )
@@ -18,6 +20,7 @@ from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.opening import Address, Opening, Transmit
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
+from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.timers import Timer, Timers
 from sphtp.core.channel.transport import Heard, Transport
 from sphtp.errors import RemoteError, StateError
@@ -78,14 +81,18 @@ class Connection:
         """Whether ``receive`` has a message to give."""
         return self._transport is not None and len(self._transport.inbox) > 0
 
-    def has_room(self, size: int) -> bool:
-        """Whether ``send`` takes a message of this many bytes by now.
+    @property
+    def has_news(self) -> bool:
+        """Whether reading has made so much room that the peer should be told."""
+        return self._transport is not None and self._transport.inbox.credit.is_due
 
-        Raises ``MessageTooLargeError`` when it never will, ``StateError`` when nothing can be sent.
+    def room_for(self, sizes: Sequence[int]) -> int:
+        """How many of these messages, given by their sizes, ``send_many`` takes by now.
+
+        Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
+        nothing can.
         """
-        outbox = self._sending().outbox
-        outbox.check(size)
-        return outbox.has_room(size)
+        return self._sending().outbox.room_for(sizes)
 
     def statistics(self) -> ChannelStatistics:
         """A snapshot of counters and estimates."""
@@ -140,31 +147,40 @@ class Connection:
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        for packet in self._transport.handle_timeout(now) if self._transport else ():
-            if packet.closing:
-                self._step(now, Event.CLOSE_LOST)
-            elif not packet.pieces:
-                self._say(Ping())
+        missed = self._transport.handle_timeout(now) if self._transport else None
+        if missed and missed.close_lost:
+            self._step(now, Event.CLOSE_LOST)
+        elif missed and missed.ask:
+            self._say(Ping())
         for timer in self._timers.take_due(now):
             self._handle_timer(now, timer)
 
     # Commands
 
-    def send(self, payload: bytes) -> None:
-        """Queue a reliable message; the caller has asked ``has_room``."""
-        self._sending().outbox.push(payload)
+    def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
+        """Queue reliable messages; the caller has asked ``room_for``."""
+        self._sending().outbox.push_many(payloads, lane)
+        self._counters.messages_sent += len(payloads)
+
+    def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
+        """Queue a message that is followed; of a reliable one the caller has asked ``room_for``.
+
+        Raises ``MessageTooLargeError`` for one that is sent once and does not fit one packet.
+        """
+        transport = self._sending()
+        if delivery is Delivery.RELIABLE:
+            transport.outbox.push(payload, ticket)
+        else:
+            gone = transport.outbox.push_once(payload, ticket, delivery)
+            transport.tickets.settle(ticket.sent_at, (gone,) if gone else (), Outcome.LOST)
+        transport.tickets.add(ticket)
         self._counters.messages_sent += 1
 
-    def send_unreliable(self, payload: bytes) -> None:
-        """Queue a message that is sent once; raises ``MessageTooLargeError`` over one packet."""
-        self._sending().outbox.push_unreliable(payload)
-        self._counters.messages_sent += 1
-
-    def receive(self) -> bytes | None:
-        """Take the next message, or None; what arrived before the end is still there after it."""
-        payload = self._transport.inbox.receive() if self._transport else None
-        self._counters.messages_received += payload is not None
-        return payload
+    def receive_many(self, limit: int) -> list[bytes]:
+        """Take up to ``limit`` messages that are there."""
+        payloads = self._transport.inbox.receive_many(limit) if self._transport else []
+        self._counters.messages_received += len(payloads)
+        return payloads
 
     def close(self, now: float) -> None:
         """Drain, then close. Does nothing on a connection that is ending already."""
@@ -194,6 +210,10 @@ class Connection:
         """The next event; ``Closed`` comes exactly once, and last."""
         return self._events.popleft() if self._events else None
 
+    def poll_settled(self) -> Ticket | None:
+        """The next ticket of which it is known what became of its message."""
+        return self._transport.tickets.poll_settled() if self._transport else None
+
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
@@ -206,6 +226,8 @@ class Connection:
     def _hear(self, now: float, heard: Heard) -> None:
         self._timers.move(Timer.IDLE, now + self._settings.timeout)
         self._step(now, Event.CONFIRMED)
+        if heard.close_lost:
+            self._step(now, Event.CLOSE_LOST)
         if heard.close_acked:
             self._step(now, Event.CLOSE_ACKED)
         if heard.close is not None:
@@ -264,18 +286,20 @@ class Connection:
         self._timers.set(Timer.CLOSE, now + self._settings.close_timeout)
 
     def _linger(self, now: float, closed: Closed) -> None:
-        self._report(closed)
+        self._report(now, closed)
         self._timers.clear()
         self._control.clear()
         self._timers.set(Timer.LINGER, now + self._settings.linger)
         if self._transport is not None:
             self._transport.stop_sending()
 
-    def _end(self, _now: float, closed: Closed) -> None:
-        self._report(closed)
+    def _end(self, now: float, closed: Closed) -> None:
+        self._report(now, closed)
         self._timers.clear()
 
-    def _report(self, closed: Closed) -> None:
+    def _report(self, now: float, closed: Closed) -> None:
+        if self._transport is not None:
+            self._transport.tickets.close(now, outcome_of(closed))
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)

@@ -9,6 +9,7 @@ from sphtp.core.channel.handshake import Refusal
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.opening import Address
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.ticket import Outcome
 from sphtp.core.channel.timers import Timer
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
@@ -74,3 +75,8 @@ def closed_by_peer(peer: str, close: Close) -> Closed:
 def aborted_here(why: str) -> Closed:
     """The ending that ``abort`` means."""
     return Closed(CloseReason.ABORTED, why, by_peer=False)
+
+
+def outcome_of(closed: Closed) -> Outcome:
+    """What became of messages that were not acked when a connection ended like this."""
+    return Outcome.LOST if closed.reason is CloseReason.VANISHED else Outcome.CLOSED

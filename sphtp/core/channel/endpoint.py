@@ -24,6 +24,9 @@ from sphtp.core.entropy import Entropy
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 
+# As many packets as one system call sends to one address.
+TURN = 64
+
 # States in which a dial may still cross the peer's own.
 UNDECIDED = (State.CONNECTING, State.ANSWERING)
 
@@ -58,6 +61,7 @@ class Endpoint:
         self._dialling: dict[int, Connection] = {}
         self._agenda = Agenda()
         self._dirty: dict[int, None] = {}
+        self._turn = 0
         self._active: dict[int, Connection] = {}
         self._refusals: deque[Transmit] = deque()
         self._half_open: set[int] = set()
@@ -110,19 +114,27 @@ class Endpoint:
     # Outputs
 
     def poll_transmit(self, now: float) -> Transmit | None:
-        """The next datagram to send; connections take turns, one packet each."""
+        """The next datagram to send; connections take turns, ``TURN`` packets each."""
         if self._refusals:
             return self._refusals.popleft()
         while self._dirty:
             connection_id = next(iter(self._dirty))
-            del self._dirty[connection_id]
             connection = self._connections[connection_id]
             transmit = connection.poll_transmit(now)
             if transmit is not None:
-                self._dirty[connection_id] = None
+                self._take_turn(connection_id)
                 return transmit
+            del self._dirty[connection_id]
+            self._turn = 0
             self._settle(connection)
         return None
+
+    def _take_turn(self, connection_id: int) -> None:
+        self._turn += 1
+        if self._turn == TURN:
+            self._turn = 0
+            del self._dirty[connection_id]
+            self._dirty[connection_id] = None
 
     def poll_active(self) -> Connection | None:
         """A connection of which something may have changed: room, messages, state."""
@@ -226,6 +238,7 @@ class Endpoint:
             peer_id=self.peer_id,
             first_sequence=wrap(settings.first_sequence),
             receive_buffer=settings.receive_buffer,
+            receive_buffer_bytes=settings.receive_buffer_bytes,
             max_datagram=settings.max_datagram,
             max_message=settings.max_message,
         )

@@ -27,14 +27,16 @@ class Offer:
     """What one side says of itself when a channel opens.
 
     ``peer_id`` is its id in the cluster, 0 when it has none. ``first_sequence`` is the first packet
-    sequence and the first message id that it will use; ``receive_buffer`` the messages it can
-    buffer; ``max_datagram`` and ``max_message`` the largest it takes, in bytes.
+    sequence and the first message id that it will use; ``receive_buffer`` how many messages it can
+    buffer, ``receive_buffer_bytes`` how many bytes in them; ``max_datagram`` and ``max_message``
+    the largest it takes, in bytes.
     """
 
     connection_id: int
     peer_id: int
     first_sequence: int
     receive_buffer: int
+    receive_buffer_bytes: int
     max_datagram: int
     max_message: int
 
@@ -116,7 +118,8 @@ def _body(datagram: bytes) -> Reader:
 
 def _write_offer(writer: Writer, offer: Offer) -> None:
     writer.u32(offer.connection_id).u32(offer.peer_id).u16(offer.first_sequence)
-    writer.u16(offer.receive_buffer).u16(offer.max_datagram).u32(offer.max_message)
+    writer.u16(offer.receive_buffer).u32(offer.receive_buffer_bytes)
+    writer.u16(offer.max_datagram).u32(offer.max_message)
 
 
 def _read_offer(reader: Reader) -> Offer:
@@ -125,6 +128,7 @@ def _read_offer(reader: Reader) -> Offer:
         peer_id=reader.u32(),
         first_sequence=reader.u16(),
         receive_buffer=reader.u16(),
+        receive_buffer_bytes=reader.u32(),
         max_datagram=reader.u16(),
         max_message=reader.u32(),
     )

@@ -60,12 +60,11 @@ def encode_data(connection_id: int, header: Header) -> bytes:
     return DATA.pack(first, connection_id, header.sequence, header.ack, header.ack_bits)
 
 
-def decode_data_untrusted(datagram: bytes) -> tuple[Header, memoryview]:
-    """Split a DATA datagram into its header and its frames."""
+def decode_data_untrusted(datagram: bytes) -> Header:
+    """Read the header of a DATA datagram; its frames start at ``DATA.size``."""
     if len(datagram) < DATA.size:
         raise RemoteError(f"a DATA datagram of {len(datagram)} bytes has no header")
-    _, _, sequence, ack, ack_bits = DATA.unpack_from(datagram)
-    return Header(sequence, ack, ack_bits), memoryview(datagram)[DATA.size :]
+    return Header(*DATA.unpack_from(datagram)[2:])
 
 
 KINDS = {kind.value: kind for kind in Kind}

@@ -1,155 +1,101 @@
-"""The receive queue: messages that arrived out of order wait here for those before them."""
+"""The receive queue of a channel: what can be read, and how much more may come."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from sphtp.core.channel.fragments import Plan, Reassembly
-from sphtp.core.channel.frames import Fragment, Frame, Messages, Unreliable
+from sphtp.core.channel.delivery import FLAG, MOST_LANES
+from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliable
+from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.serial import SequenceBuffer, unwrap
+from sphtp.core.channel.unreliable import UnreliableInbox
 from sphtp.errors import RemoteError
 
 
 class Inbox:
-    """Delivers each reliable message once, in the order of ids; unreliable ones as they come.
+    """Delivers each reliable message once, each lane's in the order of ids; others as they come.
 
-    Bounded in messages and bytes, read or not: what has no room is not accepted, its packet is not
-    acked, and the sender offers it again.
+    Bounded in messages and bytes, read or not. A peer that keeps to its credit always finds room;
+    what another sends beyond it is not accepted, and its packet is not acked.
     """
 
     def __init__(self, settings: ChannelSettings, first_id: int) -> None:
+        self.credit = ReceiveCredit(settings.receive_buffer, settings.receive_buffer_bytes)
+        self.unreliable = UnreliableInbox(settings.unreliable_buffer)
         self._settings = settings
-        self._buffer: SequenceBuffer[bytes | Reassembly] = SequenceBuffer(
-            settings.receive_buffer, first_id
-        )
-        self._next_id = first_id
-        self._unread = 0
-        self._bytes = 0
-        # Over the limit, the largest message and the fullest window of small ones still fit.
-        self._reserve = 2 * settings.max_message + settings.receive_buffer * settings.max_datagram
-        self._ready: deque[tuple[bytes, bool]] = deque()
-        self.unreliable_dropped = 0
+        self._first_id = first_id
+        # Credit may be overdrawn by one packet, and parts cost more than their bytes.
+        self._limit = 2 * settings.receive_buffer_bytes
+        self._lanes: dict[int, Unordered] = {}
+        self._ready: deque[bytes] = deque()
+        self._ready_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self.unreliable)
 
     @property
     def held(self) -> int:
         """Bytes in memory, ready or not."""
-        return self._bytes
+        return self._reliable_bytes + self.unreliable.held
+
+    @property
+    def _reliable_bytes(self) -> int:
+        return self._ready_bytes + sum(lane.held for lane in self._lanes.values())
 
     def admits(self, frames: Sequence[Frame]) -> bool:
         """Whether every message of a packet has room.
 
-        Raises ``RemoteError`` when a message is over the limit, or fragments contradict one
-        another.
+        Raises ``RemoteError`` when a message is over the limit, in a lane that cannot be, or
+        fragments contradict one another.
         """
-        plans: dict[int, Plan] = {}
-        needs = [need for frame in frames for need in self._needs(frame, plans)]
-        end = self._next_id - self._unread + self._settings.receive_buffer
-        if any(message_id >= end for message_id, _ in needs):
-            return False
-        limit, total = self._settings.receive_buffer_bytes, self._bytes
-        total += sum(cost for _, cost in needs)
-        if needs and total > limit:
-            # The message that all others wait for still gets in, or nothing ever would; and so does
-            # what shares its packet, for packets are accepted whole.
-            is_waited_for = any(message_id == self._next_id for message_id, _ in needs)
-            return is_waited_for and not self._ready and total <= limit + self._reserve
-        return True
+        free = self._settings.receive_buffer - len(self._ready)
+        for frame in frames:
+            if isinstance(frame, Messages | Fragment | Skip):
+                if not self._lane(frame.lane).admits(frame, free):
+                    return False
+            elif isinstance(frame, Unreliable):
+                self._check_number(frame.lane)
+        return self._reliable_bytes <= self._limit
 
-    def insert(self, frame: Messages | Fragment | Unreliable) -> None:
+    def insert(self, frame: Messages | Fragment | Skip | Unreliable) -> None:
         """Take in the messages of a frame that ``admits`` has seen."""
-        if isinstance(frame, Unreliable):
-            self._insert_unreliable(frame)
-        elif isinstance(frame, Fragment):
-            self._insert_fragment(frame)
-        else:
-            self._insert_messages(frame)
-        self._release()
-
-    def receive(self) -> bytes | None:
-        """Take the next message, or None when there is none to take."""
-        if not self._ready:
-            return None
-        payload, reliable = self._ready.popleft()
-        self._unread -= reliable
-        self._bytes -= len(payload)
-        return payload
-
-    def _needs(self, frame: Frame, plans: dict[int, Plan]) -> Iterable[tuple[int, int]]:
-        """The id and the cost of each message that a frame would add."""
         if isinstance(frame, Messages):
-            self._check_sizes(frame.payloads)
-            first = self._restore(frame.first_id)
-            return [
-                (message_id, len(payload))
-                for message_id, payload in enumerate(frame.payloads, first)
-                if message_id >= self._next_id and message_id not in self._buffer
-            ]
-        if isinstance(frame, Fragment):
-            return self._fragment_needs(frame, plans)
-        if isinstance(frame, Unreliable):
-            self._check_sizes(frame.payloads)
-        return ()
+            self._deliver(self._lanes[frame.lane].insert_messages(frame))
+        elif isinstance(frame, Fragment):
+            self._deliver(self._lanes[frame.lane].insert_fragment(frame))
+        elif isinstance(frame, Skip):
+            self._deliver(self._lanes[frame.lane].insert_skip(frame))
+        else:
+            self.unreliable.insert(frame)
 
-    def _fragment_needs(self, frame: Fragment, plans: dict[int, Plan]) -> Iterable[tuple[int, int]]:
-        message_id = self._restore(frame.message_id)
-        entry = self._buffer.find(message_id)
-        if message_id not in plans:
-            known = entry if isinstance(entry, Reassembly) else None
-            plans[message_id] = Plan(known, frame.count)
-        cost = plans[message_id].add(frame, self._settings.max_message)
-        is_over = message_id < self._next_id or isinstance(entry, bytes)
-        return () if is_over or not cost else ((message_id, cost),)
+    def receive_many(self, limit: int) -> list[bytes]:
+        """Take up to ``limit`` messages; unreliable ones, which grow stale, come first."""
+        taken = self.unreliable.take(limit) if self.unreliable else []
+        count = min(limit - len(taken), len(self._ready))
+        if count == len(self._ready):
+            reliable = list(self._ready)
+            self._ready.clear()
+        else:
+            reliable = [self._ready.popleft() for _ in range(count)]
+        size = sum(map(len, reliable))
+        self._ready_bytes -= size
+        self.credit.read(count, size)
+        return taken + reliable if taken else reliable
 
-    def _check_sizes(self, payloads: Sequence[bytes]) -> None:
-        largest = max(map(len, payloads))
-        if largest > self._settings.max_message:
-            raise RemoteError(f"a message of {largest} bytes is over the limit")
+    def _deliver(self, payloads: Sequence[bytes]) -> None:
+        self._ready.extend(payloads)
+        self._ready_bytes += sum(map(len, payloads))
 
-    def _insert_messages(self, frame: Messages) -> None:
-        first = self._restore(frame.first_id)
-        for message_id, payload in enumerate(frame.payloads, first):
-            if message_id >= self._next_id and message_id not in self._buffer:
-                self._buffer.insert(message_id, payload)
-                self._bytes += len(payload)
+    def _lane(self, number: int) -> Unordered:
+        lane = self._lanes.get(number)
+        if lane is None:
+            self._check_number(number)
+            make = Unordered if number & FLAG else Ordered
+            settings = self._settings
+            lane = make(self._first_id, settings.receive_buffer, settings.max_message)
+            self._lanes[number] = lane
+        return lane
 
-    def _insert_fragment(self, frame: Fragment) -> None:
-        message_id = self._restore(frame.message_id)
-        if message_id < self._next_id:
-            return
-        entry = self._buffer.find(message_id)
-        if entry is None:
-            entry = Reassembly(frame.count)
-            self._buffer.insert(message_id, entry)
-        if isinstance(entry, Reassembly):
-            self._add_part(message_id, entry, frame)
-
-    def _add_part(self, message_id: int, entry: Reassembly, frame: Fragment) -> None:
-        self._bytes -= entry.held
-        entry.add(frame.index, frame.payload)
-        whole = entry.finish()
-        if whole is None:
-            self._bytes += entry.held
-            return
-        self._buffer.insert(message_id, whole)
-        self._bytes += len(whole)
-
-    def _insert_unreliable(self, frame: Unreliable) -> None:
-        for payload in frame.payloads:
-            if len(self._ready) - self._unread >= self._settings.unreliable_buffer:
-                self.unreliable_dropped += 1
-                continue
-            self._ready.append((payload, False))
-            self._bytes += len(payload)
-
-    def _release(self) -> None:
-        while isinstance(entry := self._buffer.find(self._next_id), bytes):
-            self._buffer.remove(self._next_id)
-            self._ready.append((entry, True))
-            self._unread += 1
-            self._next_id += 1
-
-    def _restore(self, short: int) -> int:
-        return unwrap(short, self._next_id)
+    def _check_number(self, number: int) -> None:
+        if number & ~FLAG >= MOST_LANES:
+            raise RemoteError(f"lane {number & ~FLAG}; there are at most {MOST_LANES}")

@@ -1,149 +1,192 @@
-"""The send queue: reliable messages wait here until a packet that holds them is acked."""
+"""The send queue of a channel: its lanes, what is sent once, and what may leave next."""
 
-from collections import deque
-from heapq import heappop, heappush
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from sphtp.core.channel.acks import Piece
-from sphtp.core.channel.fragments import Parts
-from sphtp.core.channel.frames import (
-    FRAGMENT_OVERHEAD,
-    LENGTH_OVERHEAD,
-    MAX_FRAGMENTS,
-    MESSAGES_OVERHEAD,
-    UNRELIABLE_OVERHEAD,
-)
-from sphtp.core.channel.packing import Packing
+from sphtp.core.channel.delivery import FLAG, Delivery
+from sphtp.core.channel.flow import SendCredit
+from sphtp.core.channel.frames import Frame
+from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.lane import SendLane
+from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.serial import SequenceBuffer
-from sphtp.errors import MessageTooLargeError, StateError
+from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.unreliable import OVERHEAD, UnreliableOutbox
+from sphtp.errors import LocalError, MessageTooLargeError, StateError
+
+
+class Load(NamedTuple):
+    """What a packet takes: frames, and what to keep of them until it is acked."""
+
+    frames: list[Frame]
+    pieces: Sequence[Piece] = ()
+    once: Sequence[Ticket] = ()
+    is_full: bool = False
 
 
 class Outbox:
-    """Reliable messages between the oldest unacked id and the next id to be given.
+    """Reliable messages by lane, and unreliable ones.
 
     A packet takes the pieces to be resent first, oldest first, then those never sent. It never
-    takes an id that the receiver cannot buffer: such a message would be acked with its packet, and
-    lost.
-    ``room`` is what a packet has for frames, ``peer_buffer`` the messages that the receiver can
-    buffer, ``peer_limit`` the largest message it takes.
+    takes a message that the receiver cannot buffer: such a message would be acked with its packet,
+    and lost. ``room`` is what a packet has for frames.
     """
 
-    def __init__(
-        self, settings: ChannelSettings, room: int, peer_buffer: int, peer_limit: int
-    ) -> None:
-        first = settings.first_sequence
+    def __init__(self, settings: ChannelSettings, room: int, peer: Offer) -> None:
+        self.room = room
+        self.credit = SendCredit(peer.receive_buffer, peer.receive_buffer_bytes)
+        self.unreliable = UnreliableOutbox(settings.unreliable_buffer)
         self._settings = settings
-        self._room = room
-        self._whole = room - MESSAGES_OVERHEAD - LENGTH_OVERHEAD
-        self._part = room - FRAGMENT_OVERHEAD
-        self._peer_buffer = peer_buffer
-        self._limit = min(settings.max_message, peer_limit, MAX_FRAGMENTS * self._part)
-        self._messages: SequenceBuffer[Parts] = SequenceBuffer(settings.send_buffer, first)
-        self._oldest_unacked = first
-        self._next_id = first
-        self._unsent: Piece = (first, 0)
-        self._resend: list[Piece] = []
+        self._limit = min(settings.max_message, peer.max_message)
+        self._lanes = [
+            SendLane(number, options, settings.first_sequence)
+            for number, options in enumerate(settings.lanes)
+        ]
         self._bytes = 0
-        self._unreliable: deque[bytes] = deque()
-        self.unreliable_dropped = 0
+        # Pieces that ride along in further packets without waiting for a loss.
+        self._riding: list[Piece] = []
 
     @property
     def waiting(self) -> int:
         """Messages not yet acked; those behind a message still unacked count too."""
-        return self._next_id - self._oldest_unacked
+        return sum([lane.waiting for lane in self._lanes])
 
     @property
     def idle(self) -> bool:
         """Nothing waits to be sent or acked."""
-        return not self.waiting and not self._unreliable
+        return not self.unreliable and not self.waiting
 
-    def has_room(self, size: int) -> bool:
-        """Whether a message of this many bytes can be queued by now."""
-        if self.waiting >= self._settings.send_buffer:
-            return False
-        return not self.waiting or self._bytes + size <= self._settings.send_buffer_bytes
+    @property
+    def wants_to_send(self) -> bool:
+        """Whether ``fill`` may have something to give."""
+        return bool(self.unreliable) or any(lane.wants_to_send for lane in self._lanes)
 
-    def check(self, size: int) -> None:
-        """Raise ``MessageTooLargeError`` for a message that this channel can never send."""
+    # Queueing
+
+    def room_for(self, sizes: Sequence[int]) -> int:
+        """How many of these messages, given by their sizes, can be queued by now.
+
+        Raises ``MessageTooLargeError`` when one of them never can.
+        """
+        self._check(max(sizes, default=0))
+        free = max(0, self._settings.send_buffer - self.waiting)
+        if self._bytes + sum(sizes) <= self._settings.send_buffer_bytes:
+            return min(free, len(sizes))
+        return self._room_for_some(sizes[:free])
+
+    def push_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
+        """Queue reliable messages; raises ``StateError`` when there is no room for all by now."""
+        sizes = list(map(len, payloads))
+        if self.room_for(sizes) < len(sizes):
+            raise StateError(f"no room for {len(sizes)} messages: {self.waiting} wait")
+        if payloads:
+            self._lane(lane).push_many(payloads, self.room)
+            self._bytes += sum(sizes)
+
+    def push(self, payload: bytes, ticket: Ticket) -> None:
+        """Queue a reliable message that is followed; raises as ``push_many``."""
+        if not self.room_for([len(payload)]):
+            raise StateError(f"no room for a message: {self.waiting} wait")
+        self._lane(ticket.lane).push(payload, self.room, ticket)
+        self._bytes += len(payload)
+
+    def push_once(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
+        """Queue a message that is sent once, in the next packet.
+
+        When too many wait, the oldest is dropped, and its ticket returned.
+        """
+        self._check(len(payload))
+        self._lane(ticket.lane)
+        if len(payload) > self.room - OVERHEAD:
+            raise MessageTooLargeError(
+                f"an unreliable message of {len(payload)} bytes; "
+                f"one packet takes {self.room - OVERHEAD}"
+            )
+        flag = FLAG if delivery is Delivery.SEQUENCED else 0
+        return self.unreliable.push(ticket.lane | flag, payload, ticket)
+
+    def give_up(self, ticket: Ticket) -> None:
+        """Send no more of the message that a ticket follows."""
+        self._lanes[ticket.lane].give_up(ticket)
+
+    def resize(self, room: int) -> None:
+        """Packets have another room for frames from now on."""
+        shrinks, self.room = room < self.room, room
+        for lane in self._lanes if shrinks else ():
+            lane.cut_anew(room)
+
+    # Packets
+
+    def fill(self, taken: int = 0) -> Load:
+        """Take what goes into the next packet, of whose room ``taken`` bytes are used already."""
+        room = self.room - taken
+        frames: list[Frame] = []
+        pieces: list[Piece] = []
+        once: Sequence[Ticket] = ()
+        if self.unreliable:
+            unreliable, once, room = self.unreliable.fill(room)
+            frames.extend(unreliable)
+        for lane in self._in_turn():
+            before = room
+            while (piece := lane.take(room, self.credit)) is not None:
+                room -= piece.cost
+                pieces.append(piece)
+            lane.served += (before - room) / lane.options.weight
+        if pieces:
+            self._ride_along(pieces, room)
+        frames.extend([piece.frame for piece in pieces])
+        return Load(frames, pieces, once, room < self.room // 4)
+
+    def acked(self, pieces: Sequence[Piece]) -> None:
+        """Forget the pieces of an acked packet."""
+        for piece in pieces:
+            if not piece.acked:
+                self._bytes -= piece.size
+                self._lanes[piece.frame.lane & ~FLAG].acked(piece)
+
+    def lost(self, pieces: Sequence[Piece]) -> int:
+        """Put the pieces of a lost packet in line again; return how many messages they hold."""
+        wanted = [piece for piece in pieces if not piece.acked]
+        for piece in wanted:
+            self._lanes[piece.frame.lane & ~FLAG].lost(piece)
+        return sum([max(1, piece.count) for piece in wanted])
+
+    def _in_turn(self) -> Sequence[SendLane]:
+        if len(self._lanes) == 1:
+            return self._lanes
+        wanting = [lane for lane in self._lanes if lane.wants_to_send]
+        return sorted(wanting, key=lambda lane: (-lane.options.priority, lane.served))
+
+    def _ride_along(self, pieces: list[Piece], room: int) -> None:
+        """Put earlier pieces that asked for copies behind the others, as far as they fit."""
+        new = [piece for piece in pieces if piece.tickets and piece.copies]
+        for piece in self._riding:
+            if piece.acked or piece.cost > room or piece in new:
+                continue
+            room -= piece.cost
+            piece.tickets[0].copies -= 1
+            pieces.append(piece)
+        if new or self._riding:
+            riding = dict.fromkeys([*self._riding, *new])
+            self._riding = [piece for piece in riding if piece.copies and not piece.acked]
+
+    def _lane(self, number: int) -> SendLane:
+        if not 0 <= number < len(self._lanes):
+            raise LocalError(f"lane {number}; this channel has lanes 0 to {len(self._lanes) - 1}")
+        return self._lanes[number]
+
+    def _check(self, size: int) -> None:
         if size > self._limit:
             raise MessageTooLargeError(
                 f"a message of {size} bytes; this channel takes {self._limit}"
             )
 
-    def push(self, payload: bytes) -> None:
-        """Queue a reliable message; raises ``StateError`` when there is no room for it by now."""
-        self.check(len(payload))
-        if not self.has_room(len(payload)):
-            raise StateError(f"no room for {len(payload)} bytes: {self.waiting} messages wait")
-        self._messages.insert(self._next_id, Parts(payload, self._whole, self._part))
-        self._next_id += 1
-        self._bytes += len(payload)
-
-    def push_unreliable(self, payload: bytes) -> None:
-        """Queue a message for the next packet; when too many wait, the oldest is dropped."""
-        self.check(len(payload))
-        limit = self._room - UNRELIABLE_OVERHEAD - LENGTH_OVERHEAD
-        if len(payload) > limit:
-            raise MessageTooLargeError(
-                f"an unreliable message of {len(payload)} bytes; one packet takes {limit}"
-            )
-        if len(self._unreliable) >= self._settings.unreliable_buffer:
-            self._unreliable.popleft()
-            self.unreliable_dropped += 1
-        self._unreliable.append(payload)
-
-    def fill(self) -> Packing:
-        """Take what goes into the next packet."""
-        packing = Packing(self._room)
-        packing.add_unreliable(self._unreliable)
-        while (piece := self._next_piece()) is not None:
-            if not packing.add(piece, self._parts(piece)):
+    def _room_for_some(self, sizes: Sequence[int]) -> int:
+        total, count = self._bytes, 0
+        for size in sizes:
+            total += size
+            # A message over the whole buffer goes when it is alone.
+            if total > self._settings.send_buffer_bytes and (self._bytes or count):
                 break
-            self._advance(piece)
-        return packing
-
-    def acked(self, pieces: list[Piece]) -> None:
-        """Forget the pieces of an acked packet; a message leaves with its last piece."""
-        for message_id, index in pieces:
-            parts = self._messages.find(message_id)
-            if parts is None:
-                continue
-            parts.unacked.discard(index)
-            if not parts.unacked:
-                self._messages.remove(message_id)
-                self._bytes -= len(parts.payload)
-        while self._oldest_unacked < self._next_id and self._oldest_unacked not in self._messages:
-            self._oldest_unacked += 1
-
-    def lost(self, pieces: list[Piece]) -> int:
-        """Put the pieces of a lost packet in line again; return how many are still wanted."""
-        wanted = [piece for piece in pieces if self._is_wanted(piece)]
-        for piece in wanted:
-            heappush(self._resend, piece)
-        return len(wanted)
-
-    def _next_piece(self) -> Piece | None:
-        # A late ack may have settled what was given up.
-        while self._resend and not self._is_wanted(self._resend[0]):
-            heappop(self._resend)
-        if self._resend:
-            return self._resend[0]
-        end = min(self._next_id, self._oldest_unacked + self._peer_buffer)
-        return self._unsent if self._unsent[0] < end else None
-
-    def _advance(self, piece: Piece) -> None:
-        if self._resend and self._resend[0] == piece:
-            heappop(self._resend)
-            return
-        message_id, index = piece
-        is_last = index + 1 == self._parts(piece).count
-        self._unsent = (message_id + 1, 0) if is_last else (message_id, index + 1)
-
-    def _is_wanted(self, piece: Piece) -> bool:
-        parts = self._messages.find(piece[0])
-        return parts is not None and piece[1] in parts.unacked
-
-    def _parts(self, piece: Piece) -> Parts:
-        parts = self._messages.find(piece[0])
-        assert parts is not None, "what is unsent or wanted is still in the buffer"
-        return parts
+            count += 1
+        return count

@@ -1,9 +1,11 @@
 """Round trip estimate: exponentially smoothed, with its mean deviation (RFC 6298, section 2)."""
 
-SMOOTHING = 1 / 8
-DEVIATION_SMOOTHING = 1 / 4
-DEVIATIONS = 4
-MINIMUM_PATIENCE = 0.02
+from typing import Final
+
+SMOOTHING: Final = 1 / 8
+DEVIATION_SMOOTHING: Final = 1 / 4
+DEVIATIONS: Final = 4
+LEAST_SPREAD: Final = 0.005
 
 
 class RoundTrip:
@@ -29,12 +31,10 @@ class RoundTrip:
         self.smoothed += (elapsed - self.smoothed) * SMOOTHING
 
     def patience(self, ack_delay: float, fallback: float) -> float:
-        """How long to wait for an ack before a packet counts as lost.
+        """How long to wait for any ack before asking for one (RFC 9002, section 6.2.1).
 
-        The seed's fixed ``fallback`` until there is an estimate, and while that is shorter; a
-        longer round trip stretches it, for else every packet would be sent twice.
+        ``fallback``, the seed's fixed time, until there is an estimate.
         """
         if self.smoothed is None:
             return fallback
-        spread = max(DEVIATIONS * self.deviation, MINIMUM_PATIENCE)
-        return max(fallback, self.smoothed + spread + ack_delay)
+        return self.smoothed + max(DEVIATIONS * self.deviation, LEAST_SPREAD) + ack_delay

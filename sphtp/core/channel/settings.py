@@ -1,7 +1,9 @@
 """What one side of a channel may be told to do differently."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from sphtp.core.channel.congestion.controller import make_controller
+from sphtp.core.channel.delivery import Lane, check_lanes
 from sphtp.core.channel.header import SMALLEST_DATAGRAM
 from sphtp.errors import SettingsError
 
@@ -13,17 +15,19 @@ class ChannelSettings:
     Raises ``SettingsError``, naming the setting, when one is out of range.
     """
 
-    max_datagram: int = 1200
+    max_datagram: int = 65_507
+    base_datagram: int = 1200
+    congestion: str = "cubic"
+    max_window: int = 4 * 1024 * 1024
     max_message: int = 16 * 1024 * 1024
-    send_buffer: int = 1024
+    send_buffer: int = 16_384
     send_buffer_bytes: int = 32 * 1024 * 1024
-    receive_buffer: int = 1024
+    receive_buffer: int = 16_384
     receive_buffer_bytes: int = 64 * 1024 * 1024
     unreliable_buffer: int = 256
-    packets_in_flight: int = 64
     resend_time: float = 0.1
     ack_delay: float = 0.01
-    ack_every: int = 16
+    ack_every: int = 2
     keepalive: float = 1.0
     timeout: float = 10.0
     connect_timeout: float = 5.0
@@ -31,10 +35,18 @@ class ChannelSettings:
     linger: float = 1.0
     backlog: int = 128
     first_sequence: int = 0
+    lanes: tuple[Lane, ...] = (Lane(),)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            _check_range(field.name, getattr(self, field.name))
+        for name in RANGES:
+            _check_range(name, getattr(self, name))
+        check_lanes(self.lanes)
+        make_controller(self.congestion, self.base_datagram, self.max_window)
+        if self.receive_buffer_bytes < 2 * self.max_message:
+            raise SettingsError(
+                f"receive_buffer_bytes ({self.receive_buffer_bytes}) must be at least twice "
+                f"max_message ({self.max_message})"
+            )
         if self.keepalive * 2 > self.timeout:
             raise SettingsError(
                 f"timeout ({self.timeout} s) must be at least twice keepalive ({self.keepalive} s)"
@@ -49,9 +61,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "send_buffer": (1, 16_384),
     "send_buffer_bytes": (1, 2**40),
     "receive_buffer": (1, 16_384),
-    "receive_buffer_bytes": (1, 2**40),
+    "receive_buffer_bytes": (1, 2**32 - 1),
     "unreliable_buffer": (1, 65_536),
-    "packets_in_flight": (1, 512),
+    "base_datagram": (SMALLEST_DATAGRAM, 65_507),
+    "max_window": (2 * 65_507, 2**31),
     "resend_time": (0.001, 60),
     "ack_delay": (0, 1),
     "ack_every": (1, 16),

@@ -5,36 +5,56 @@ On send and on receive this is the seed's ack algorithm and message algorithm, s
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from sphtp.core.channel.acks import Acks, Arrival, SentPacket
 from sphtp.core.channel.frames import (
+    CREDIT_OVERHEAD,
     Close,
+    Credit,
     Fragment,
     Frame,
     Messages,
+    Padding,
+    Skip,
     Unreliable,
     decode_frames_untrusted,
     encode_frames,
 )
+from sphtp.core.channel.governor import Governor
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.inbox import Inbox
-from sphtp.core.channel.loss import Loss
-from sphtp.core.channel.outbox import Outbox
-from sphtp.core.channel.packing import Packing
-from sphtp.core.channel.rtt import RoundTrip
+from sphtp.core.channel.outbox import Load, Outbox
+from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
+from sphtp.core.channel.ticket import Outcome, Tickets
 from sphtp.errors import RemoteError
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a packet means for the life of its connection."""
+    """What a packet means for the life of its connection: our CLOSE acked or lost, or theirs."""
 
-    close: Close | None
-    close_acked: bool
+    close: Close | None = None
+    close_acked: bool = False
+    close_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """What silence means for it: our CLOSE is to be sent again, or an ack to be asked for."""
+
+    close_lost: bool
+    ask: bool
+
+
+NOTHING_HEARD = Heard()
+
+# Packets after which an ack is made while others wait to be handled: half of what it can cover.
+EARLY_ACK: Final = 16
 
 
 class Transport:
@@ -45,27 +65,33 @@ class Transport:
         self._peer = peer
         self._counters = counters
         self._acks = Acks(settings.first_sequence, peer.first_sequence)
-        self._loss = Loss()
-        self._window = settings.packets_in_flight
+        self._recovery = Recovery(settings.ack_delay, settings.resend_time)
+        self._is_sending = True
+        self._is_probing = False
         self._unacked_packets = 0
         self._first_unacked: int | None = None
         self._ack_due: float | None = None
-        self._early_acks: deque[bytes] = deque()
-        room = min(settings.max_datagram, peer.max_datagram) - DATA.size
-        self.outbox = Outbox(settings, room, peer.receive_buffer, peer.max_message)
+        self._early: deque[bytes] = deque()
+        largest = min(settings.max_datagram, peer.max_datagram)
+        self._governor = Governor(settings, self._recovery, largest)
+        self._resume_at: float | None = None
+        self.outbox = Outbox(settings, self._governor.mtu.size - DATA.size, peer)
         self.inbox = Inbox(settings, peer.first_sequence)
-        self._round_trip = RoundTrip()
+        self.tickets = Tickets()
 
     def estimates(self) -> Estimates:
         """What is measured by now."""
+        trip = self._recovery.round_trip
         return Estimates(
-            unreliable_dropped=self.outbox.unreliable_dropped + self.inbox.unreliable_dropped,
+            unreliable_dropped=self.outbox.unreliable.dropped + self.inbox.unreliable.dropped,
             waiting=self.outbox.waiting,
             unread=len(self.inbox),
-            rtt=self._round_trip.smoothed,
-            rtt_deviation=self._round_trip.deviation,
-            loss=self._loss.ratio,
+            rtt=trip.smoothed,
+            rtt_deviation=trip.deviation,
+            loss=self._recovery.ratio,
         )
+
+    # Packets in
 
     def handle_packet(self, now: float, datagram: bytes) -> Heard | None:
         """Take a DATA datagram in; None when it is a repeat, which is no sign of life.
@@ -74,8 +100,8 @@ class Transport:
         """
         if len(datagram) > self._settings.max_datagram:
             raise RemoteError(f"a datagram of {len(datagram)} bytes is over the limit")
-        header, body = decode_data_untrusted(datagram)
-        frames = decode_frames_untrusted(body)
+        header = decode_data_untrusted(datagram)
+        frames = decode_frames_untrusted(datagram, DATA.size)
         sequence = self._acks.restore(header.sequence)
         arrival = self._acks.arrival(sequence)
         if arrival is not Arrival.FRESH:
@@ -83,82 +109,31 @@ class Transport:
             self._handle_repeat(now, arrival, frames)
             return None
         is_admitted = self.inbox.admits(frames)
-        close_acked = self._handle_acks(now, header)
+        heard = self._handle_acks(now, header)
         if not is_admitted:
             self._counters.too_early += 1
-            return Heard(None, close_acked)
-        return Heard(self._accept(now, sequence, frames), close_acked)
+            return heard
+        close = self._accept(now, sequence, frames)
+        return replace(heard, close=close) if close else heard
 
-    def handle_timeout(self, now: float) -> list[SentPacket]:
-        """Give up overdue packets and return them; their messages are in line again."""
-        lost = list(self._loss.overdue(now, self._patience()))
-        for packet in lost:
-            self._counters.resent += self.outbox.lost(packet.pieces)
-        self._counters.lost += len(lost)
-        return lost
-
-    def stop_sending(self) -> None:
-        """From now on only acks, and what the connection itself has to say."""
-        self._window = 0
-        self._loss = Loss()
-
-    def poll_timeout(self) -> float | None:
-        """When an ack must leave or a packet will be overdue."""
-        times = (self._ack_due, self._loss.deadline(self._patience()))
-        return min((time for time in times if time is not None), default=None)
-
-    def poll_packet(self, now: float, control: Sequence[Frame] = ()) -> bytes | None:
-        """The next packet, or None when there is nothing to say.
-
-        ``control`` are the frames that the connection itself has to send; they go by themselves.
-        """
-        if self._early_acks and not control:
-            return self._early_acks.popleft()
-        packing = self._pack() if not control else Packing(0)
-        frames = [*control, *packing.frames]
-        if not frames and (self._ack_due is None or self._ack_due > now):
-            return None
-        return self._packet(now, packing, frames)
-
-    def _packet(self, now: float, packing: Packing, frames: Sequence[Frame]) -> bytes:
-        datagram = encode_data(self._peer.connection_id, self._acks.header())
-        datagram += encode_frames(frames)
-        self._remember(now, packing, frames, len(datagram))
-        return datagram
-
-    def _pack(self) -> Packing:
-        # Packets sent before ``stop_sending`` may still be acked after it, and take it below zero.
-        if not 0 <= self._loss.in_flight < self._window or self._acks.ambiguous:
-            return Packing(0)
-        return self.outbox.fill()
-
-    def _remember(self, now: float, packing: Packing, frames: Sequence[Frame], size: int) -> None:
-        closing = any(isinstance(frame, Close) for frame in frames)
-        packet = SentPacket(
-            self._acks.next_sequence, now, size, bool(frames), closing, packing.pieces
-        )
-        self._acks.sent(packet)
-        if packet.eliciting:
-            self._loss.sent(packet)
-        self._ack_due, self._first_unacked, self._unacked_packets = None, None, 0
-        self._counters.sent += 1
-        self._counters.bytes_sent += size
-
-    def _handle_acks(self, now: float, header: Header) -> bool:
+    def _handle_acks(self, now: float, header: Header) -> Heard:
         try:
             acked = self._acks.acknowledge(header)
         except RemoteError:
             self._counters.forged_acks += 1
             raise
+        if not acked:
+            return NOTHING_HEARD
+        is_newest = acked[-1].eliciting and acked[-1].sequence & 0xFFFF == header.ack
+        lost = self._recovery.acked(now, acked, is_newest)
+        self._governor.acked(now, acked, self._recovery.round_trip.latest if is_newest else None)
+        close_acked = False
         for packet in acked:
-            if packet.eliciting:
-                self._loss.acked(packet)
             self._counters.lost_in_appearance += packet.lost
-            self.outbox.acked(packet.pieces)
-        # Only the newest packet says how long the way is now; the others' acks may be repeats.
-        if acked and acked[-1].eliciting and acked[-1].sequence & 0xFFFF == header.ack:
-            self._round_trip.sample(now - acked[-1].sent_at)
-        return any(packet.closing for packet in acked)
+            close_acked |= packet.closing
+            self._settle(now, packet)
+        close_lost = self._give_up(now, lost)
+        return Heard(None, close_acked, close_lost) if close_acked or close_lost else NOTHING_HEARD
 
     def _handle_repeat(self, now: float, arrival: Arrival, frames: Sequence[Frame]) -> None:
         if arrival is Arrival.TOO_OLD:
@@ -171,25 +146,147 @@ class Transport:
 
     def _accept(self, now: float, sequence: int, frames: Sequence[Frame]) -> Close | None:
         first = self._first_unacked
-        if first is not None and sequence - first >= self._settings.ack_every:
+        if first is not None and sequence - first >= EARLY_ACK:
             # Of packets that come many at a time, the first would fall off the header's 32 bits.
-            self._early_acks.append(self._packet(now, Packing(0), ()))
+            self._early.append(self._packet(now, Load([])))
         fills_gap = self._acks.received(sequence)
-        close = next((frame for frame in frames if isinstance(frame, Close)), None)
+        if not frames:
+            return None
+        close = None
         for frame in frames:
-            if isinstance(frame, Messages | Fragment | Unreliable):
+            if isinstance(frame, Messages | Fragment | Skip | Unreliable):
                 self.inbox.insert(frame)
-        if frames:
-            first = self._first_unacked
-            self._first_unacked = sequence if first is None else min(first, sequence)
-            self._unacked_packets += 1
-            is_full = self._unacked_packets >= self._settings.ack_every
-            at_once = fills_gap or is_full or close is not None
-            self._owe_ack(now if at_once else now + self._settings.ack_delay)
+            elif isinstance(frame, Credit):
+                self.outbox.credit.raise_to(frame.messages, frame.size)
+            elif isinstance(frame, Close):
+                close = frame
+        self._note_unacked(now, sequence, at_once=fills_gap or close is not None)
         return close
+
+    def _note_unacked(self, now: float, sequence: int, *, at_once: bool) -> None:
+        first = self._first_unacked
+        self._first_unacked = sequence if first is None else min(first, sequence)
+        self._unacked_packets += 1
+        if at_once or self._unacked_packets >= self._settings.ack_every:
+            self._ack_due = now
+        elif self._ack_due is None:
+            self._ack_due = now + self._settings.ack_delay
 
     def _owe_ack(self, when: float) -> None:
         self._ack_due = when if self._ack_due is None else min(when, self._ack_due)
 
-    def _patience(self) -> float:
-        return self._round_trip.patience(self._settings.ack_delay, self._settings.resend_time)
+    # Time
+
+    def handle_timeout(self, now: float) -> Missed:
+        """Give up what is lost, and see to a probe when nothing was acked for too long."""
+        for ticket in self.tickets.expire(now):
+            self.outbox.give_up(ticket)
+        lost, probe = self._recovery.handle_timeout(now)
+        close_lost = self._give_up(now, lost)
+        if probe is None:
+            return Missed(close_lost, ask=False)
+        self._governor.unanswered(now, self._recovery.probes)
+        # What the oldest packet held goes again, so that the probe is of use if it was lost.
+        self._counters.resent += self.outbox.lost(probe.pieces)
+        self._is_probing = bool(probe.pieces)
+        return Missed(
+            close_lost or probe.closing, ask=not probe.pieces and not self._acks.ambiguous
+        )
+
+    def stop_sending(self) -> None:
+        """From now on only acks, and what the connection itself has to say."""
+        self._is_sending = False
+        self._recovery = Recovery(self._settings.ack_delay, self._settings.resend_time)
+
+    def poll_timeout(self) -> float | None:
+        """When an ack or the next packet may leave, one is lost, or a message expires."""
+        times = (
+            self._ack_due,
+            self._resume_at,
+            self._recovery.deadline(),
+            self.tickets.next_deadline(),
+        )
+        return min((time for time in times if time is not None), default=None)
+
+    def _settle(self, now: float, packet: SentPacket) -> None:
+        """Tell queue and tickets of an ack; a piece may have been acked in another packet."""
+        for piece in packet.pieces:
+            if piece.tickets and not piece.acked:
+                self.tickets.acked(now, piece.tickets)
+        self.outbox.acked(packet.pieces)
+        self.tickets.acked(now, packet.once)
+
+    def _give_up(self, now: float, lost: Sequence[SentPacket]) -> bool:
+        """Put what lost packets held in line again; true when CLOSE was among it."""
+        if not lost:
+            return False
+        self._governor.lost(now, lost)
+        for packet in lost:
+            self._counters.resent += self.outbox.lost(packet.pieces)
+            self.tickets.settle(now, packet.once, Outcome.LOST)
+            if packet.credit:
+                self.inbox.credit.forget()
+        self._counters.lost += len(lost)
+        return any(packet.closing for packet in lost)
+
+    # Packets out
+
+    def poll_packet(self, now: float, control: Sequence[Frame] = ()) -> bytes | None:
+        """The next packet, or None when there is nothing to say.
+
+        ``control`` are the frames that the connection itself has to send; they go by themselves.
+        """
+        if self._early and not control:
+            return self._early.popleft()
+        load = Load(list(control)) if control else self._fill(now)
+        if not load.frames and (self._ack_due is None or self._ack_due > now):
+            return None
+        return self._packet(now, load)
+
+    def _fill(self, now: float) -> Load:
+        credit: list[Frame] = []
+        if self.inbox.credit.is_due:
+            credit.append(Credit(*self.inbox.credit.tell()))
+        if not self._may_send(now):
+            return Load(credit)
+        self._is_probing = False
+        if (size := self._governor.poll_resize()) is not None:
+            self.outbox.resize(size - DATA.size)
+        load = self.outbox.fill(CREDIT_OVERHEAD if credit else 0)
+        if not load.frames:
+            self._governor.starved()
+        elif load.is_full and (size := self._governor.mtu.poll_probe(now)) is not None:
+            self._early.append(self._packet(now, Load([Padding(size - DATA.size)])))
+        return load._replace(frames=credit + load.frames) if credit else load
+
+    def _may_send(self, now: float) -> bool:
+        self._resume_at = None
+        if not self._is_sending or self._acks.ambiguous:
+            return False
+        if self._is_probing:
+            return True
+        if not self.outbox.wants_to_send or not self._governor.has_window():
+            return False
+        ready = self._governor.ready_at(now)
+        if ready > now:
+            self._resume_at = ready
+        return ready <= now
+
+    def _packet(self, now: float, load: Load) -> bytes:
+        frames = load.frames
+        header = encode_data(self._peer.connection_id, self._acks.header())
+        datagram = header + encode_frames(frames)
+        packet = SentPacket(self._acks.next_sequence, now, len(datagram), load.pieces)
+        if frames:
+            packet.once = load.once
+            packet.eliciting = True
+            packet.closing = any(isinstance(frame, Close) for frame in frames)
+            packet.credit = isinstance(frames[0], Credit)
+            packet.probe = isinstance(frames[0], Padding)
+            self._governor.sent(now, packet)
+            self._recovery.sent(packet)
+        self._acks.sent(packet)
+        self._ack_due, self._first_unacked, self._unacked_packets = None, None, 0
+        self._counters.sent += 1
+        self._counters.bytes_sent += len(datagram)
+        return datagram

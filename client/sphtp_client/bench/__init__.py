@@ -1,0 +1,1 @@
+"""Measuring: channels beside the other systems that somebody might have picked."""

@@ -1,0 +1,120 @@
+"""What is measured, as data: systems, and cases that put some of them side by side."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Final
+
+OURS: Final = "sphtp"
+EXTRA: Final = "pip install 'sphtp[bench]'"
+
+
+class Measure(Enum):
+    """The figure in which the systems of a case are compared: a field of ``Figures``."""
+
+    MESSAGES = "messages_per_s"
+    BYTES = "mb_per_s"
+    ROUND_TRIP = "rtt_p50_us"
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether messages stream one way; otherwise they go back and forth."""
+        return self is not Measure.ROUND_TRIP
+
+
+@dataclass(frozen=True)
+class System:
+    """Something that carries messages between two processes."""
+
+    name: str
+    text: str
+    package: str  # what to import
+    distribution: str  # what to install
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be measured here."""
+        return find_spec(self.package) is not None
+
+    @property
+    def version(self) -> str | None:
+        """The version installed; None when there is none."""
+        try:
+            return version(self.distribution) if self.installed else None
+        except PackageNotFoundError:
+            return "unknown"  # a checkout that is on the path and was never installed
+
+    @property
+    def absence(self) -> str:
+        """Why it cannot be measured, and what to do about it."""
+        return f"{self.distribution} is not installed; {EXTRA} brings it"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of traffic, and the systems that carry it in turn."""
+
+    name: str
+    text: str
+    measure: Measure
+    size: int
+    systems: tuple[str, ...]
+    max_datagram: int | None = None
+    other_sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def size_for(self, system: str) -> int:
+        """Return the bytes of a message; exceptions are named in ``text``."""
+        return self.other_sizes.get(system, self.size)
+
+
+SYSTEMS: Final = {
+    system.name: system
+    for system in (
+        System("sphtp", "a channel: reliable, in order", "sphtp", "sphtp"),
+        System("enet", "ENet through pyenet: reliable packets on one channel", "enet", "pyenet"),
+        System("zeromq", "ZeroMQ: PUSH to PULL, PAIR for round trips, TCP", "zmq", "pyzmq"),
+        System("tcp", "Trio socket streams, messages behind a length", "trio", "trio"),
+        System(
+            "aioquic",
+            "a QUIC stream, messages behind a length; encrypted, as QUIC always is",
+            "aioquic",
+            "aioquic",
+        ),
+        System("pynng", "nng: Push0 to Pull0, Pair0 for round trips, TCP", "pynng", "pynng"),
+        System("udp", "bare Trio UDP sockets, nothing reliable about them", "trio", "trio"),
+    )
+}
+
+_RELIABLE = ("sphtp", "enet", "zeromq", "tcp", "aioquic", "pynng")
+
+CASES: Final = {
+    case.name: case
+    for case in (
+        Case("64B", "Messages of 64 bytes, one way", Measure.MESSAGES, 64, _RELIABLE),
+        Case(
+            "64KiB",
+            "Messages of 64 KiB, one way; of 32 KiB with ENet, whose window is 64 KiB",
+            Measure.BYTES,
+            65_536,
+            _RELIABLE,
+            other_sizes={"enet": 32_768},
+        ),
+        Case(
+            "1200",
+            "Messages of 64 KiB, one way, in datagrams of at most 1200 bytes",
+            Measure.BYTES,
+            65_536,
+            ("sphtp", "aioquic"),
+            max_datagram=1200,
+        ),
+        Case(
+            "rtt",
+            "A message of 64 bytes there and back, one at a time",
+            Measure.ROUND_TRIP,
+            64,
+            (*_RELIABLE, "udp"),
+        ),
+    )
+}

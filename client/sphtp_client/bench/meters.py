@@ -1,0 +1,150 @@
+"""What both ends of a measurement count and time: the same code for every system.
+
+A message starts with a byte that is 0 in every message but the last.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from math import ceil
+from time import perf_counter, process_time
+from typing import Final
+
+LAST: Final = 1
+_HELD = 1 << 20  # bytes in a batch of messages that came one by one
+_MOST = 256
+
+
+class WrongLengthError(Exception):
+    """A message is longer or shorter than the one sent."""
+
+
+def say(**words: float) -> None:
+    """Tell the parent something: a line of JSON."""
+    print(json.dumps(words), flush=True)
+
+
+def stay() -> None:
+    """Keep the connection until the parent ends this process."""
+    threading.Event().wait()
+
+
+class Source:
+    """Hands out messages to send for some seconds, and then a last one."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self._message = bytes(size)
+        self._last = bytes([LAST]) + bytes(size - 1)
+        self._seconds = seconds
+        self._sent = 0
+        self._cpu_before = 0.0
+
+    def bursts(self, count: int) -> Iterator[Sequence[bytes]]:
+        """Iterate over what to send, ``count`` messages at a time."""
+        burst = (self._message,) * count
+        self._cpu_before = process_time()
+        until = perf_counter() + self._seconds
+        while perf_counter() < until:
+            self._sent += count
+            yield burst
+        self._sent += 1
+        yield (self._last,)
+
+    def done(self) -> None:
+        """Report that everything has been handed over for delivery."""
+        say(sent=self._sent, cpu=process_time() - self._cpu_before)
+
+
+class Tally:
+    """Counts messages as they arrive, and times those after the warm-up."""
+
+    def __init__(self, size: int, warm_up: float) -> None:
+        self._size = size
+        self._warm_up = warm_up
+        self._received = 0
+        self._first: float | None = None
+        self._cpu_before = 0.0
+        self._start: tuple[float, int] | None = None
+
+    def take(self, messages: Sequence[bytes]) -> bool:
+        """Count messages and report after the last one; true when it was among these.
+
+        Raises ``WrongLengthError``.
+        """
+        if not messages:
+            return False
+        if set(map(len, messages)) != {self._size}:
+            raise WrongLengthError(f"a message is not {self._size} bytes long")
+        now = perf_counter()
+        self._received += len(messages)
+        if self._start is None:
+            self._warm(now)
+        if messages[-1][0] != LAST:
+            return False
+        self._report(now)
+        return True
+
+    def take_each(self, receive: Callable[[], bytes]) -> None:
+        """Count what a function returns, message by message, up to the last one."""
+        limit = max(1, min(_MOST, _HELD // self._size))
+        batch: list[bytes] = []
+        while not self.take(batch):
+            batch = []
+            for _ in range(limit):
+                message = receive()
+                batch.append(message)
+                if message[0] == LAST:
+                    break
+
+    def _warm(self, now: float) -> None:
+        if self._first is None:
+            self._first = now
+            self._cpu_before = process_time()
+        if now - self._first >= self._warm_up:
+            self._start = (now, self._received)
+
+    def _report(self, now: float) -> None:
+        if self._start is None:
+            raise RuntimeError("the last message came before the warm-up was over")
+        began, before = self._start
+        say(
+            received=self._received,
+            measured=self._received - before,
+            seconds=now - began,
+            cpu=process_time() - self._cpu_before,
+        )
+
+
+class Stopwatch:
+    """Hands out one message after the other and times how long its answer takes."""
+
+    def __init__(self, size: int, warm_up: float, seconds: float) -> None:
+        self._message = bytes(size)
+        self._warm_up = warm_up
+        self._seconds = seconds
+        self._times: list[float] = []
+
+    def pings(self) -> Iterator[bytes]:
+        """Iterate over messages; the next one is asked for when the answer is here."""
+        began = perf_counter()
+        warm, until = began + self._warm_up, began + self._warm_up + self._seconds
+        while (sent := perf_counter()) < until:
+            yield self._message
+            if sent >= warm:
+                self._times.append(perf_counter() - sent)
+
+    def pong(self, answer: bytes) -> None:
+        """Look at an answer; raises ``WrongLengthError``."""
+        if len(answer) != len(self._message):
+            raise WrongLengthError(f"an answer is not {len(self._message)} bytes long")
+
+    def done(self) -> None:
+        """Report the round trips, in microseconds."""
+        times = sorted(self._times)
+        p50, p99 = (percentile(times, share) * 1e6 for share in (0.50, 0.99))
+        say(round_trips=len(times), p50=p50, p99=p99)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least this share of all does not exceed."""
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]

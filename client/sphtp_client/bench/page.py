@@ -1,0 +1,65 @@
+"""The result page: a run as Markdown."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sphtp_client.bench.catalog import CASES
+from sphtp_client.bench.figures import Sheet
+from sphtp_client.bench.text import (
+    BETTER,
+    condition_lines,
+    legend,
+    remarks,
+    table_of,
+)
+
+HEAD: Final = """\
+# Benchmarks
+
+Written by one run of `sphtp bench channel --markdown FILE`; not edited by hand.
+
+Two processes on the loopback interface, one that sends and one that receives, the same for every
+system; the systems take turns within each round. The receiver counts from the end of the warm-up
+to the last message, and a measurement counts only if every message has arrived with its length.
+CPU per message is the processor time of both processes together.
+"""
+
+
+def page(sheet: Sheet, conditions: Mapping[str, Any]) -> str:
+    """Return the whole page."""
+    parts = [
+        HEAD,
+        "## Conditions\n",
+        *_table(("condition", "value"), condition_lines(conditions)),
+        "",
+        *_table(("system", "what is measured"), legend()),
+        "",
+        *(line for case in CASES for line in _case(case, sheet)),
+    ]
+    if complaints := remarks(sheet):
+        parts += ["## What is missing\n", *(f"- {remark}" for remark in complaints), ""]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _case(name: str, sheet: Sheet) -> Iterable[str]:
+    lines = table_of(name, sheet)
+    if not lines:
+        return []
+    case = CASES[name]
+    return [
+        f"## {name}\n",
+        f"{case.text}. {BETTER[case.measure.is_stream]}\n",
+        *_table(lines[0], lines[1:]),
+        "",
+    ]
+
+
+def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
+    yield _line(headings)
+    yield _line(["---"] + ["---:"] * (len(headings) - 1) if len(headings) > 2 else ["---"] * 2)
+    for line in lines:
+        yield _line(line)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,121 @@
+"""One measurement: two processes, spawned alike for every system, and a deadline."""
+
+import json
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import trio
+
+from sphtp.shell.lifetime import running
+from sphtp_client.bench.catalog import CASES
+from sphtp_client.bench.figures import Figures
+from sphtp_client.bench.part import Part, Role
+from sphtp_client.child import Child, Patience
+
+GRACE: Final = 15.0  # seconds for starting, and for what is still under way at the end
+LAST_WORDS: Final = 1.0  # seconds for the complaints of a process that has ended
+PATIENCE: Final = Patience(close=1.0, terminate=1.0, kill=5.0)
+
+
+class MeasurementError(Exception):
+    """There is no figure; the message says why."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A measurement to make; times in seconds."""
+
+    case: str
+    system: str
+    seconds: float
+    warm_up: float
+
+    def part(self, role: Role) -> Part:
+        """Return what one of the processes has to do."""
+        return Part(
+            system=self.system,
+            case=self.case,
+            role=role,
+            seconds=self.seconds,
+            warm_up=self.warm_up,
+        )
+
+
+async def measure(task: Task, grace: float = GRACE) -> Figures:
+    """Make a measurement; raises ``MeasurementError``, and whatever happens leaves no process."""
+    work = _stream if CASES[task.case].measure.is_stream else _round_trips
+    with trio.move_on_after(task.warm_up + task.seconds + grace):
+        return await work(task)
+    raise MeasurementError(f"not done {grace:.0f} s after it should have been")
+
+
+async def _stream(task: Task) -> Figures:
+    waiting = task.part(Role.RECEIVE)
+    async with open_half(waiting) as receiver:
+        port = int((await receiver.hear("port"))["port"])
+        async with open_half(replace(task.part(Role.SEND), port=port)) as sender:
+            sent = await sender.hear("sent")
+            heard = await receiver.hear("received")
+    if heard["received"] != sent["sent"]:
+        raise MeasurementError(f"{heard['received']} of {sent['sent']} messages arrived")
+    if not heard["measured"]:
+        raise MeasurementError("everything arrived within the warm-up")
+    return Figures.of_stream(sent, heard, waiting.size)
+
+
+async def _round_trips(task: Task) -> Figures:
+    async with open_half(task.part(Role.ECHO)) as echo:
+        port = int((await echo.hear("port"))["port"])
+        async with open_half(replace(task.part(Role.PING), port=port)) as pinger:
+            return Figures.of_round_trips(await pinger.hear("p50"))
+
+
+@asynccontextmanager
+async def open_half(part: Part) -> AsyncIterator["Half"]:
+    """Run one of the two processes for the length of the block."""
+    command = (sys.executable, "-m", "sphtp_client.bench.half", part.written())
+    child = await Child.spawn(command)
+    try:
+        async with aclosing(child.lines()) as lines:
+            half = Half(part.role, child, lines)
+            async with running(half.listen):
+                yield half
+    finally:
+        with trio.CancelScope(shield=True):
+            await child.stop(PATIENCE)
+            await child.aclose()
+
+
+class Half:
+    """What a process says."""
+
+    def __init__(self, role: Role, child: Child, lines: AsyncGenerator[bytes, None]) -> None:
+        self._role = role
+        self._child = child
+        self._lines = lines
+        self._complaints: deque[str] = deque(maxlen=1)
+        self._heard_out = trio.Event()
+
+    async def hear(self, word: str) -> dict[str, float]:
+        """Wait for what it says next; raises ``MeasurementError`` when that is something else."""
+        async for line in self._lines:
+            said: dict[str, float] = json.loads(line)
+            if word not in said:
+                raise MeasurementError(f"{self._role} said {said} instead of {word}")
+            return said
+        raise MeasurementError(await self._epitaph())
+
+    async def listen(self) -> None:
+        """Keep the last complaint; one that nobody reads would block the process some day."""
+        async for line in self._child.complaints():
+            self._complaints.append(line.decode(errors="replace"))
+        self._heard_out.set()
+
+    async def _epitaph(self) -> str:
+        with trio.move_on_after(LAST_WORDS):
+            await self._heard_out.wait()
+        return f"{self._role} ended: {' '.join(self._complaints) or 'without a word'}"

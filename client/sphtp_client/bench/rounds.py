@@ -1,0 +1,61 @@
+"""Several rounds, and in each of them the systems of each case in turn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sphtp_client.bench.catalog import CASES, SYSTEMS
+from sphtp_client.bench.figures import Sheet
+from sphtp_client.bench.pair import MeasurementError, Task, measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to measure, and how often; seconds per measurement, warm-up not counted."""
+
+    rounds: int
+    seconds: float
+    cases: Sequence[str]
+    systems: Sequence[str]
+
+    @property
+    def warm_up(self) -> float:
+        """Seconds at the start of each measurement that do not count."""
+        return self.seconds / 4
+
+    def wanted(self) -> list[tuple[str, str]]:
+        """Return each case with each of its systems, installed or not, in order."""
+        return [
+            (name, system)
+            for name, case in CASES.items()
+            if name in self.cases
+            for system in case.systems
+            if system in self.systems
+        ]
+
+    def absent(self) -> dict[str, str]:
+        """Return the systems that are wanted and cannot be had, with the reason."""
+        return {
+            name: SYSTEMS[name].absence
+            for name in dict.fromkeys(system for _, system in self.wanted())
+            if not SYSTEMS[name].installed
+        }
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield the measurements of one round."""
+        absent = self.absent()
+        for case, system in self.wanted():
+            if system not in absent:
+                yield Task(case, system, self.seconds, self.warm_up)
+
+
+async def run_rounds(plan: Plan, sheet: Sheet, starting: Callable[[int, Task], None]) -> None:
+    """Fill the sheet; one failure is written there and does not end the others."""
+    sheet.absent.update(plan.absent())
+    tasks = list(plan.tasks())
+    for number in range(1, plan.rounds + 1):
+        for task in tasks:
+            starting(number, task)
+            try:
+                sheet.note(task.case, task.system, await measure(task))
+            except MeasurementError as error:
+                sheet.failures.append(f"{task.case} {task.system}, round {number}: {error}")

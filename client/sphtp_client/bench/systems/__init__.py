@@ -1,0 +1,5 @@
+"""One module per system, each used the way its own documentation recommends.
+
+A module has ``receive`` and ``send`` where messages stream one way, ``echo`` and ``ping`` where
+they go to and fro; each runs until its process is ended.
+"""

@@ -1,0 +1,1 @@
+"""A bad network for real sockets: the verb ``sphtp relay``."""

@@ -1,0 +1,59 @@
+"""The verb ``sphtp relay``."""
+
+from functools import partial
+from random import SystemRandom
+from typing import Any
+
+import click
+import trio
+
+from sphtp.errors import SettingsError, UnreachableError
+from sphtp.testing.network import Address
+from sphtp_client.options import with_options
+from sphtp_client.relay.options import RELAY_OPTIONS, faults_from
+from sphtp_client.relay.relay import open_relay
+from sphtp_client.relay.report import JsonReport, Report, Start, TextReport
+from sphtp_client.relay.traffic import Direction, Traffic
+from sphtp_client.stopping import run_until_stopped
+
+
+@click.command(short_help="Forward UDP and treat it badly on the way.")
+@with_options(RELAY_OPTIONS)
+def relay(**values: Any) -> None:
+    """Forward UDP datagrams from LISTEN to TARGET and back, and treat them badly on the way.
+
+    Both are host:port, such as 127.0.0.1:9000; port 0 of LISTEN takes any that is free. All
+    clients share one link each way: one rate, one queue. The options hold for both ways; each has
+    a form for one, such as --up-loss (towards the target) and --down-loss.
+
+    Ctrl-C ends it and shows the figures. Exit codes: 0 it was ended, 2 a wrong call, or an
+    address that cannot be used.
+    """
+    seed = SystemRandom().getrandbits(32) if values["seed"] is None else values["seed"]
+    report = JsonReport() if values["as_json"] else TextReport()
+    work = partial(_relay, values, seed, report)
+    try:
+        trio.run(run_until_stopped, work)
+    except (SettingsError, UnreachableError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+async def _relay(values: dict[str, Any], seed: int, report: Report) -> None:
+    up, down = (faults_from(values, way) for way in Direction)
+    traffic = Traffic(seed, up, down, clients=values["clients"], idle=values["idle"])
+    listen: Address = values["listen"]
+    target: Address = values["target"]
+    began = trio.current_time()
+    async with open_relay(listen, target, traffic) as running:
+        report.listening(Start(running.address, running.target, up, down, seed))
+        told = running.statistics()
+        try:
+            with trio.move_on_after(values["duration"] or float("inf")):
+                while True:
+                    await trio.sleep(values["every"])
+                    statistics = running.statistics()
+                    if statistics != told:
+                        report.progress(trio.current_time() - began, statistics)
+                        told = statistics
+        finally:
+            report.finished(trio.current_time() - began, running.statistics())

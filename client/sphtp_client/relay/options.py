@@ -1,0 +1,97 @@
+"""The options of ``sphtp relay``, as data, and the faults that they mean."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from sphtp.testing import Faults
+from sphtp.testing.faults import RANGES
+from sphtp_client.options import Option
+from sphtp_client.relay.quantities import (
+    BITS_PER_SECOND,
+    BYTES,
+    COUNT,
+    SECONDS,
+    SHARE,
+    Quantity,
+    UdpAddress,
+)
+from sphtp_client.relay.traffic import Direction
+
+FAULTS: Mapping[str, tuple[str, Mapping[str, float], str]] = {
+    "loss": ("share", SHARE, "Share of datagrams lost, each by itself: 0.05 or 5%."),
+    "burst": ("share", SHARE, "Share with which a burst of loss begins."),
+    "burst_length": ("count", COUNT, "Datagrams lost in a burst, on average."),
+    "duplicate": ("share", SHARE, "Share of datagrams that travel twice."),
+    "corrupt": ("share", SHARE, "Share of datagrams in which one bit is flipped."),
+    "delay": ("time", SECONDS, "Time that each datagram travels: 0.05 or 50ms."),
+    "jitter": ("time", SECONDS, "Largest extra delay, random for each datagram; reorders."),
+    "reorder": ("share", SHARE, "Share held back, so that later ones overtake them."),
+    "reorder_delay": ("time", SECONDS, "How long they are held back."),
+    "rate": ("bits/s", BITS_PER_SECOND, "Bits per second that get through: 20M. Default: all."),
+    "queue": ("bytes", BYTES, "Bytes that may wait for the rate; what comes then is dropped."),
+    "mtu": ("bytes", BYTES, "Largest datagram carried; others vanish."),
+}
+"""What can be set of ``Faults``: kind, units and meaning."""
+
+DEFAULTS = {name: getattr(Faults(delay=0), name) for name in FAULTS}
+WHOLE = {"queue", "mtu"}
+
+
+def faults_from(values: Mapping[str, Any], direction: Direction) -> Faults:
+    """Return the faults of one direction: its own options before those for both."""
+    both = {name: values[name] for name in FAULTS}
+    own = {name: values[f"{direction.value}_{name}"] for name in FAULTS}
+    given = {name: value for name, value in own.items() if value is not None}
+    return Faults(**both | given)
+
+
+def _fault(name: str, prefix: str = "") -> Option:
+    kind, units, text = FAULTS[name]
+    low, high = RANGES[name]
+    return click.option(
+        f"--{prefix}{name}".replace("_", "-"),
+        help=text,
+        type=Quantity(kind, units, low, high, whole=name in WHOLE),
+        default=None if prefix else DEFAULTS[name],
+        show_default=not prefix and name != "rate",
+        # Three times as many lines would hide the others; the verb's help says that they exist.
+        hidden=bool(prefix),
+    )
+
+
+RELAY_OPTIONS = (
+    click.argument("listen", type=UdpAddress()),
+    click.argument("target", type=UdpAddress()),
+    *(_fault(name) for name in FAULTS),
+    *(_fault(name, f"{way.value}-") for way in Direction for name in FAULTS),
+    click.option("--seed", type=int, help="Makes the faults repeatable. Default: a random one."),
+    click.option(
+        "--clients",
+        type=click.IntRange(1, 4096),
+        default=256,
+        show_default=True,
+        help="How many clients at a time; further ones are not served.",
+    ),
+    click.option(
+        "--idle",
+        type=Quantity("time", SECONDS, 0.001, 86_400),
+        default=60.0,
+        show_default=True,
+        help="Silence both ways after which a client makes room for another.",
+    ),
+    click.option(
+        "--every",
+        type=Quantity("time", SECONDS, 0.01, 86_400),
+        default=2.0,
+        show_default=True,
+        help="Time between two lines of progress.",
+    ),
+    click.option(
+        "--duration",
+        type=Quantity("time", SECONDS, 0.001, 1e9),
+        help="End by itself after this time. Default: not.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="JSON objects, one per line."),
+)

@@ -1,0 +1,199 @@
+"""The relay on real sockets: one that listens, and one towards the target for each client."""
+
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+
+from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell.bell import Bell
+from sphtp.shell.lifetime import running
+from sphtp.testing.network import Address
+from sphtp_client.relay.traffic import Direction, Forward, Traffic, TrafficStatistics
+
+BATCH: Final = 256
+"""Datagrams taken off one socket before the others get a turn."""
+
+BUFFER: Final = 4 * 1024 * 1024
+"""Bytes asked of the kernel each way; it grants what its own limits allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStatistics(TrafficStatistics):
+    """The figures of the traffic, and how often the machine itself lost a datagram."""
+
+    socket_errors: int
+
+
+@asynccontextmanager
+async def open_relay(listen: Address, target: Address, traffic: Traffic) -> AsyncIterator["Relay"]:
+    """Relay between whoever sends to ``listen`` and ``target`` for the length of the block.
+
+    Raises:
+        SettingsError: the address to listen on cannot be bound; the message names it.
+        UnreachableError: there is no way to the target.
+    """
+    listening = await _bind(*listen)
+    try:
+        relay = Relay(listening, await _resolve(*target), traffic)
+        async with running(relay._run):  # noqa: SLF001 - the two halves of one thing
+            yield relay
+    finally:
+        _close(listening)
+
+
+class Relay:
+    """Forwards both ways. Made by ``open_relay``."""
+
+    def __init__(self, listening: socket.socket, target: Address, traffic: Traffic) -> None:
+        self.target = target
+        self._listening = listening
+        self._traffic = traffic
+        self._towards_target: dict[Address, socket.socket] = {}
+        self._bell = Bell()
+        self._errors = 0
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the real port."""
+        return _host_and_port(self._listening.getsockname())
+
+    def statistics(self) -> RelayStatistics:
+        """Return the figures so far."""
+        traffic = self._traffic.statistics(trio.current_time())
+        return RelayStatistics(
+            traffic.clients,
+            traffic.refused,
+            traffic.overflowed,
+            traffic.up,
+            traffic.down,
+            self._errors,
+        )
+
+    async def _run(self) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen)
+                await self._forward(nursery)
+        finally:
+            for client in list(self._towards_target):
+                self._hang_up(client)
+
+    async def _listen(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self._listening)
+            self._receive(self._listening, self._traffic.handle_from_client)
+            await trio.lowlevel.checkpoint()
+
+    async def _forward(self, nursery: trio.Nursery) -> None:
+        while True:
+            self._traffic.handle_timeout(trio.current_time())
+            while (forward := self._traffic.poll_forward()) is not None:
+                self._send(forward, nursery)
+            while (client := self._traffic.poll_left()) is not None:
+                self._hang_up(client)
+            with self._bell.listening(self._traffic.poll_timeout()):
+                await trio.sleep_forever()
+            self._bell.answer()
+            await trio.lowlevel.checkpoint()
+
+    async def _answer(self, client: Address, towards: socket.socket) -> None:
+        def take(now: float, _: Address, datagram: bytes) -> None:
+            self._traffic.handle_from_target(now, client, datagram)
+
+        try:
+            while self._towards_target.get(client) is towards:
+                await trio.lowlevel.wait_readable(towards)
+                self._receive(towards, take)
+                await trio.lowlevel.checkpoint()
+        except trio.ClosedResourceError:
+            return  # the client has left
+
+    def _receive(
+        self, source: socket.socket, take: Callable[[float, Address, bytes], None]
+    ) -> None:
+        now = trio.current_time()
+        for _ in range(BATCH):
+            try:
+                datagram, address = source.recvfrom(65_535)
+            except BlockingIOError:
+                break
+            except OSError:
+                # What the network says about an earlier datagram, such as that nobody listens.
+                self._errors += 1
+                continue
+            take(now, _host_and_port(address), datagram)
+        self._bell.ring()
+
+    def _send(self, forward: Forward, nursery: trio.Nursery) -> None:
+        try:
+            if forward.direction is Direction.DOWN:
+                self._listening.sendto(forward.datagram, forward.client)
+            else:
+                self._dial(forward.client, nursery).send(forward.datagram)
+        except OSError:
+            # No room, nobody there, too large for the way: lost, as in any network.
+            self._errors += 1
+
+    def _dial(self, client: Address, nursery: trio.Nursery) -> socket.socket:
+        towards = self._towards_target.get(client)
+        if towards is None:
+            towards = _open(socket.AF_INET6 if ":" in self.target[0] else socket.AF_INET)
+            try:
+                towards.connect(self.target)
+            except OSError:
+                towards.close()
+                raise
+            self._towards_target[client] = towards
+            nursery.start_soon(self._answer, client, towards)
+        return towards
+
+    def _hang_up(self, client: Address) -> None:
+        towards = self._towards_target.pop(client, None)
+        if towards is not None:
+            _close(towards)
+
+
+async def _bind(host: str, port: int) -> socket.socket:
+    try:
+        answers = await trio.socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"cannot listen on UDP {host}: {error}") from error
+    family, _, _, _, address = answers[0]
+    bound = _open(family)
+    try:
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise SettingsError(f"cannot listen on UDP {host}:{port}: {error.strerror}") from error
+    return bound
+
+
+async def _resolve(host: str, port: int) -> Address:
+    try:
+        answers = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        raise UnreachableError(f"no way to {host}: {error}") from error
+    return _host_and_port(answers[0][4])
+
+
+def _open(family: int) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_DGRAM)
+    opened.setblocking(False)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+    return opened
+
+
+def _close(closing: socket.socket) -> None:
+    trio.lowlevel.notify_closing(closing)
+    closing.close()
+
+
+def _host_and_port(address: Sequence[Any]) -> Address:
+    return str(address[0]), int(address[1])

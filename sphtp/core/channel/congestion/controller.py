@@ -1,0 +1,91 @@
+"""The interface of congestion controllers, and their factory."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from sphtp.core.channel.congestion.cubic import Cubic
+from sphtp.core.channel.congestion.fixed import Fixed
+from sphtp.core.channel.congestion.newreno import NewReno
+from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.tolerant import Tolerant
+from sphtp.errors import SettingsError
+
+DEFAULT_CONTROLLER = "cubic"
+
+
+class Controller(Protocol):
+    """Decides how many bytes may be in flight, and at what rate they may leave."""
+
+    @property
+    def window(self) -> int:
+        """Bytes that may be in flight: at least two datagrams, at most the limit."""
+        ...
+
+    @property
+    def pacing_rate(self) -> float | None:
+        """Bytes per second; None while no round trip is known."""
+        ...
+
+    def sent(self, now: float, size: int, in_flight: int) -> None:
+        """Packets left, one or a batch; ``in_flight`` is what was under way before them."""
+        ...
+
+    def acked(self, now: float, ack: Ack) -> None:
+        """A received header acked something new."""
+        ...
+
+    def lost(self, now: float, loss: Lost) -> None:
+        """A batch of packets was declared lost. Lost MTU probes are not reported."""
+        ...
+
+    def spurious(self, now: float, size: int) -> None:
+        """Packets of ``size`` bytes that were declared lost have arrived after all.
+
+        When nothing remains of what caused the latest reaction, the reaction is undone.
+        """
+        ...
+
+    def persistent(self, now: float) -> None:
+        """Nothing got through for several probe timeouts (RFC 9002, 7.6): start from the bottom."""
+        ...
+
+    def resize(self, datagram: int) -> None:
+        """The path takes datagrams of another size."""
+        ...
+
+
+Maker = Callable[[int, int], Controller]
+
+MAKERS: Mapping[str, Maker] = {"newreno": NewReno, "cubic": Cubic, "tolerant": Tolerant}
+
+ALLOWED = f"{', '.join(MAKERS)} and fixed:RATE, with RATE in bytes per second"
+
+
+def make_controller(name: str, datagram: int, limit: int) -> Controller:
+    """Make a controller for datagrams of ``datagram`` bytes and windows up to ``limit`` bytes.
+
+    Raises ``SettingsError`` when there is none of that name, or the limit is under two datagrams.
+    """
+    if limit < 2 * datagram:
+        raise SettingsError(f"a window limit of {limit} is under two datagrams of {datagram} bytes")
+    return _find_maker(name)(datagram, limit)
+
+
+def _find_maker(name: str) -> Maker:
+    kind, colon, argument = name.partition(":")
+    if kind == "fixed" and colon:
+        rate = _parse_rate(argument)
+        return lambda datagram, limit: Fixed(datagram, limit, rate)
+    if name not in MAKERS:
+        raise SettingsError(f"no congestion controller is called {name!r}; allowed are {ALLOWED}")
+    return MAKERS[name]
+
+
+def _parse_rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise SettingsError(f"the rate of fixed:{text} is no positive number of bytes per second")
+    return rate

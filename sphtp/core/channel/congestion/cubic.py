@@ -1,0 +1,100 @@
+"""CUBIC (RFC 9438), with HyStart++ at its start.
+
+The window is a cubic function of the time since the last loss: fast back to where that loss was,
+slow around it, then fast again to find out whether there is more. So its pace does not depend on
+the round trip. On short paths, where Reno would be faster, it does as Reno does.
+"""
+
+from sphtp.core.channel.congestion.hystart import SlowStart
+from sphtp.core.channel.congestion.loss_based import Before, LossBased
+from sphtp.core.channel.congestion.signals import Ack, Lost
+
+C = 0.4
+BETA = 0.7
+RENO_GROWTH = 3 * (1 - BETA) / (1 + BETA)
+STEEPEST = 1.5
+
+
+class Cubic(LossBased):
+    """The names in RFC 9438: ``_peak`` is W_max, ``_reno`` W_est, ``_inflection`` K."""
+
+    def __init__(self, datagram: int, limit: int) -> None:
+        super().__init__(datagram, limit)
+        self._slow = SlowStart(datagram)
+        self._epoch: float | None = None
+        self._inflection = 0.0
+        self._reno = 0.0
+        self._prior = 0.0
+        self._used_at = 0.0
+
+    def acked(self, now: float, ack: Ack) -> None:
+        """Grow as the base says; time in which the window was not used does not count."""
+        if self._epoch is not None and not ack.limited:
+            self._epoch += now - self._used_at
+        self._used_at = now
+        super().acked(now, ack)
+
+    def lost(self, now: float, loss: Lost) -> None:
+        """Shrink as the base says; slow start is over for good."""
+        self._slow.lost()
+        super().lost(now, loss)
+
+    def persistent(self, now: float) -> None:
+        """Part of the way back in slow start, then along the curve (RFC 9438, 4.8)."""
+        super().persistent(now)
+        self._epoch = None
+
+    def sent(self, now: float, size: int, in_flight: int) -> None:
+        """Take the time of idleness out of the curve (RFC 9438, 5.8)."""
+        if in_flight == 0:
+            if self._epoch is not None:
+                self._epoch += now - self._used_at
+            self._used_at = now
+
+    def resize(self, datagram: int) -> None:
+        """Take over the new size; the curve counts in datagrams and is drawn anew."""
+        super().resize(datagram)
+        self._slow.resize(datagram)
+        self._epoch = None
+
+    def _undo(self, before: Before) -> None:
+        super()._undo(before)
+        self._epoch = None
+
+    def _slow_start(self, now: float, ack: Ack) -> None:
+        growth = self._slow.growth(now, ack)
+        self._set_window(self.window + int(ack.size * growth))
+        if self._slow.is_over:
+            self._threshold = self.window
+
+    def _avoid(self, now: float, ack: Ack) -> None:
+        if self._epoch is None:
+            self._begin_epoch(now)
+        window = self.window / self._datagram
+        target = self._curve(now + ack.smoothed)
+        grown = window + (min(max(target, window), STEEPEST * window) - window) * (
+            ack.size / self.window
+        )
+        # Once Reno would be where the loss was, it grows by one datagram per round trip again.
+        growth = RENO_GROWTH if self._reno < self._prior else 1.0
+        self._reno += growth * ack.size / self.window
+        self._set_window(round(max(grown, self._reno) * self._datagram))
+
+    def _shrink(self) -> None:
+        self._prior = self.window / self._datagram
+        # Fast convergence: a window that shrinks again makes room for a newcomer.
+        self._peak = self._prior * (1 + BETA) / 2 if self._prior < self._peak else self._prior
+        self._set_window(int(self.window * BETA))
+        self._threshold = self.window
+        self._epoch = None
+
+    def _begin_epoch(self, now: float) -> None:
+        self._epoch = now
+        self._reno = self.window / self._datagram
+        self._peak = max(self._peak, self._reno)
+        self._inflection = ((self._peak - self._reno) / C) ** (1 / 3)
+
+    def _curve(self, when: float) -> float:
+        """W_cubic, in datagrams."""
+        elapsed = when - (self._epoch or 0.0) - self._inflection
+        return C * elapsed * elapsed * elapsed + self._peak

@@ -1,0 +1,133 @@
+"""HyStart++ (RFC 9406): slow start that ends when the round trip grows, before packets get lost.
+
+Slow start doubles the window each round trip, so that its first loss is of half a window. A queue
+shows earlier: the shortest round trip of a round is longer than that of the round before. From
+there the window grows by a quarter of that pace for some rounds; when the round trip falls
+again, it was jitter, and slow start goes on.
+"""
+
+from sphtp.core.channel.congestion.signals import Ack
+from sphtp.core.machine import Machine, Name, Row
+
+SAMPLES = 8
+SHORTEST_RISE = 0.004
+LONGEST_RISE = 0.016
+RISE_SHARE = 1 / 8
+CAREFUL_ROUNDS = 5
+
+
+class Pace(Name):
+    """How the window grows at the start of a connection."""
+
+    DOUBLING = "by what is acked"
+    CAREFUL = "by a quarter of it"
+    OVER = "slow start is over"
+
+
+class Sign(Name):
+    """What tells about the queue."""
+
+    ROSE = "the shortest round trip of a round is longer than that of the one before"
+    FELL = "it is shorter than when it rose"
+    CAREFUL_OVER = "it stayed so for some rounds"
+    LOSS = "something was lost"
+
+
+class Step(Name):
+    """What slow start then does."""
+
+    TAKE_BASELINE = "remember the round trip, and count rounds from here"
+
+
+P, S = Pace, Sign
+
+ROWS: tuple[Row[Pace, Sign, Step], ...] = (
+    Row(P.DOUBLING, S.ROSE, P.CAREFUL, (Step.TAKE_BASELINE,), "a queue builds up, or it is jitter"),
+    Row(P.DOUBLING, S.LOSS, P.OVER, (), "the queue is full"),
+    Row(P.CAREFUL, S.FELL, P.DOUBLING, (), "it was jitter"),
+    Row(P.CAREFUL, S.CAREFUL_OVER, P.OVER, (), "it is a queue"),
+    Row(P.CAREFUL, S.LOSS, P.OVER, (), "the queue is full"),
+    Row(P.OVER, S.LOSS, P.OVER, (), "nothing left to end"),
+)
+
+SLOW_START = Machine(
+    "Slow start",
+    P.DOUBLING,
+    ROWS,
+    events=Sign,
+    final=frozenset({P.OVER}),
+    refused={
+        P.DOUBLING: frozenset({S.FELL, S.CAREFUL_OVER}),
+        P.CAREFUL: frozenset({S.ROSE}),
+        P.OVER: frozenset({S.ROSE, S.FELL, S.CAREFUL_OVER}),
+    },
+)
+
+GROWTH: dict[Pace, float] = {P.DOUBLING: 1.0, P.CAREFUL: 0.25, P.OVER: 1.0}
+
+
+class SlowStart:
+    """Watches round trips, round by round."""
+
+    def __init__(self, datagram: int) -> None:
+        self.pace = SLOW_START.initial
+        self._enough = SAMPLES * datagram
+        self._round_start = 0.0
+        self._last = self._shortest = float("inf")
+        self._sampled = 0
+        self._baseline = 0.0
+        self._careful_rounds = 0
+        self._steps = {Step.TAKE_BASELINE: self._take_baseline}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether congestion avoidance should take over."""
+        return self.pace in SLOW_START.final
+
+    def growth(self, now: float, ack: Ack) -> float:
+        """Take an ack in; return the share of its size by which the window may grow."""
+        if ack.sent_at >= self._round_start:
+            self._end_round(now)
+        if ack.round_trip is not None:
+            # An ack speaks for every datagram that it acks.
+            self._shortest = min(self._shortest, ack.round_trip)
+            self._sampled += ack.size
+            if self._sampled >= self._enough:
+                self._judge()
+        return GROWTH[self.pace]
+
+    def lost(self) -> None:
+        """Something was lost."""
+        self._step(Sign.LOSS)
+
+    def resize(self, datagram: int) -> None:
+        """Count in datagrams of another size."""
+        self._enough = SAMPLES * datagram
+
+    def _end_round(self, now: float) -> None:
+        self._round_start = now
+        self._last, self._shortest, self._sampled = self._shortest, float("inf"), 0
+        self._careful_rounds += 1
+        if self.pace is Pace.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
+            self._step(Sign.CAREFUL_OVER)
+
+    def _judge(self) -> None:
+        if self.pace is Pace.CAREFUL and self._shortest < self._baseline:
+            self._step(Sign.FELL)
+        elif self.pace is Pace.DOUBLING and self._shortest >= self._last + self._rise():
+            self._step(Sign.ROSE)
+
+    def _rise(self) -> float:
+        return min(max(self._last * RISE_SHARE, SHORTEST_RISE), LONGEST_RISE)
+
+    def _step(self, sign: Sign) -> None:
+        row = SLOW_START.find(self.pace, sign)
+        if row is None:
+            return
+        self.pace = row.to
+        for action in row.do:
+            self._steps[action]()
+
+    def _take_baseline(self) -> None:
+        self._baseline = self._shortest
+        self._careful_rounds = 0

@@ -1,0 +1,109 @@
+"""What controllers share that take a loss for a full queue (RFC 9002, section 7).
+
+The window grows by what is acked until the first loss (slow start), shrinks once per round trip
+in which something is lost, and grows carefully from there (congestion avoidance).
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from sphtp.core.channel.congestion.recovery import Recovery
+from sphtp.core.channel.congestion.signals import Ack, Lost
+
+INITIAL_DATAGRAMS = 10
+INITIAL_BYTES = 14_720
+FEWEST_DATAGRAMS = 2
+
+# Pacing must leave the window room to double in slow start, and to fill after it (RFC 9002, 7.7).
+SLOW_START_GAIN = 2.0
+AVOIDANCE_GAIN = 1.25
+
+# No clock tells round trips that are shorter.
+CLOCK_GRAIN = 1e-6
+
+
+def initial_window(datagram: int) -> int:
+    """Return what may be in flight before anything is known (RFC 9002, 7.2)."""
+    return min(INITIAL_DATAGRAMS * datagram, max(INITIAL_BYTES, FEWEST_DATAGRAMS * datagram))
+
+
+class Before(NamedTuple):
+    """What a reaction that turns out to be a mistake is undone to."""
+
+    window: int
+    threshold: float
+    peak: float
+
+
+class LossBased(ABC):
+    """Slow start, one reaction per round trip, and its undoing; the rest is the subclass's."""
+
+    def __init__(self, datagram: int, limit: int) -> None:
+        self.window = min(initial_window(datagram), limit)
+        self.pacing_rate: float | None = None
+        self._datagram = datagram
+        self._limit = limit
+        self._threshold = float("inf")
+        self._peak = 0.0
+        self._recovery: Recovery[Before] = Recovery()
+
+    @abstractmethod
+    def _avoid(self, now: float, ack: Ack) -> None:
+        """Grow the window in congestion avoidance."""
+
+    @abstractmethod
+    def _shrink(self) -> None:
+        """Set threshold and window after a loss."""
+
+    @abstractmethod
+    def sent(self, now: float, size: int, in_flight: int) -> None:
+        """Take note that packets left."""
+
+    def acked(self, now: float, ack: Ack) -> None:
+        """Grow the window, unless the sender did not use it or a loss was just answered."""
+        if ack.limited and not self._recovery.covers(ack.sent_at):
+            if self.window < self._threshold:
+                self._slow_start(now, ack)
+            else:
+                self._avoid(now, ack)
+        self._pace(ack.smoothed)
+
+    def lost(self, now: float, loss: Lost) -> None:
+        """Shrink the window, once per round trip."""
+        if not self._recovery.covers(loss.newest_sent_at):
+            self._recovery.begin(now, Before(self.window, self._threshold, self._peak))
+            self._shrink()
+        self._recovery.lost(loss.size)
+
+    def spurious(self, now: float, size: int) -> None:
+        """Undo the latest reaction once nothing remains of its cause (RFC 9438, 4.9)."""
+        before = self._recovery.spurious(size)
+        if before is not None:
+            self._undo(before)
+
+    def persistent(self, now: float) -> None:
+        """Fall to the smallest window and slow-start from there."""
+        self._recovery.reset()
+        self._set_window(0)
+
+    def resize(self, datagram: int) -> None:
+        """Take over the new size; a window still at its start is the start of the new size."""
+        if self.window == initial_window(self._datagram):
+            self.window = initial_window(datagram)
+        self._datagram = datagram
+        self._set_window(self.window)
+
+    def _undo(self, before: Before) -> None:
+        self._set_window(max(before.window, self.window))
+        self._threshold, self._peak = before.threshold, before.peak
+
+    def _slow_start(self, now: float, ack: Ack) -> None:
+        self._set_window(self.window + ack.size)
+
+    def _set_window(self, window: int) -> None:
+        self.window = min(max(window, FEWEST_DATAGRAMS * self._datagram), self._limit)
+
+    def _pace(self, smoothed: float) -> None:
+        if smoothed > 0:
+            gain = SLOW_START_GAIN if self.window < self._threshold else AVOIDANCE_GAIN
+            self.pacing_rate = gain * self.window / max(smoothed, CLOCK_GRAIN)

@@ -1,0 +1,37 @@
+"""What a congestion controller is told. Sizes in bytes, times in seconds, rates in bytes/s.
+
+Named tuples, for one is made per received ack: a frozen dataclass takes three times as long.
+"""
+
+from typing import NamedTuple
+
+
+class Ack(NamedTuple):
+    """A received header acked something new.
+
+    ``sent_at`` is when the newest packet among the newly acked ones left. ``round_trip`` is its
+    sample, less the receiver's ack delay, or None when it gave none; ``smoothed`` and ``minimum``
+    are the estimates by now (0 and infinity before the first sample). ``in_flight`` is what
+    remains. ``limited`` says that window or pacing held the sender back, not a lack of messages:
+    without it a window does not grow. ``delivered_rate`` is the sample of ``delivery``.
+    """
+
+    size: int
+    sent_at: float
+    round_trip: float | None
+    smoothed: float
+    minimum: float
+    in_flight: int
+    limited: bool
+    delivered_rate: float | None
+
+
+class Lost(NamedTuple):
+    """Packets were declared lost together; ``newest_sent_at`` is when the last of them left.
+
+    ``in_flight`` is what remains.
+    """
+
+    size: int
+    newest_sent_at: float
+    in_flight: int

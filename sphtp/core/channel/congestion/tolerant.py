@@ -1,0 +1,212 @@
+"""A controller that takes no loss for a full queue (after BBR, draft-ietf-ccwg-bbr).
+
+It measures what the path carries and how long it is, sends at that rate, and keeps no more in
+flight than their product asks for. Losses matter only when they are many: then the queue of the
+path is a short one, and what is in flight gets a bound.
+"""
+
+from sphtp.core.channel.congestion.loss_based import CLOCK_GRAIN, FEWEST_DATAGRAMS, initial_window
+from sphtp.core.channel.congestion.path_model import PathModel
+from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.tolerant_table import TOLERANT, Phase, Sign, Step
+
+PACING_GAIN: dict[Phase, float] = {
+    Phase.STARTUP: 2.77,
+    Phase.DRAIN: 0.5,
+    Phase.CRUISE: 1.0,
+    Phase.UP: 1.25,
+    Phase.DOWN: 0.75,
+    Phase.GLANCE: 1.0,
+}
+WINDOW_GAIN: dict[Phase, float] = {
+    Phase.STARTUP: 2.0,
+    Phase.DRAIN: 2.0,
+    Phase.CRUISE: 1.25,
+    Phase.UP: 1.6,
+    Phase.DOWN: 1.25,
+    Phase.GLANCE: 0.5,
+}
+
+# A little less than the path carries, or a queue that is there would never go.
+MARGIN = 0.99
+GROWING = 1.25
+STILL_ROUNDS = 3
+CRUISE_ROUNDS = (3, 4, 5, 6, 7, 8)
+SCATTER = 2_654_435_761
+FULL = 1.25
+UP_ROUNDS = 3
+HEAVY_LOSS = 0.2
+HEAVY_RESPONSE = 0.85
+BOUND_GROWTH = 1.25
+STALE_AFTER = 5.0
+GLANCE_TIME = 0.1
+
+
+class Tolerant:
+    """Runs the table of phases over a model of the path."""
+
+    def __init__(self, datagram: int, limit: int) -> None:
+        self.phase = TOLERANT.initial
+        self.window = min(initial_window(datagram), limit)
+        self.pacing_rate: float | None = None
+        self._datagram = datagram
+        self._limit = limit
+        self._path = PathModel()
+        self._bound = float("inf")
+        self._rounds = 0
+        self._patience = 0
+        self._highest = 0.0
+        self._glance = float("inf")
+        self._glance_end = 0.0
+        self._steps = {
+            Step.AGE_RATE: self._age_rate,
+            Step.BEGIN_ROUNDS: self._begin_rounds,
+            Step.RAISE_BOUND: self._raise_bound,
+            Step.BEGIN_GLANCE: self._begin_glance,
+            Step.ADOPT: self._adopt,
+            Step.FORGET: self._forget,
+        }
+        self._judges = {
+            Phase.STARTUP: self._judge_startup,
+            Phase.DRAIN: self._judge_drain,
+            Phase.CRUISE: self._judge_cruise,
+            Phase.UP: self._judge_up,
+            Phase.DOWN: self._judge_drain,
+            Phase.GLANCE: self._judge_glance,
+        }
+
+    def sent(self, now: float, size: int, in_flight: int) -> None:
+        """Note a pause: the queue ran empty in it, so the shortest round trip is no staler."""
+        if in_flight == 0:
+            self._path.shortest_at = now
+
+    def acked(self, now: float, ack: Ack) -> None:
+        """Update the model, see whether the phase is over, set window and rate."""
+        if ack.round_trip is not None:
+            self._glance = min(self._glance, ack.round_trip)
+        ends_round = self._path.acked(now, ack)
+        if ends_round:
+            self._rounds += 1
+            self._heed_losses()
+        sign = self._judges[self.phase](now, ack, ends_round)
+        if sign is None and now - self._path.shortest_at > STALE_AFTER:
+            sign = Sign.STALE
+        if sign is not None:
+            self._step(now, sign)
+        self._set_window(ack)
+        self._pace(ack.smoothed)
+
+    def lost(self, now: float, loss: Lost) -> None:
+        """Count it; only a round that loses much matters."""
+        self._path.lost(loss.size)
+
+    def spurious(self, now: float, size: int) -> None:
+        """Count it back."""
+        self._path.spurious(size)
+
+    def persistent(self, now: float) -> None:
+        """Start anew, from the smallest window."""
+        self._step(now, Sign.PERSISTENT)
+
+    def resize(self, datagram: int) -> None:
+        """Take over the new size; a window still at its start is the start of the new size."""
+        if self.window == initial_window(self._datagram):
+            self.window = initial_window(datagram)
+        self._datagram = datagram
+        self.window = self._clamp(self.window)
+
+    def _judge_startup(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+        if self._path.rate > self._highest * GROWING:
+            self._highest = self._path.rate
+            self._rounds = 0
+        is_still = self._rounds >= STILL_ROUNDS and ack.limited
+        is_over = self._rounds >= 1 and self._is_loss_heavy(ends_round)
+        return Sign.FULL if is_still or is_over else None
+
+    def _judge_drain(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+        return Sign.DRAINED if ack.in_flight <= self._path.holds(1.0) else None
+
+    def _judge_cruise(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+        return Sign.CRUISED if self._rounds >= self._patience else None
+
+    def _judge_up(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+        has_filled = ack.in_flight >= self._path.holds(FULL) or not ack.limited
+        is_tried = self._rounds >= 1 and (has_filled or self._rounds >= UP_ROUNDS)
+        return Sign.TRIED if is_tried or self._is_loss_heavy(ends_round) else None
+
+    def _judge_glance(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+        if not self._glance_end and ack.in_flight <= self._target(Phase.GLANCE):
+            self._glance_end = now + GLANCE_TIME
+            self._glance = float("inf")
+            self._begin_rounds(now)
+        is_seen = self._glance_end and now >= self._glance_end and self._rounds >= 1
+        return Sign.SEEN if is_seen else None
+
+    def _step(self, now: float, sign: Sign) -> None:
+        row = TOLERANT.find(self.phase, sign)
+        if row is None:
+            return
+        self.phase = row.to
+        for action in row.do:
+            self._steps[action](now)
+
+    def _age_rate(self, now: float) -> None:
+        self._path.age_rate()
+
+    def _begin_rounds(self, now: float) -> None:
+        self._rounds = 0
+        # Flows that try at the same time learn nothing. What was delivered is as good as a die.
+        thrown = self._path.delivered * SCATTER % 2**32 >> 16
+        self._patience = CRUISE_ROUNDS[thrown % len(CRUISE_ROUNDS)]
+
+    def _raise_bound(self, now: float) -> None:
+        self._bound *= BOUND_GROWTH
+
+    def _begin_glance(self, now: float) -> None:
+        self._glance_end = 0.0
+
+    def _adopt(self, now: float) -> None:
+        shortest = self._glance if self._glance < float("inf") else self._path.shortest
+        self._path.adopt(now, shortest)
+
+    def _forget(self, now: float) -> None:
+        self._path = PathModel()
+        self._path.shortest_at = now
+        self._bound = float("inf")
+        self._rounds, self._highest = 0, 0.0
+        self.window = self._clamp(0)
+
+    def _is_loss_heavy(self, ends_round: bool) -> bool:
+        return ends_round and self._path.loss_share > HEAVY_LOSS
+
+    def _heed_losses(self) -> None:
+        if self._is_loss_heavy(ends_round=True):
+            lower = HEAVY_RESPONSE * min(self._bound, self.window)
+            self._bound = max(lower, min(self._path.holds(1.0), self.window))
+
+    def _set_window(self, ack: Ack) -> None:
+        target = min(self._target(self.phase), self._bound)
+        grown = self.window + ack.size if ack.limited else self.window
+        if self.phase is Phase.STARTUP:
+            # It never shrinks for want of samples, and doubles at most.
+            target = max(target, self.window)
+        self.window = self._clamp(min(target, grown))
+
+    def _target(self, phase: Phase) -> float:
+        gain = WINDOW_GAIN[phase]
+        return self._path.holds(gain) + self._path.held(gain)
+
+    def _clamp(self, window: float) -> int:
+        bounded = min(window, self._limit)
+        return int(min(max(bounded, FEWEST_DATAGRAMS * self._datagram), self._limit))
+
+    def _pace(self, smoothed: float) -> None:
+        gain = PACING_GAIN[self.phase]
+        if self._path.rate:
+            rate = gain * MARGIN * self._path.rate
+        elif smoothed > 0:
+            rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
+        else:
+            return
+        is_starting = self.phase is Phase.STARTUP and self.pacing_rate is not None
+        self.pacing_rate = max(rate, self.pacing_rate or 0.0) if is_starting else rate

@@ -1,0 +1,78 @@
+"""Flow control: how much the receiver allows to be sent, in messages and in bytes.
+
+Both count from the opening of the channel and over all lanes, and count a message once however
+often it is sent; a repeat or a loss of the frame that carries them changes nothing.
+"""
+
+
+class SendCredit:
+    """What the peer allows, and what of it was used."""
+
+    __slots__ = ("_bytes_allowed", "_bytes_used", "_messages_allowed", "_messages_used")
+
+    def __init__(self, messages: int, size: int) -> None:
+        self._messages_allowed = messages
+        self._bytes_allowed = size
+        self._messages_used = 0
+        self._bytes_used = 0
+
+    @property
+    def left(self) -> int:
+        """Messages that may leave by now.
+
+        Bytes may be overdrawn by one packet, so that a message larger than all credit still goes.
+        """
+        if self._bytes_used >= self._bytes_allowed:
+            return 0
+        return self._messages_allowed - self._messages_used
+
+    def spend(self, messages: int, size: int) -> None:
+        """Count what leaves for the first time."""
+        self._messages_used += messages
+        self._bytes_used += size
+
+    def raise_to(self, messages: int, size: int) -> None:
+        """Take in the peer's word; an older one arriving later changes nothing."""
+        self._messages_allowed = max(self._messages_allowed, messages)
+        self._bytes_allowed = max(self._bytes_allowed, size)
+
+
+class ReceiveCredit:
+    """What this side allows: what was read, and a buffer on top of it."""
+
+    __slots__ = ("_bytes", "_bytes_read", "_messages", "_messages_read", "_told")
+
+    def __init__(self, messages: int, size: int) -> None:
+        self._messages = messages
+        self._bytes = size
+        self._messages_read = 0
+        self._bytes_read = 0
+        self._told = (0, 0)
+
+    @property
+    def allowed(self) -> tuple[int, int]:
+        """Messages and bytes that the peer may have sent in all."""
+        return self._messages_read + self._messages, self._bytes_read + self._bytes
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough was read since the peer was told, a quarter of a buffer, to tell it."""
+        messages, size = self._told
+        return (
+            self._messages_read - messages >= self._messages // 4
+            or self._bytes_read - size >= self._bytes // 4
+        )
+
+    def read(self, messages: int, size: int) -> None:
+        """Count what the application took."""
+        self._messages_read += messages
+        self._bytes_read += size
+
+    def tell(self) -> tuple[int, int]:
+        """Return what to tell the peer, and take it as told."""
+        self._told = (self._messages_read, self._bytes_read)
+        return self.allowed
+
+    def forget(self) -> None:
+        """The packet that told it is lost: tell again."""
+        self._told = (-self._messages, -self._bytes)

@@ -1,0 +1,120 @@
+"""How much may leave, when, and in what sizes: congestion control, pacing and path MTU together."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sphtp.core.channel.acks import SentPacket
+from sphtp.core.channel.congestion.controller import make_controller
+from sphtp.core.channel.congestion.delivery import Delivery
+from sphtp.core.channel.congestion.pacing import Pacer
+from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.mtu import PathMtu
+from sphtp.core.channel.recovery import Recovery
+from sphtp.core.channel.settings import ChannelSettings
+
+BURST: Final = 10
+PERSISTENT: Final = 3
+"""Probe timeouts without any ack after which congestion control starts from the bottom."""
+
+
+class Governor:
+    """Asked before each packet, and told of each packet and of what became of it.
+
+    ``largest`` is the largest datagram that both sides take.
+    """
+
+    def __init__(self, settings: ChannelSettings, recovery: Recovery, largest: int) -> None:
+        base = min(settings.base_datagram, largest)
+        self.mtu = PathMtu(base, largest)
+        self._recovery = recovery
+        self._controller = make_controller(settings.congestion, base, settings.max_window)
+        self._pacer = Pacer(BURST * base)
+        self._delivery = Delivery()
+        self._size = base
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per second at which packets leave, at most."""
+        return self._controller.pacing_rate
+
+    @property
+    def window(self) -> int:
+        """Bytes that may be in flight."""
+        return self._controller.window
+
+    def has_window(self) -> bool:
+        """Whether the window takes another packet."""
+        return self._recovery.bytes_in_flight < self._controller.window
+
+    def ready_at(self, now: float) -> float:
+        """When the next packet may leave."""
+        return self._pacer.ready_at(now, self._size, self._controller.pacing_rate)
+
+    def sent(self, now: float, packet: SentPacket) -> None:
+        """Count a packet that asks for an ack, before recovery does."""
+        in_flight = self._recovery.bytes_in_flight
+        packet.stamp = self._delivery.stamp(now, in_flight)
+        self._controller.sent(now, packet.size, in_flight)
+        self._pacer.sent(now, packet.size, self._controller.pacing_rate)
+
+    def starved(self) -> None:
+        """There was room to send, and nothing to send."""
+        self._delivery.starve(self._recovery.bytes_in_flight)
+
+    def acked(self, now: float, packets: Sequence[SentPacket], sample: float | None) -> None:
+        """Take newly acked packets, after recovery has; ``sample`` is the round trip, if any."""
+        eliciting = [packet for packet in packets if packet.eliciting]
+        if not eliciting:
+            return
+        for packet in eliciting:
+            if packet.probe:
+                self.mtu.probe_acked(now, packet.size)
+        self.mtu.packets_acked(max([packet.size for packet in eliciting]))
+        late = sum([packet.size for packet in eliciting if packet.lost])
+        if late:
+            self._controller.spurious(now, late)
+        self._tell(now, eliciting, sample)
+
+    def lost(self, now: float, packets: Sequence[SentPacket]) -> None:
+        """Take packets that recovery has given up."""
+        data = [packet for packet in packets if not packet.probe]
+        for packet in packets:
+            if packet.probe:
+                self.mtu.probe_lost(now, packet.size)
+        if data:
+            size = sum([packet.size for packet in data])
+            in_flight = self._recovery.bytes_in_flight
+            self._controller.lost(now, Lost(size, data[-1].sent_at, in_flight))
+            self.mtu.packets_lost(now, max([packet.size for packet in data]))
+
+    def unanswered(self, now: float, probes: int) -> None:
+        """So many probes in a row went unanswered."""
+        if probes == PERSISTENT:
+            self._controller.persistent(now)
+
+    def poll_resize(self) -> int | None:
+        """The size of datagrams from now on, when it has changed."""
+        if self.mtu.size == self._size:
+            return None
+        self._size = self.mtu.size
+        self._controller.resize(self._size)
+        self._pacer.burst = BURST * self._size
+        return self._size
+
+    def _tell(self, now: float, packets: Sequence[SentPacket], sample: float | None) -> None:
+        trip, newest = self._recovery.round_trip, packets[-1]
+        size = sum([packet.size for packet in packets])
+        rate, limited = self._delivery.acked(now, newest.stamp, size, trip.minimum)
+        self._controller.acked(
+            now,
+            Ack(
+                size=size,
+                sent_at=newest.sent_at,
+                round_trip=sample,
+                smoothed=trip.smoothed or 0.0,
+                minimum=trip.minimum,
+                in_flight=self._recovery.bytes_in_flight,
+                limited=limited,
+                delivered_rate=rate,
+            ),
+        )

@@ -1,0 +1,138 @@
+"""Which packets are lost, and when to ask (RFC 9002, sections 5 and 6).
+
+A packet is lost when one that left ``REORDERING`` packets after it is acked, or one that left after
+it is acked and it has waited 9/8 of a round trip. When nothing is acked at all, a probe asks: after
+the seed's fixed time as long as there is no estimate of the round trip, and after twice as long for
+each probe that went unanswered.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from sphtp.core.channel.acks import SentPacket
+from sphtp.core.channel.rtt import RoundTrip
+
+REORDERING: Final = 3
+MOST_REORDERING: Final = 30
+TIME_THRESHOLD: Final = 9 / 8
+GRANULARITY: Final = 0.001
+MOST_PATIENCE: Final = 8
+"""How many times the first wait the wait for an answer to a probe may grow to."""
+
+SMOOTHING: Final = 1 / 64
+
+
+class Recovery:
+    """Watches ack-eliciting packets until they are acked or lost."""
+
+    __slots__ = (
+        "_ack_delay",
+        "_asked_at",
+        "_fallback",
+        "_flying",
+        "_largest_acked",
+        "_probes",
+        "_reordering",
+        "bytes_in_flight",
+        "ratio",
+        "round_trip",
+    )
+
+    def __init__(self, ack_delay: float, fallback: float) -> None:
+        self.round_trip = RoundTrip()
+        self.bytes_in_flight = 0
+        # Smoothed share of packets that get lost.
+        self.ratio = 0.0
+        self._ack_delay = ack_delay
+        self._fallback = fallback
+        self._flying: deque[SentPacket] = deque()
+        self._largest_acked = -1
+        self._reordering = REORDERING
+        # When an ack was last asked for, and probes sent since anything was acked.
+        self._asked_at = 0.0
+        self._probes = 0
+
+    def sent(self, packet: SentPacket) -> None:
+        """Start to watch a packet."""
+        self._flying.append(packet)
+        self.bytes_in_flight += packet.size
+        self._asked_at = packet.sent_at
+
+    def acked(self, now: float, packets: Sequence[SentPacket], is_newest: bool) -> list[SentPacket]:
+        """Take packets that are acked, oldest first; return those that are lost by it.
+
+        ``is_newest`` says that the last of them is the one that the header names: only its ack says
+        how long the way is now.
+        """
+        for packet in packets:
+            self._settle(packet)
+        newest = packets[-1]
+        if is_newest and newest.eliciting:
+            self.round_trip.sample(now - newest.sent_at)
+        self._largest_acked = max(self._largest_acked, newest.sequence)
+        self._probes = 0
+        return self._lost_by_now(now)
+
+    @property
+    def probes(self) -> int:
+        """Probes sent since anything was acked."""
+        return self._probes
+
+    def handle_timeout(self, now: float) -> tuple[list[SentPacket], SentPacket | None]:
+        """Return the packets that are lost by now, and the oldest in flight if a probe is due."""
+        lost = self._lost_by_now(now)
+        oldest = self._oldest()
+        if oldest is None or lost or self._probe_time() > now:
+            return lost, None
+        self._probes += 1
+        self._asked_at = now
+        return lost, oldest
+
+    def deadline(self) -> float | None:
+        """When the next packet counts as lost, or a probe is due."""
+        oldest = self._oldest()
+        if oldest is None:
+            return None
+        if oldest.sequence < self._largest_acked:
+            return oldest.sent_at + self._time_threshold()
+        return self._probe_time()
+
+    def _lost_by_now(self, now: float) -> list[SentPacket]:
+        lost: list[SentPacket] = []
+        threshold = self._time_threshold()
+        while (packet := self._oldest()) is not None and packet.sequence < self._largest_acked:
+            is_overtaken = packet.sequence <= self._largest_acked - self._reordering
+            if not is_overtaken and packet.sent_at + threshold > now:
+                break
+            self._flying.popleft()
+            packet.lost = True
+            self.bytes_in_flight -= packet.size
+            self.ratio += (1 - self.ratio) * SMOOTHING
+            lost.append(packet)
+        return lost
+
+    def _settle(self, packet: SentPacket) -> None:
+        if packet.lost:
+            # It came all the same: the network reorders more than we allowed for.
+            behind = self._largest_acked - packet.sequence
+            self._reordering = max(self._reordering, min(behind + 1, MOST_REORDERING))
+        elif packet.eliciting:
+            self.bytes_in_flight -= packet.size
+        self.ratio -= self.ratio * SMOOTHING
+
+    def _time_threshold(self) -> float:
+        trip = self.round_trip
+        if trip.smoothed is None:
+            return self._fallback
+        return max(TIME_THRESHOLD * max(trip.smoothed, trip.latest), GRANULARITY)
+
+    def _probe_time(self) -> float:
+        wait = self.round_trip.patience(self._ack_delay, self._fallback)
+        return self._asked_at + wait * min(2.0**self._probes, MOST_PATIENCE)
+
+    def _oldest(self) -> SentPacket | None:
+        flying = self._flying
+        while flying and flying[0].acked:
+            flying.popleft()
+        return flying[0] if flying else None

@@ -1,0 +1,141 @@
+"""The receive side of a lane: each reliable message once, in the order of ids or as it comes.
+
+Both sorts hold what they must remember in the seed's receive sequence buffer, indexed by message
+id. Messages that were delivered before are ignored; their packet is acked all the same, for else
+it would come for ever.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sphtp.core.channel.fragments import Reassembly
+from sphtp.core.channel.frames import Fragment, Messages, Skip
+from sphtp.core.serial import SequenceBuffer, unwrap
+
+
+class _Nothing(bytes):
+    """Stands for a message that was delivered, or given up; told from others by identity."""
+
+
+NOTHING: Final = _Nothing()
+
+
+class Unordered:
+    """Delivers messages as they come; of those ahead of the next id it remembers that they did.
+
+    ``held`` counts the bytes that wait in it.
+    """
+
+    __slots__ = ("_buffer", "_limit", "_next_id", "_stored", "held")
+
+    def __init__(self, first_id: int, size: int, limit: int) -> None:
+        self._buffer: SequenceBuffer[bytes | Reassembly] = SequenceBuffer(size, first_id)
+        self._limit = limit
+        self._next_id = first_id
+        self._stored = 0
+        self.held = 0
+
+    def admits(self, frame: Messages | Fragment | Skip, free: int) -> bool:
+        """Whether the frame's ids are within ``free`` of the next one.
+
+        Raises ``RemoteError`` when a message is over the limit or contradicts what is here.
+        """
+        if not isinstance(frame, Messages):
+            if isinstance(frame, Fragment):
+                self._check(frame)
+            return unwrap(frame.message_id, self._next_id) < self._next_id + free
+        first = unwrap(frame.first_id, self._next_id)
+        return first + len(frame.payloads) <= self._next_id + free
+
+    def insert_messages(self, frame: Messages) -> Sequence[bytes]:
+        """Take messages in; return those to deliver now."""
+        first = unwrap(frame.first_id, self._next_id)
+        if first == self._next_id and not self._stored:
+            # The path without loss and reordering: the frame's own list goes on as it is.
+            self._next_id += len(frame.payloads)
+            return frame.payloads
+        released: list[bytes] = []
+        for message_id, payload in enumerate(frame.payloads, first):
+            if message_id >= self._next_id and message_id not in self._buffer:
+                self._store(message_id, payload, released)
+        self._release(released)
+        return released
+
+    def insert_fragment(self, frame: Fragment) -> Sequence[bytes]:
+        """Take a fragment in; return the messages to deliver now."""
+        message_id = unwrap(frame.message_id, self._next_id)
+        if message_id < self._next_id:
+            return ()
+        entry = self._buffer.find(message_id)
+        if entry is None:
+            entry = Reassembly(frame.total)
+            self._buffer.insert(message_id, entry)
+            self._stored += 1
+        released: list[bytes] = []
+        if isinstance(entry, Reassembly):
+            self._add_part(message_id, entry, frame, released)
+        self._release(released)
+        return released
+
+    def insert_skip(self, frame: Skip) -> Sequence[bytes]:
+        """Wait no more for a message; return the messages to deliver now."""
+        message_id = unwrap(frame.message_id, self._next_id)
+        entry = self._buffer.find(message_id)
+        if message_id < self._next_id or isinstance(entry, bytes):
+            return ()
+        if isinstance(entry, Reassembly):
+            self.held -= entry.held
+        else:
+            self._stored += 1
+        self._buffer.insert(message_id, NOTHING)
+        released: list[bytes] = []
+        self._release(released)
+        return released
+
+    def _store(self, message_id: int, payload: bytes, released: list[bytes]) -> None:
+        released.append(payload)
+        self._buffer.insert(message_id, NOTHING)
+        self._stored += 1
+
+    def _release(self, _released: list[bytes]) -> None:
+        while isinstance(self._buffer.find(self._next_id), bytes):
+            self._buffer.remove(self._next_id)
+            self._next_id += 1
+            self._stored -= 1
+
+    def _check(self, frame: Fragment) -> None:
+        known = self._buffer.find(unwrap(frame.message_id, self._next_id))
+        reassembly = known if isinstance(known, Reassembly) else Reassembly(frame.total)
+        reassembly.check(frame, self._limit)
+
+    def _add_part(
+        self, message_id: int, entry: Reassembly, frame: Fragment, released: list[bytes]
+    ) -> None:
+        self.held -= entry.held
+        entry.add(frame.offset, frame.payload)
+        whole = entry.finish()
+        if whole is None:
+            self.held += entry.held
+            return
+        self._stored -= 1
+        self._store(message_id, whole, released)
+
+
+class Ordered(Unordered):
+    """Holds back what came before its turn."""
+
+    __slots__ = ()
+
+    def _store(self, message_id: int, payload: bytes, released: list[bytes]) -> None:
+        self._buffer.insert(message_id, payload)
+        self._stored += 1
+        self.held += len(payload)
+
+    def _release(self, released: list[bytes]) -> None:
+        while isinstance(entry := self._buffer.find(self._next_id), bytes):
+            self._buffer.remove(self._next_id)
+            self._next_id += 1
+            self._stored -= 1
+            if entry is not NOTHING:
+                released.append(entry)
+                self.held -= len(entry)

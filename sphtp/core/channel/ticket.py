@@ -1,0 +1,100 @@
+"""What becomes of each message that somebody follows (talk: a callback when acknowledged)."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
+from heapq import heappop, heappush
+from itertools import count
+
+
+class Outcome(Enum):
+    """How a message ended."""
+
+    DELIVERED = auto()
+    """The peer's channel has it, whether or not its application has read it."""
+    LOST = auto()
+    """Sent once, and its packet was lost; or sent reliably, and the peer vanished."""
+    EXPIRED = auto()
+    """Its deadline came before its ack. It may have arrived all the same."""
+    CLOSED = auto()
+    """The channel was closed or aborted before its ack."""
+
+
+class Ticket:
+    """Follows one message. Times are in seconds of the connection's clock.
+
+    ``copies`` is in how many further packets it rides along without waiting for a loss; ``parts``
+    how many pieces of it are not acked yet.
+    """
+
+    __slots__ = ("copies", "deadline", "lane", "outcome", "parts", "sent_at", "settled_at")
+
+    def __init__(
+        self, sent_at: float, lane: int = 0, deadline: float | None = None, copies: int = 0
+    ) -> None:
+        self.sent_at = sent_at
+        self.lane = lane
+        self.deadline = deadline
+        self.copies = copies
+        self.parts = 1
+        self.outcome: Outcome | None = None
+        self.settled_at: float | None = None
+
+    @property
+    def is_special(self) -> bool:
+        """Whether anything is asked but to be told."""
+        return self.deadline is not None or self.copies > 0
+
+
+class Tickets:
+    """The tickets of a connection: those open, when they expire, and those to be reported."""
+
+    __slots__ = ("_expiring", "_open", "_order", "_settled")
+
+    def __init__(self) -> None:
+        self._open: dict[Ticket, None] = {}
+        self._expiring: list[tuple[float, int, Ticket]] = []
+        self._order = count()
+        self._settled: deque[Ticket] = deque()
+
+    def add(self, ticket: Ticket) -> None:
+        """Follow a message from now on."""
+        self._open[ticket] = None
+        if ticket.deadline is not None:
+            heappush(self._expiring, (ticket.deadline, next(self._order), ticket))
+
+    def settle(self, now: float, tickets: Iterable[Ticket], outcome: Outcome) -> None:
+        """Note what became of messages; what is settled already stays so."""
+        for ticket in tickets:
+            if ticket in self._open:
+                del self._open[ticket]
+                ticket.outcome, ticket.settled_at = outcome, now
+                self._settled.append(ticket)
+
+    def acked(self, now: float, tickets: Iterable[Ticket]) -> None:
+        """Note that one more piece of each message was acked."""
+        for ticket in tickets:
+            ticket.parts -= 1
+            if not ticket.parts:
+                self.settle(now, (ticket,), Outcome.DELIVERED)
+
+    def expire(self, now: float) -> Iterator[Ticket]:
+        """Settle, and yield, those whose deadline has come."""
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            _, _, ticket = heappop(self._expiring)
+            self.settle(now, (ticket,), Outcome.EXPIRED)
+            yield ticket
+
+    def close(self, now: float, outcome: Outcome) -> None:
+        """Settle all that are open: the connection has ended."""
+        self.settle(now, tuple(self._open), outcome)
+
+    def next_deadline(self) -> float | None:
+        """When the next message expires."""
+        while self._expiring and self._expiring[0][2].outcome is not None:
+            heappop(self._expiring)
+        return self._expiring[0][0] if self._expiring else None
+
+    def poll_settled(self) -> Ticket | None:
+        """The next ticket to report."""
+        return self._settled.popleft() if self._settled else None

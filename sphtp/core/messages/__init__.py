@@ -1,0 +1,34 @@
+"""Message objects: what a message is made of, and how it becomes bytes.
+
+A ``MessageFactory`` knows the message types of a program: dataclasses, carried by msgpack, and
+``BitMessage``, which says once, in ``serialize``, how it is written, read and measured. Without a
+factory messages are ``PlainMessages``: whatever msgpack carries.
+"""
+
+from sphtp.core.messages.bit_message import BitMessage
+from sphtp.core.messages.bounds import Bits, Compressed, Float32, Limit, Range
+from sphtp.core.messages.codec import MessageCodec, PlainMessages
+from sphtp.core.messages.compression import Compression
+from sphtp.core.messages.factory import MessageFactory
+from sphtp.core.messages.schema import difference, fingerprint
+from sphtp.core.messages.stream import Stream
+from sphtp.core.messages.streams import MeasureStream, ReadStream, WriteStream
+
+__all__ = [
+    "BitMessage",
+    "Bits",
+    "Compressed",
+    "Compression",
+    "Float32",
+    "Limit",
+    "MeasureStream",
+    "MessageCodec",
+    "MessageFactory",
+    "PlainMessages",
+    "Range",
+    "ReadStream",
+    "Stream",
+    "WriteStream",
+    "difference",
+    "fingerprint",
+]

@@ -1,0 +1,73 @@
+"""Messages packed into bits."""
+
+from typing import Self
+
+from sphtp.core.messages.annotations import record_of
+from sphtp.core.messages.stream import Stream
+from sphtp.core.messages.streams import MeasureStream, ReadStream, WriteStream, read_all
+from sphtp.errors import WireError, untrusted
+
+
+class BitMessage:
+    """A small object that knows how to serialize itself, after the seed's ``Message``.
+
+    A subclass can be created without arguments, and says once what is written, read and measured:
+
+        class Shot(BitMessage):
+            def __init__(self, angle: float = 0.0, power: int = 0) -> None:
+                self.angle, self.power = angle, power
+
+            def serialize(self, stream: Stream) -> None:
+                self.angle = stream.compressed(self.angle, -180.0, 180.0, 0.01)
+                self.power = stream.integer(self.power, 0, 100)
+
+    For a dataclass whose annotations say it all there is nothing to write:
+
+        @dataclass
+        class Shot(BitMessage):
+            angle: Annotated[float, Compressed(-180.0, 180.0, 0.01)] = 0.0
+            power: Annotated[int, Range(0, 100)] = 0
+    """
+
+    __slots__ = ()
+
+    def serialize(self, stream: Stream) -> None:
+        """Pass every field through the stream, and keep what comes back.
+
+        As it stands here, it goes by the annotations of a dataclass.
+        """
+        for name, shape in record_of(type(self)).shapes.items():
+            try:
+                setattr(self, name, shape.serialize(stream, getattr(self, name)))
+            except WireError as error:
+                raise WireError(f"{name}: {error}") from error
+
+    def write(self) -> bytes:
+        """Return the message in bits, filled up to a byte.
+
+        Raises:
+            WireError: a value does not fit its bounds.
+        """
+        stream = WriteStream()
+        self.serialize(stream)
+        return stream.finish()
+
+    def measure(self) -> int:
+        """Return the number of bits that the message takes.
+
+        Raises:
+            WireError: a value does not fit its bounds.
+        """
+        stream = MeasureStream()
+        self.serialize(stream)
+        return stream.position
+
+    @classmethod
+    @untrusted
+    def read_untrusted(cls, data: bytes) -> Self:
+        """Return the message that ``write`` made these bytes of; there is one, or none.
+
+        Raises:
+            RemoteError: no message of this class writes these bytes.
+        """
+        return read_all(cls, ReadStream(data))

@@ -1,0 +1,116 @@
+"""Bounds that stand beside a type in ``Annotated``: ``Annotated[int, Range(0, 100)]``."""
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from sphtp.errors import SettingsError, WireError
+
+# Beyond this a step would drown in the rounding of a double, and not come back as itself.
+_FINEST = 2.0**-48
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """An integer from ``low`` to ``high``, both included."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise SettingsError(f"a range from {self.low} to {self.high} is empty")
+
+    def __str__(self) -> str:
+        return f"integer({self.low}..{self.high})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """An unsigned integer of ``width`` bits."""
+
+    width: int
+
+    def __post_init__(self) -> None:
+        if self.width < 0:
+            raise SettingsError(f"an integer of {self.width} bits")
+
+    @property
+    def range(self) -> Range:
+        """The same bound, as a range."""
+        return Range(0, (1 << self.width) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most so many bytes (of text: in UTF-8), or items of a list, tuple or dict."""
+
+    maximum: int
+
+    def __post_init__(self) -> None:
+        if self.maximum < 0:
+            raise SettingsError(f"a limit of {self.maximum}")
+
+
+@dataclass(frozen=True, slots=True)
+class Float32:
+    """A float of single precision, where bits are counted."""
+
+    def __str__(self) -> str:
+        return "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A float from ``low`` to ``high`` in equal steps of at most ``resolution``."""
+
+    low: float
+    high: float
+    resolution: float
+    steps: int = field(init=False, repr=False, compare=False)
+    """Number of the last step; the first is 0."""
+
+    def __post_init__(self) -> None:
+        largest = max(abs(self.low), abs(self.high))
+        if not (-math.inf < self.low < self.high < math.inf):
+            raise SettingsError(f"{self}: the range is empty or has no end")
+        if not largest * _FINEST <= self.resolution < math.inf:
+            raise SettingsError(f"{self}: the resolution is out of reach of a double")
+        object.__setattr__(self, "steps", math.ceil((self.high - self.low) / self.resolution))
+
+    def step_of(self, value: float) -> int:
+        """Return the step nearest to a value.
+
+        Raises:
+            WireError: the value is outside the range, or not a number.
+        """
+        self.check(value)
+        return round((value - self.low) / (self.high - self.low) * self.steps)
+
+    def value_of(self, step: int) -> float:
+        """Return the value that a step from 0 to ``steps`` stands for."""
+        if step == self.steps:
+            return float(self.high)
+        return self.low + step / self.steps * (self.high - self.low)
+
+    def check(self, value: float) -> None:
+        """Refuse what is outside the range.
+
+        Raises:
+            WireError: it is.
+        """
+        if not self.low <= value <= self.high:
+            raise WireError(f"{value} is outside {self.low}..{self.high}")
+
+    def __str__(self) -> str:
+        low, high, resolution = float(self.low), float(self.high), float(self.resolution)
+        return f"compressed({low}..{high} by {resolution})"
+
+
+Bound = Range | Bits | Limit | Float32 | Compressed
+
+
+@lru_cache(maxsize=1024)
+def compressed(low: float, high: float, resolution: float) -> Compressed:
+    """Return the bound; a ``serialize`` asks for the same few again and again."""
+    return Compressed(low, high, resolution)

@@ -1,0 +1,71 @@
+"""Compression of single messages, and its bounded undoing."""
+
+import zlib
+from dataclasses import dataclass
+
+from sphtp.errors import SettingsError, WireError, untrusted
+
+# Deflate by itself: datagrams have checksums of their own.
+_RAW = -zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """When messages are deflated, and how far they are inflated.
+
+    Peers must agree that there is compression, and on ``max_size``; it is part of the description
+    that they compare.
+    """
+
+    threshold: int = 512
+    """Messages of fewer bytes go as they are, unless told otherwise."""
+
+    max_size: int = 1 << 20
+    """No message inflates to more bytes; a larger one goes as it is."""
+
+    level: int = 1
+    """zlib's, 1 (fast) to 9 (small)."""
+
+    def __post_init__(self) -> None:
+        if self.threshold < 0:
+            raise SettingsError(f"threshold is {self.threshold}, and must be at least 0")
+        if self.max_size < 1:
+            raise SettingsError(f"max_size is {self.max_size}, and must be at least 1")
+        if not 1 <= self.level <= 9:
+            raise SettingsError(f"level is {self.level}, and must be 1 to 9")
+
+    def deflate(self, data: bytes, compress: bool | None) -> bytes | None:
+        """Return the bytes deflated; None where they had better go as they are.
+
+        Args:
+            data: the message.
+            compress: True tries, whatever the threshold; False does not; None goes by it.
+        """
+        wanted = len(data) >= self.threshold if compress is None else compress
+        if not wanted or len(data) > self.max_size:
+            return None
+        deflating = zlib.compressobj(self.level, zlib.DEFLATED, _RAW)
+        deflated = deflating.compress(data) + deflating.flush()
+        return deflated if len(deflated) + 1 < len(data) else None
+
+    @untrusted
+    def inflate_untrusted(self, data: bytes) -> bytes:
+        """Undo ``deflate``, and never make more than ``max_size`` bytes and one.
+
+        Raises:
+            RemoteError: these bytes are not deflated ones, or become too many.
+        """
+        inflating = zlib.decompressobj(_RAW)
+        try:
+            inflated = inflating.decompress(data, self.max_size + 1)
+        except zlib.error as error:
+            raise WireError(f"not deflated: {error}") from error
+        if len(inflated) > self.max_size:
+            raise WireError(f"inflates to more than {self.max_size} bytes")
+        if not inflating.eof or inflating.unused_data or inflating.unconsumed_tail:
+            raise WireError("deflated data that ends too early, or too late")
+        return inflated
+
+    def describe(self) -> str:
+        """Say in one line what peers must agree on."""
+        return f"(compression): deflate, at most {self.max_size} bytes"

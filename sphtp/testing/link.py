@@ -1,0 +1,196 @@
+"""One direction of a path: says of each datagram whether, when and how it arrives."""
+
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+
+from sphtp.testing.faults import Faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkStatistics:
+    """What happened on a link so far; datagrams, bytes of payload, seconds.
+
+    ``offered + duplicated`` is ``blocked + too_large + lost + queue_dropped + carried``.
+    """
+
+    offered: int
+    duplicated: int
+    blocked: int
+    too_large: int
+    lost: int
+    bursts: int
+    corrupted: int
+    held_back: int
+    queue_dropped: int
+    carried: int
+    carried_bytes: int
+    queue_bytes: int
+    queue_bytes_max: int
+    queue_delay: float
+    queue_delay_mean: float
+    queue_delay_max: float
+
+
+class Link:
+    """Applies ``Faults`` to datagrams, in virtual time or real: ``now`` is the caller's.
+
+    ``faults`` may be replaced while it runs; that changes nothing for datagrams already under way
+    or in the queue.
+    """
+
+    def __init__(self, faults: Faults, random: Random) -> None:
+        self.faults = faults
+        self._random = random
+        self._in_burst = False
+        self._queue = _Queue()
+        self._offered = 0
+        self._duplicated = 0
+        self._blocked = 0
+        self._too_large = 0
+        self._lost = 0
+        self._bursts = 0
+        self._corrupted = 0
+        self._held_back = 0
+        self._carried = 0
+        self._carried_bytes = 0
+
+    @property
+    def carried(self) -> int:
+        """Datagrams that arrived or will; copies count."""
+        return self._carried
+
+    @property
+    def dropped(self) -> int:
+        """Datagrams that never arrive, for whatever reason; copies count."""
+        return self._blocked + self._too_large + self._lost + self._queue.dropped
+
+    def offer(self, now: float, datagram: bytes) -> list[tuple[float, bytes]]:
+        """Take a datagram; return when it arrives and as what: not at all, once or twice."""
+        self._offered += 1
+        if not self._happens(self.faults.duplicate):
+            return self._carry(now, datagram)
+        self._duplicated += 1
+        return self._carry(now, datagram) + self._carry(now, datagram)
+
+    def statistics(self, now: float) -> LinkStatistics:
+        """Return the figures so far, and those of the queue as it is now."""
+        queue = self._queue
+        queue.settle(now)
+        return LinkStatistics(
+            offered=self._offered,
+            duplicated=self._duplicated,
+            blocked=self._blocked,
+            too_large=self._too_large,
+            lost=self._lost,
+            bursts=self._bursts,
+            corrupted=self._corrupted,
+            held_back=self._held_back,
+            queue_dropped=queue.dropped,
+            carried=self._carried,
+            carried_bytes=self._carried_bytes,
+            queue_bytes=queue.bytes,
+            queue_bytes_max=queue.bytes_max,
+            queue_delay=queue.delay(now),
+            queue_delay_mean=queue.delay_sum / max(1, self._carried),
+            queue_delay_max=queue.delay_max,
+        )
+
+    def _carry(self, now: float, datagram: bytes) -> list[tuple[float, bytes]]:
+        if self._is_lost(datagram):
+            return []
+        faults = self.faults
+        if self._happens(faults.corrupt):
+            datagram = self._corrupt(datagram)
+        leaves = self._queue.put(now, len(datagram), faults.rate, faults.queue)
+        if leaves is None:
+            return []
+        self._carried += 1
+        self._carried_bytes += len(datagram)
+        return [(leaves + self._travel(), datagram)]
+
+    def _is_lost(self, datagram: bytes) -> bool:
+        faults = self.faults
+        if faults.blocked:
+            self._blocked += 1
+            return True
+        if len(datagram) > faults.mtu:
+            self._too_large += 1
+            return True
+        # A burst goes on whether or not one of its datagrams would have been lost anyway.
+        in_burst = faults.burst > 0 and self._is_in_burst()
+        if in_burst or self._happens(faults.loss):
+            self._lost += 1
+            return True
+        return False
+
+    def _is_in_burst(self) -> bool:
+        if not self._in_burst:
+            if not self._happens(self.faults.burst):
+                return False
+            self._bursts += 1
+        self._in_burst = not self._happens(1 / self.faults.burst_length)
+        return True
+
+    def _travel(self) -> float:
+        faults = self.faults
+        seconds = faults.delay
+        if faults.jitter:
+            seconds += self._random.uniform(0, faults.jitter)
+        if self._happens(faults.reorder):
+            self._held_back += 1
+            seconds += faults.reorder_delay
+        return seconds
+
+    def _happens(self, share: float) -> bool:
+        return share > 0 and self._random.random() < share
+
+    def _corrupt(self, datagram: bytes) -> bytes:
+        """Flip one bit, if there is one."""
+        if not datagram:
+            return datagram
+        self._corrupted += 1
+        position = self._random.randrange(len(datagram) * 8)
+        flipped = bytearray(datagram)
+        flipped[position // 8] ^= 1 << position % 8
+        return bytes(flipped)
+
+
+class _Queue:
+    """First in, first out, at a rate. When a datagram leaves is settled when it comes."""
+
+    __slots__ = ("_leaving", "bytes", "bytes_max", "delay_max", "delay_sum", "dropped", "free_at")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.bytes_max = 0
+        self.delay_sum = 0.0
+        self.delay_max = 0.0
+        self.dropped = 0
+        self.free_at = float("-inf")
+        self._leaving: deque[tuple[float, int]] = deque()
+
+    def put(self, now: float, size: int, rate: float, limit: int) -> float | None:
+        """Take a datagram; return when it has left, or None when there is no room."""
+        self.settle(now)
+        if self.bytes and self.bytes + size > limit:
+            self.dropped += 1
+            return None
+        delay = self.delay(now)
+        self.delay_sum += delay
+        self.delay_max = max(self.delay_max, delay)
+        self.free_at = now + delay + size * 8 / rate
+        if self.free_at > now:
+            self.bytes += size
+            self.bytes_max = max(self.bytes_max, self.bytes)
+            self._leaving.append((self.free_at, size))
+        return self.free_at
+
+    def delay(self, now: float) -> float:
+        """Seconds that a datagram coming now would wait until the link is free."""
+        return max(0.0, self.free_at - now)
+
+    def settle(self, now: float) -> None:
+        """Let go of what has left by now."""
+        while self._leaving and self._leaving[0][0] <= now:
+            self.bytes -= self._leaving.popleft()[1]

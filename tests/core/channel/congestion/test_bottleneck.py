@@ -1,0 +1,126 @@
+"""Bulk senders through one bottleneck: 20 Mbit/s, 50 ms, a queue of one bandwidth-delay product."""
+
+from functools import cache
+
+import pytest
+
+from sphtp.core.channel.congestion.controller import Controller, make_controller
+from tests.core.channel.congestion.bottleneck import DATAGRAM, Outcome, Path, run
+
+LIMIT = 8_000_000
+ADAPTIVE = ("newreno", "cubic", "tolerant")
+ALL = (*ADAPTIVE, "fixed:2000000")
+STARTS = {"soon after": (0.0, 2.3), "late": (0.0, 15.1)}
+
+ROWS: dict[str, str] = {}
+
+
+@cache
+def outcome(
+    name: str,
+    *,
+    seconds: int = 40,
+    starts: tuple[float, ...] = (0.0,),
+    loss: float = 0.0,
+    queues: float = 1.0,
+    losses: tuple[tuple[float, float], ...] = (),
+) -> Outcome:
+    def make() -> Controller:
+        return make_controller(name, DATAGRAM, LIMIT)
+
+    found = run(Path(loss=loss, queues=queues), make, seconds=seconds, starts=starts, losses=losses)
+    title = f"{name}, flows from {starts}, loss {loss}, queue {queues}, {losses or 'steady'}"
+    ROWS[title] = found.row(title)
+    return found
+
+
+def table() -> str:
+    return "\n" + "\n".join(ROWS.values())
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_one_flow_uses_the_path(name: str) -> None:
+    assert outcome(name).utilisation >= 0.85, table()
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_two_flows_share(name: str, start: str) -> None:
+    found = outcome(name, seconds=60, starts=STARTS[start])
+    assert found.utilisation >= 0.85, table()
+    assert found.smaller >= 0.4, table()
+
+
+@pytest.mark.parametrize("starts", [(0.0,), (0.0, 2.3)])
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_the_queue_does_not_grow_without_end(name: str, starts: tuple[float, ...]) -> None:
+    found = outcome(name, seconds=40 if len(starts) == 1 else 60, starts=starts)
+    assert found.queue_growth < 0.1, table()
+    assert found.queue_mean < 0.85, table()
+    assert found.dropped < 0.01, table()
+
+
+@pytest.mark.parametrize("starts", [(0.0,), (0.0, 2.3)])
+def test_the_tolerant_one_leaves_a_deep_queue_alone(starts: tuple[float, ...]) -> None:
+    found = outcome("tolerant", starts=starts, queues=8.0)
+    assert found.queue_mean < 0.85, table()
+    assert found.queue_peak < 1.6, table()
+
+
+def test_random_loss() -> None:
+    tolerant = outcome("tolerant", loss=0.02)
+    others = [outcome(name, loss=0.02) for name in ("newreno", "cubic")]
+    assert tolerant.utilisation >= 0.7, table()
+    assert all(other.utilisation < 0.3 for other in others), table()
+    assert outcome("tolerant", loss=0.1).utilisation >= 0.7, table()
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_two_tolerant_flows_share_under_random_loss(start: str) -> None:
+    found = outcome("tolerant", seconds=60, starts=STARTS[start], loss=0.02)
+    assert found.utilisation >= 0.7, table()
+    assert found.smaller >= 0.4, table()
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_a_blackout_is_survived(name: str) -> None:
+    found = outcome(name, losses=((5.0, 1.0), (8.0, 0.0)))
+    assert found.utilisation >= 0.85, table()
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_a_path_that_holds_fewer_datagrams_than_an_ack_acks(name: str) -> None:
+    """As loopback is: one's window has to outgrow the receiver's ack delay, or it stays there."""
+    path = Path(rate=1e9, round_trip=0.0002, queues=20.0, jitter=0.0, datagram=65_507)
+    found = run(path, lambda: make_controller(name, 65_507, LIMIT), seconds=2)
+    assert found.utilisation >= 0.85, found.row(name)
+
+
+def test_a_fixed_rate_is_that_rate() -> None:
+    found = outcome("fixed:2000000")
+    assert found.utilisation == pytest.approx(0.8, abs=0.01), table()
+    assert found.queue_peak < 0.2, table()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_sender_with_little_to_send_gets_no_large_window(name: str) -> None:
+    supply = 250_000.0
+    found = run(
+        Path(),
+        lambda: make_controller(name, DATAGRAM, LIMIT),
+        seconds=20,
+        supply=supply,
+    )
+    assert found.utilisation == pytest.approx(0.1, abs=0.005)
+    if name in ADAPTIVE:
+        # What it needs is a tenth of the path; a bulk sender has the whole of it, and the queue.
+        assert found.flows[0].peak_window < 0.5 * Path().product
+
+
+def test_one_seed_gives_one_trace() -> None:
+    def trace(seed: int) -> list[float]:
+        make = lambda: make_controller("tolerant", DATAGRAM, LIMIT)  # noqa: E731
+        return run(Path(loss=0.02), make, seconds=6, starts=(0.0, 1.0), seed=seed).shares
+
+    assert trace(1) == trace(1)
+    assert trace(1) != trace(2)

@@ -1,0 +1,32 @@
+"""One reaction per round trip, and its undoing."""
+
+from sphtp.core.channel.congestion.recovery import Recovery
+
+
+def test_it_covers_what_left_before_it_began() -> None:
+    recovery: Recovery[str] = Recovery()
+    assert not recovery.covers(0.0)
+    recovery.begin(2.0, "before")
+    assert recovery.covers(1.9)
+    assert not recovery.covers(2.1)
+    recovery.reset()
+    assert not recovery.covers(1.9)
+
+
+def test_all_must_come_back() -> None:
+    recovery: Recovery[str] = Recovery()
+    recovery.begin(2.0, "before")
+    recovery.lost(300)
+    recovery.lost(100)
+    assert recovery.spurious(300) is None
+    assert recovery.spurious(100) == "before"
+    assert recovery.spurious(100) is None
+
+
+def test_a_new_reaction_answers_for_its_own_losses() -> None:
+    recovery: Recovery[str] = Recovery()
+    recovery.begin(2.0, "first")
+    recovery.lost(300)
+    recovery.begin(3.0, "second")
+    recovery.lost(100)
+    assert recovery.spurious(100) == "second"

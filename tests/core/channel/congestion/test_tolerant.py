@@ -1,0 +1,124 @@
+"""The phases of the loss-tolerant controller, and its model of the path."""
+
+import pytest
+
+from sphtp.core.channel.congestion.path_model import GRAIN, PathModel
+from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.tolerant import STALE_AFTER, Tolerant
+from sphtp.core.channel.congestion.tolerant_table import Phase
+from tests.core.channel.congestion.bottleneck import Flow, Path, World
+
+DATAGRAM = 1200
+RATE = 2_500_000.0
+ROUND_TRIP = 0.05
+
+
+def watch(world: World, controller: Tolerant, until: float) -> list[Phase]:
+    phases = [controller.phase]
+    while world.now < until:
+        world.run(world.now + 0.005)
+        if controller.phase is not phases[-1]:
+            phases.append(controller.phase)
+    return phases
+
+
+def bulk() -> tuple[World, Tolerant]:
+    world = World(Path(), 1)
+    controller = Tolerant(DATAGRAM, 8_000_000)
+    Flow(world, controller)
+    return world, controller
+
+
+def test_it_finds_the_rate_and_cycles() -> None:
+    world, controller = bulk()
+    phases = watch(world, controller, 4.0)
+    assert phases[:6] == [
+        Phase.STARTUP,
+        Phase.DRAIN,
+        Phase.CRUISE,
+        Phase.UP,
+        Phase.DOWN,
+        Phase.CRUISE,
+    ]
+    assert controller._path.rate == pytest.approx(RATE, rel=0.06)
+    assert controller._path.shortest == pytest.approx(ROUND_TRIP, rel=0.05)
+
+
+def test_it_looks_for_the_round_trip_when_that_was_not_seen_for_long() -> None:
+    world, controller = bulk()
+    watch(world, controller, 2.0)
+    world.path.round_trip = 0.08
+    phases = watch(world, controller, 2.0 + STALE_AFTER + 1.0)
+    assert Phase.GLANCE in phases
+    assert controller._path.shortest == pytest.approx(0.08, rel=0.1)
+
+
+def test_a_slower_path_is_noticed() -> None:
+    world, controller = bulk()
+    watch(world, controller, 2.0)
+    world.path.rate = RATE / 4
+    watch(world, controller, 6.0)
+    assert controller._path.rate == pytest.approx(RATE / 4, rel=0.2)
+
+
+def test_a_faster_path_is_noticed() -> None:
+    world, controller = bulk()
+    watch(world, controller, 2.0)
+    world.path.rate = RATE * 2
+    watch(world, controller, 10.0)
+    assert controller._path.rate == pytest.approx(RATE * 2, rel=0.1)
+
+
+def test_nothing_getting_through_starts_it_anew() -> None:
+    world, controller = bulk()
+    watch(world, controller, 2.0)
+    controller.persistent(world.now)
+    assert controller.phase is Phase.STARTUP
+    assert controller.window == 2 * DATAGRAM
+    watch(world, controller, 5.0)
+    assert controller._path.rate == pytest.approx(RATE, rel=0.06)
+
+
+def test_many_losses_bound_what_is_in_flight() -> None:
+    world, controller = bulk()
+    watch(world, controller, 2.0)
+    now, before = world.now, controller.window
+    controller.lost(now, Lost(before, now, 0))
+    controller.acked(now + 0.06, Ack(DATAGRAM, now + 0.01, 0.05, 0.05, 0.05, 0, True, RATE))
+    assert controller.window < before
+
+
+def ack(now: float, size: int, rate: float | None, *, limited: bool = True) -> Ack:
+    return Ack(size, now - ROUND_TRIP, ROUND_TRIP, ROUND_TRIP, ROUND_TRIP, 0, limited, rate)
+
+
+def test_the_model_forgets_rates_after_two_cycles() -> None:
+    model = PathModel()
+    model.acked(1.0, ack(1.0, DATAGRAM, 5e6))
+    model.age_rate()
+    model.acked(2.0, ack(2.0, DATAGRAM, 2e6))
+    assert model.rate == 5e6
+    model.age_rate()
+    assert model.rate == 2e6
+    assert model.holds(1.0) == pytest.approx(2e6 * (ROUND_TRIP + GRAIN))
+
+
+def test_who_has_little_to_send_learns_only_of_higher_rates() -> None:
+    model = PathModel()
+    model.acked(1.0, ack(1.0, DATAGRAM, 2e6))
+    model.age_rate()
+    model.age_rate()
+    model.acked(2.0, ack(2.0, DATAGRAM, 1e6, limited=False))
+    assert model.rate == 2e6
+    model.acked(3.0, ack(3.0, DATAGRAM, 3e6, limited=False))
+    assert model.rate == 3e6
+
+
+def test_the_share_of_losses_is_of_a_whole_round() -> None:
+    model = PathModel()
+    model.acked(1.0, ack(1.0, DATAGRAM, None))
+    model.lost(3 * DATAGRAM)
+    model.spurious(2 * DATAGRAM)
+    assert not model.acked(1.01, ack(1.01, 2 * DATAGRAM, None))
+    assert model.acked(1.1, ack(1.1, DATAGRAM, None))
+    assert model.loss_share == 0.25

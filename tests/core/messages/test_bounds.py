@@ -1,0 +1,84 @@
+"""Bounds refuse to contradict themselves; compressed floats land on the nearest step."""
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sphtp.core.messages import Bits, Compressed, Limit, Range
+from sphtp.errors import SettingsError, WireError
+
+ends = st.floats(-1e9, 1e9)
+
+
+@st.composite
+def bounds(draw: st.DrawFn) -> Compressed:
+    low, high = sorted((draw(ends), draw(ends)))
+    assume(low < high)
+    resolution = draw(st.floats(1e-5, 1e9))
+    assume(resolution > (high - low) * 2.0**-40)
+    return Compressed(low, high, resolution)
+
+
+@given(bounds(), st.floats(0.0, 1.0))
+def test_a_value_comes_back_within_half_a_step(bound: Compressed, part: float) -> None:
+    value = min(max(bound.low + part * (bound.high - bound.low), bound.low), bound.high)
+    back = bound.value_of(bound.step_of(value))
+    assert bound.low <= back <= bound.high
+    assert abs(back - value) <= bound.resolution / 2 * (1 + 1e-6)
+
+
+@given(bounds(), st.integers(0))
+def test_a_step_comes_back_as_itself(bound: Compressed, number: int) -> None:
+    step = number % (bound.steps + 1)
+    assert bound.step_of(bound.value_of(step)) == step
+
+
+@given(bounds())
+def test_both_ends_are_exact(bound: Compressed) -> None:
+    assert bound.value_of(bound.step_of(bound.low)) == bound.low
+    assert bound.value_of(bound.step_of(bound.high)) == bound.high
+
+
+@pytest.mark.parametrize("value", [-1.0001, 1.0001, math.nan, math.inf, -math.inf])
+def test_what_is_outside_is_refused(value: float) -> None:
+    with pytest.raises(WireError):
+        Compressed(-1.0, 1.0, 0.5).step_of(value)
+
+
+def test_steps_of_an_odd_resolution_are_finer() -> None:
+    assert [Compressed(0.0, 1.0, 0.3).value_of(step) for step in range(5)] == [
+        0,
+        0.25,
+        0.5,
+        0.75,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Range(1, 0),
+        lambda: Bits(-1),
+        lambda: Limit(-1),
+        lambda: Compressed(1.0, 1.0, 0.1),
+        lambda: Compressed(2.0, 1.0, 0.1),
+        lambda: Compressed(0.0, math.inf, 0.1),
+        lambda: Compressed(math.nan, 1.0, 0.1),
+        lambda: Compressed(0.0, 1.0, 0.0),
+        lambda: Compressed(0.0, 1.0, math.nan),
+        lambda: Compressed(0.0, 1.0, math.inf),
+        lambda: Compressed(1e18, 1e18 + 4096, 0.01),
+    ],
+)
+def test_contradictions_are_refused(make) -> None:
+    with pytest.raises(SettingsError):
+        make()
+
+
+def test_a_resolution_at_the_edge_of_a_double_still_comes_back() -> None:
+    bound = Compressed(-1e6, 1e6, 1e6 * 2.0**-48)
+    for step in (0, 1, 2, bound.steps // 3, bound.steps // 2, bound.steps - 1, bound.steps):
+        assert bound.step_of(bound.value_of(step)) == step
