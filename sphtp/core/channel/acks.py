@@ -85,6 +85,11 @@ class Acks:
         self._window = 0
 
     @property
+    def highest(self) -> int:
+        """The newest packet received."""
+        return self._highest
+
+    @property
     def ambiguous(self) -> bool:
         """Whether so many packets left since the last ack that 16 bits will soon not tell them."""
         return self.next_sequence - self._newest_acked > FARTHEST

@@ -29,6 +29,7 @@ class FrameKind(IntEnum):
     CREDIT = 7
     SKIP = 8
     PADDING = 9
+    ACK_DELAY = 10
 
 
 # kind u8, lane u8, first id u16, count u16; a RUN adds the length u16 that all its messages have.
@@ -38,6 +39,8 @@ _RUN = struct.Struct("<BBHHH")
 _FRAGMENT = struct.Struct("<BBHIIH")
 # kind u8, lane u8, first id u16, count u16
 _UNRELIABLE = struct.Struct("<BBHH")
+# kind u8, delay u16 in units of 100 microseconds
+_ACK_DELAY = struct.Struct("<BH")
 # kind u8, reason u8, length of text u8
 _CLOSE = struct.Struct("<BBB")
 
@@ -53,7 +56,12 @@ FRAGMENT_OVERHEAD = _FRAGMENT.size
 UNRELIABLE_OVERHEAD = _UNRELIABLE.size
 CREDIT_OVERHEAD = _CREDIT.size
 SKIP_OVERHEAD = _SKIP.size
+ACK_DELAY_OVERHEAD = _ACK_DELAY.size
 LENGTH_OVERHEAD = 2
+
+# Delays are told in steps of this many seconds, and a longer one than fits as the longest.
+DELAY_STEP = 1e-4
+LONGEST_DELAY = 65_535 * DELAY_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,13 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
+class AckDelay:
+    """How long, in seconds, the packet that the header acks has been here. Asks for no ack."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """The last frame of a side that leaves: why, in one byte and in a few words."""
 
@@ -124,7 +139,12 @@ class Close:
     text: str
 
 
-Frame = Messages | Fragment | Skip | Unreliable | Ping | Padding | Credit | Close
+Frame = Messages | Fragment | Skip | Unreliable | Ping | Padding | Credit | AckDelay | Close
+
+
+def asks_for_ack(frames: Sequence[Frame]) -> bool:
+    """Whether a packet with these frames asks for an ack."""
+    return len(frames) > 1 or (len(frames) == 1 and type(frames[0]) is not AckDelay)
 
 
 def encode_frames(frames: Iterable[Frame]) -> bytes:
@@ -242,6 +262,16 @@ def _decode_credit(data: bytes, start: int) -> tuple[Credit, int]:
     return Credit(messages, size), start + CREDIT_OVERHEAD
 
 
+def _encode_ack_delay(frame: AckDelay) -> bytes:
+    steps = round(min(frame.delay, LONGEST_DELAY) / DELAY_STEP)
+    return _ACK_DELAY.pack(FrameKind.ACK_DELAY, steps)
+
+
+def _decode_ack_delay(data: bytes, start: int) -> tuple[AckDelay, int]:
+    _, steps = _ACK_DELAY.unpack_from(data, start)
+    return AckDelay(steps * DELAY_STEP), start + ACK_DELAY_OVERHEAD
+
+
 def _encode_close(frame: Close) -> bytes:
     text = frame.text.encode()[:MAX_CLOSE_TEXT]
     return _CLOSE.pack(FrameKind.CLOSE, frame.reason, len(text)) + text
@@ -276,6 +306,7 @@ ENCODERS: dict[type, Callable[..., bytes]] = {
     Ping: _encode_ping,
     Padding: _encode_padding,
     Credit: _encode_credit,
+    AckDelay: _encode_ack_delay,
     Close: _encode_close,
 }
 
@@ -288,5 +319,6 @@ DECODERS: dict[int, Callable[[bytes, int], tuple[Frame, int]]] = {
     FrameKind.PING: _decode_ping,
     FrameKind.PADDING: _decode_padding,
     FrameKind.CREDIT: _decode_credit,
+    FrameKind.ACK_DELAY: _decode_ack_delay,
     FrameKind.CLOSE: _decode_close,
 }

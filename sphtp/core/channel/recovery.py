@@ -59,17 +59,19 @@ class Recovery:
         self.bytes_in_flight += packet.size
         self._asked_at = packet.sent_at
 
-    def acked(self, now: float, packets: Sequence[SentPacket], is_newest: bool) -> list[SentPacket]:
+    def acked(
+        self, now: float, packets: Sequence[SentPacket], delay: float | None
+    ) -> list[SentPacket]:
         """Take packets that are acked, oldest first; return those that are lost by it.
 
-        ``is_newest`` says that the last of them is the one that the header names: only its ack says
-        how long the way is now.
+        ``delay`` is how long the peer had the last of them, or None if that is not the one that the
+        header names: only its ack says how long the way is now.
         """
         for packet in packets:
             self._settle(packet)
         newest = packets[-1]
-        if is_newest and newest.eliciting:
-            self.round_trip.sample(now - newest.sent_at)
+        if delay is not None and newest.eliciting:
+            self.round_trip.sample(now - newest.sent_at, delay)
         self._largest_acked = max(self._largest_acked, newest.sequence)
         self._probes = 0
         return self._lost_by_now(now)

@@ -19,10 +19,15 @@ class RoundTrip:
         self.latest = 0.0
         self.minimum = float("inf")
 
-    def sample(self, elapsed: float) -> None:
-        """Take the time between a packet's departure and its ack."""
-        self.latest = elapsed
+    def sample(self, elapsed: float, delay: float = 0.0) -> None:
+        """Take the time between a packet's departure and its ack, of which the peer kept ``delay``.
+
+        A delay that would make the way shorter than it ever was is not believed.
+        """
         self.minimum = min(self.minimum, elapsed)
+        if elapsed - delay >= self.minimum:
+            elapsed -= delay
+        self.latest = elapsed
         if self.smoothed is None:
             self.smoothed, self.deviation = elapsed, elapsed / 2
             return

@@ -10,7 +10,9 @@ from typing import Final
 
 from sphtp.core.channel.acks import Acks, Arrival, SentPacket
 from sphtp.core.channel.frames import (
+    ACK_DELAY_OVERHEAD,
     CREDIT_OVERHEAD,
+    AckDelay,
     Close,
     Credit,
     Fragment,
@@ -19,6 +21,7 @@ from sphtp.core.channel.frames import (
     Padding,
     Skip,
     Unreliable,
+    asks_for_ack,
     decode_frames_untrusted,
     encode_frames,
 )
@@ -53,6 +56,10 @@ class Missed:
 
 NOTHING_HEARD = Heard()
 
+# Seconds that a packet may have been here before it is worth telling that its ack is late.
+SHORTEST_DELAY: Final = 0.0005
+OVERHEAD: Final = DATA.size + ACK_DELAY_OVERHEAD
+
 # Packets after which an ack is made while others wait to be handled: half of what it can cover.
 EARLY_ACK: Final = 16
 
@@ -71,11 +78,12 @@ class Transport:
         self._unacked_packets = 0
         self._first_unacked: int | None = None
         self._ack_due: float | None = None
+        self._heard_at = 0.0
         self._early: deque[bytes] = deque()
         largest = min(settings.max_datagram, peer.max_datagram)
         self._governor = Governor(settings, self._recovery, largest)
         self._resume_at: float | None = None
-        self.outbox = Outbox(settings, self._governor.mtu.size - DATA.size, peer)
+        self.outbox = Outbox(settings, self._governor.mtu.size - OVERHEAD, peer)
         self.inbox = Inbox(settings, peer.first_sequence)
         self.tickets = Tickets()
 
@@ -109,14 +117,14 @@ class Transport:
             self._handle_repeat(now, arrival, frames)
             return None
         is_admitted = self.inbox.admits(frames)
-        heard = self._handle_acks(now, header)
+        heard = self._handle_acks(now, header, frames)
         if not is_admitted:
             self._counters.too_early += 1
             return heard
         close = self._accept(now, sequence, frames)
         return replace(heard, close=close) if close else heard
 
-    def _handle_acks(self, now: float, header: Header) -> Heard:
+    def _handle_acks(self, now: float, header: Header, frames: Sequence[Frame]) -> Heard:
         try:
             acked = self._acks.acknowledge(header)
         except RemoteError:
@@ -125,7 +133,7 @@ class Transport:
         if not acked:
             return NOTHING_HEARD
         is_newest = acked[-1].eliciting and acked[-1].sequence & 0xFFFF == header.ack
-        lost = self._recovery.acked(now, acked, is_newest)
+        lost = self._recovery.acked(now, acked, _delay(frames) if is_newest else None)
         self._governor.acked(now, acked, self._recovery.round_trip.latest if is_newest else None)
         close_acked = False
         for packet in acked:
@@ -141,7 +149,7 @@ class Transport:
             return
         self._counters.duplicates += 1
         # Our ack may have been what got lost. An ack is never acked, or two sides would never stop.
-        if frames:
+        if asks_for_ack(frames):
             self._owe_ack(now)
 
     def _accept(self, now: float, sequence: int, frames: Sequence[Frame]) -> Close | None:
@@ -149,8 +157,10 @@ class Transport:
         if first is not None and sequence - first >= EARLY_ACK:
             # Of packets that come many at a time, the first would fall off the header's 32 bits.
             self._early.append(self._packet(now, Load([])))
+        if sequence > self._acks.highest:
+            self._heard_at = now
         fills_gap = self._acks.received(sequence)
-        if not frames:
+        if not asks_for_ack(frames):
             return None
         close = None
         for frame in frames:
@@ -251,12 +261,12 @@ class Transport:
             return Load(credit)
         self._is_probing = False
         if (size := self._governor.poll_resize()) is not None:
-            self.outbox.resize(size - DATA.size)
+            self.outbox.resize(size - OVERHEAD)
         load = self.outbox.fill(CREDIT_OVERHEAD if credit else 0)
         if not load.frames:
             self._governor.starved()
         elif load.is_full and (size := self._governor.mtu.poll_probe(now)) is not None:
-            self._early.append(self._packet(now, Load([Padding(size - DATA.size)])))
+            self._early.append(self._packet(now, Load([Padding(size - OVERHEAD)])))
         return load._replace(frames=credit + load.frames) if credit else load
 
     def _may_send(self, now: float) -> bool:
@@ -275,7 +285,9 @@ class Transport:
     def _packet(self, now: float, load: Load) -> bytes:
         frames = load.frames
         header = encode_data(self._peer.connection_id, self._acks.header())
-        datagram = header + encode_frames(frames)
+        delay = now - self._heard_at
+        late = [AckDelay(delay)] if delay > SHORTEST_DELAY else []
+        datagram = header + encode_frames([*late, *frames])
         packet = SentPacket(self._acks.next_sequence, now, len(datagram), load.pieces)
         if frames:
             packet.once = load.once
@@ -290,3 +302,7 @@ class Transport:
         self._counters.sent += 1
         self._counters.bytes_sent += len(datagram)
         return datagram
+
+
+def _delay(frames: Sequence[Frame]) -> float:
+    return next((frame.delay for frame in frames if isinstance(frame, AckDelay)), 0.0)

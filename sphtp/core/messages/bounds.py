@@ -8,6 +8,7 @@ from sphtp.errors import SettingsError, WireError
 
 # Beyond this a step would drown in the rounding of a double, and not come back as itself.
 _FINEST = 2.0**-48
+_SMALLEST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,13 @@ class Compressed:
 
     def __post_init__(self) -> None:
         largest = max(abs(self.low), abs(self.high))
-        if not (-math.inf < self.low < self.high < math.inf):
-            raise SettingsError(f"{self}: the range is empty or has no end")
-        if not largest * _FINEST <= self.resolution < math.inf:
+        if not 0.0 < self.high - self.low < math.inf:
+            raise SettingsError(f"{self}: the range is empty, or has no end")
+        if not max(largest * _FINEST, _SMALLEST) <= self.resolution < math.inf:
             raise SettingsError(f"{self}: the resolution is out of reach of a double")
-        object.__setattr__(self, "steps", math.ceil((self.high - self.low) / self.resolution))
+        # A range far below the resolution has both its ends, although the quotient may be 0.
+        steps = max(1, math.ceil((self.high - self.low) / self.resolution))
+        object.__setattr__(self, "steps", steps)
 
     def step_of(self, value: float) -> int:
         """Return the step nearest to a value.

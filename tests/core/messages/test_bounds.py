@@ -67,6 +67,8 @@ def test_steps_of_an_odd_resolution_are_finer() -> None:
         lambda: Compressed(2.0, 1.0, 0.1),
         lambda: Compressed(0.0, math.inf, 0.1),
         lambda: Compressed(math.nan, 1.0, 0.1),
+        lambda: Compressed(-1e308, 1e308, 1e300),
+        lambda: Compressed(0.0, 1e-318, 5e-324),
         lambda: Compressed(0.0, 1.0, 0.0),
         lambda: Compressed(0.0, 1.0, math.nan),
         lambda: Compressed(0.0, 1.0, math.inf),
@@ -82,3 +84,8 @@ def test_a_resolution_at_the_edge_of_a_double_still_comes_back() -> None:
     bound = Compressed(-1e6, 1e6, 1e6 * 2.0**-48)
     for step in (0, 1, 2, bound.steps // 3, bound.steps // 2, bound.steps - 1, bound.steps):
         assert bound.step_of(bound.value_of(step)) == step
+
+
+def test_a_range_far_below_its_resolution_keeps_both_ends() -> None:
+    bound = Compressed(0.0, 5e-324, 1e9)
+    assert [bound.value_of(bound.step_of(value)) for value in (0.0, 5e-324)] == [0.0, 5e-324]

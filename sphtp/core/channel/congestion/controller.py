@@ -46,7 +46,10 @@ class Controller(Protocol):
         ...
 
     def persistent(self, now: float) -> None:
-        """Nothing got through for several probe timeouts (RFC 9002, 7.6): start from the bottom."""
+        """Nothing got through for several probe timeouts (RFC 9002, 7.6): start from the bottom.
+
+        The losses behind it may be told before or after.
+        """
         ...
 
     def resize(self, datagram: int) -> None:

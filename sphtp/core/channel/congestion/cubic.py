@@ -62,9 +62,11 @@ class Cubic(LossBased):
         self._epoch = None
 
     def _slow_start(self, now: float, ack: Ack) -> None:
+        was_over = self._slow.is_over
         growth = self._slow.growth(now, ack)
         self._set_window(self.window + int(ack.size * growth))
-        if self._slow.is_over:
+        # Only the first slow start has to find its end; a later one knows it (RFC 9406, 4.3).
+        if self._slow.is_over and not was_over:
             self._threshold = self.window
 
     def _avoid(self, now: float, ack: Ack) -> None:

@@ -71,8 +71,7 @@ class LossBased(ABC):
     def lost(self, now: float, loss: Lost) -> None:
         """Shrink the window, once per round trip."""
         if not self._recovery.covers(loss.newest_sent_at):
-            self._recovery.begin(now, Before(self.window, self._threshold, self._peak))
-            self._shrink()
+            self._react(now)
         self._recovery.lost(loss.size)
 
     def spurious(self, now: float, size: int) -> None:
@@ -82,8 +81,12 @@ class LossBased(ABC):
             self._undo(before)
 
     def persistent(self, now: float) -> None:
-        """Fall to the smallest window and slow-start from there."""
-        self._recovery.reset()
+        """Fall to the smallest window and slow-start from there.
+
+        The losses behind it may be told before or after; they are answered for once.
+        """
+        if not self._recovery.covers(now):
+            self._react(now)
         self._set_window(0)
 
     def resize(self, datagram: int) -> None:
@@ -92,6 +95,12 @@ class LossBased(ABC):
             self.window = initial_window(datagram)
         self._datagram = datagram
         self._set_window(self.window)
+
+    def _react(self, now: float) -> None:
+        self._recovery.begin(now, Before(self.window, self._threshold, self._peak))
+        # A probe lost at the smallest window says nothing new about what the path holds.
+        if self.window > FEWEST_DATAGRAMS * self._datagram:
+            self._shrink()
 
     def _undo(self, before: Before) -> None:
         self._set_window(max(before.window, self.window))

@@ -16,7 +16,6 @@ class PathModel:
         "_lost",
         "_rates",
         "_round_start",
-        "delivered",
         "loss_share",
         "shortest",
         "shortest_at",
@@ -26,7 +25,6 @@ class PathModel:
         self.shortest = float("inf")
         self.shortest_at = 0.0
         self.loss_share = 0.0
-        self.delivered = 0
         self._rates = (0.0, 0.0)
         self._bunches = (0, 0)
         self._holds = (0.0, 0.0)
@@ -52,7 +50,6 @@ class PathModel:
     def acked(self, now: float, ack: Ack) -> bool:
         """Take an ack in; True when it ends a round."""
         self._delivered += ack.size
-        self.delivered += ack.size
         self._bunches = (self._bunches[0], max(self._bunches[1], ack.size))
         if ack.round_trip is not None:
             self._note_round_trip(now, ack.round_trip, now - ack.sent_at)

@@ -31,8 +31,7 @@ WINDOW_GAIN: dict[Phase, float] = {
 MARGIN = 0.99
 GROWING = 1.25
 STILL_ROUNDS = 3
-CRUISE_ROUNDS = (3, 4, 5, 6, 7, 8)
-SCATTER = 2_654_435_761
+CRUISE_ROUNDS = 3
 FULL = 1.25
 UP_ROUNDS = 3
 HEAVY_LOSS = 0.2
@@ -54,7 +53,6 @@ class Tolerant:
         self._path = PathModel()
         self._bound = float("inf")
         self._rounds = 0
-        self._patience = 0
         self._highest = 0.0
         self._glance = float("inf")
         self._glance_end = 0.0
@@ -116,6 +114,8 @@ class Tolerant:
         self.window = self._clamp(self.window)
 
     def _judge_startup(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+        if not self._path.rate:
+            return None
         if self._path.rate > self._highest * GROWING:
             self._highest = self._path.rate
             self._rounds = 0
@@ -127,7 +127,7 @@ class Tolerant:
         return Sign.DRAINED if ack.in_flight <= self._path.holds(1.0) else None
 
     def _judge_cruise(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
-        return Sign.CRUISED if self._rounds >= self._patience else None
+        return Sign.CRUISED if self._rounds >= CRUISE_ROUNDS else None
 
     def _judge_up(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
         has_filled = ack.in_flight >= self._path.holds(FULL) or not ack.limited
@@ -155,9 +155,6 @@ class Tolerant:
 
     def _begin_rounds(self, now: float) -> None:
         self._rounds = 0
-        # Flows that try at the same time learn nothing. What was delivered is as good as a die.
-        thrown = self._path.delivered * SCATTER % 2**32 >> 16
-        self._patience = CRUISE_ROUNDS[thrown % len(CRUISE_ROUNDS)]
 
     def _raise_bound(self, now: float) -> None:
         self._bound *= BOUND_GROWTH
@@ -180,7 +177,8 @@ class Tolerant:
         return ends_round and self._path.loss_share > HEAVY_LOSS
 
     def _heed_losses(self) -> None:
-        if self._is_loss_heavy(ends_round=True):
+        # In startup much may be lost of what left before it: it ends, or goes on unbound.
+        if self.phase is not Phase.STARTUP and self._is_loss_heavy(ends_round=True):
             lower = HEAVY_RESPONSE * min(self._bound, self.window)
             self._bound = max(lower, min(self._path.holds(1.0), self.window))
 

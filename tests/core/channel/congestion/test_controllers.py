@@ -41,9 +41,11 @@ def ack(
     )
 
 
-def ack_rounds(controller: Controller, rounds: int, *, limited: bool = True) -> float:
+def ack_rounds(
+    controller: Controller, rounds: int, *, start: float = 1.0, limited: bool = True
+) -> float:
     """Ack a whole window, round after round, of a path that carries what it is given."""
-    now = 1.0
+    now = start
     for _ in range(rounds):
         now += ROUND_TRIP
         size = controller.window
@@ -193,8 +195,27 @@ def test_persistent_congestion_starts_from_the_bottom(name: str) -> None:
     now = ack_rounds(controller, 5)
     controller.persistent(now)
     assert controller.window == 2 * DATAGRAM
-    ack_rounds(controller, 3)
+    ack_rounds(controller, 3, start=now + 0.1)
     assert controller.window > 2 * DATAGRAM
+
+
+@pytest.mark.parametrize("told_first", ["losses", "persistent congestion"])
+@pytest.mark.parametrize("name", LOSS_BASED)
+def test_after_it_slow_start_goes_up_to_the_threshold(name: str, told_first: str) -> None:
+    once, controller = make(name), make(name)
+    for each in (once, controller):
+        now = ack_rounds(each, 5)
+    once.lost(now, Lost(DATAGRAM, now - 0.04, 0))
+    threshold = once.window
+    if told_first == "losses":
+        controller.lost(now, Lost(DATAGRAM, now - 0.04, 0))
+    controller.persistent(now)
+    # Probes that left since are lost as well.
+    controller.lost(now + 3.0, Lost(DATAGRAM, now + 2.0, 0))
+    now = ack_rounds(controller, 5, start=now + 3.1)
+    assert controller.window == 2**6 * DATAGRAM < threshold
+    ack_rounds(controller, 10, start=now)
+    assert threshold <= controller.window < 2 * threshold
 
 
 @pytest.mark.parametrize("name", ALL)

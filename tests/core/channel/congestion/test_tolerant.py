@@ -79,13 +79,17 @@ def test_nothing_getting_through_starts_it_anew() -> None:
     assert controller._path.rate == pytest.approx(RATE, rel=0.06)
 
 
-def test_many_losses_bound_what_is_in_flight() -> None:
+@pytest.mark.parametrize(("share", "is_bound"), [(0.1, False), (0.5, True)])
+def test_only_many_losses_bound_what_is_in_flight(share: float, is_bound: bool) -> None:
     world, controller = bulk()
     watch(world, controller, 2.0)
-    now, before = world.now, controller.window
-    controller.lost(now, Lost(before, now, 0))
-    controller.acked(now + 0.06, Ack(DATAGRAM, now + 0.01, 0.05, 0.05, 0.05, 0, True, RATE))
-    assert controller.window < before
+    before = controller.window
+    # A round ends, and one with losses follows.
+    controller.acked(2.06, ack(2.06, DATAGRAM, RATE))
+    controller.lost(2.1, Lost(int(share * before), 2.1, 0))
+    controller.acked(2.16, ack(2.16, int((1 - share) * before), RATE))
+    assert (controller._bound < float("inf")) is is_bound
+    assert RATE * ROUND_TRIP * 0.85 <= controller.window <= controller._bound
 
 
 def ack(now: float, size: int, rate: float | None, *, limited: bool = True) -> Ack:
@@ -101,6 +105,15 @@ def test_the_model_forgets_rates_after_two_cycles() -> None:
     model.age_rate()
     assert model.rate == 2e6
     assert model.holds(1.0) == pytest.approx(2e6 * (ROUND_TRIP + GRAIN))
+
+
+def test_held_acks_widen_what_may_be_in_flight() -> None:
+    model = PathModel()
+    model.acked(1.0, ack(1.0, 16 * DATAGRAM, 1e6))
+    assert model.held(1.0) == 16 * DATAGRAM
+    late = ack(2.0, DATAGRAM, 1e6)._replace(sent_at=2.0 - ROUND_TRIP - 0.04)
+    model.acked(2.0, late)
+    assert model.held(1.0) == pytest.approx(40_000)
 
 
 def test_who_has_little_to_send_learns_only_of_higher_rates() -> None:
