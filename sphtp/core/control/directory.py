@@ -116,13 +116,14 @@ class Directory:
         if message.sender not in self._neighbours:
             self._counters.add(Count.FOREIGN)
             return
-        for record in message.records:
-            self._tell_all(self.roster.enter(now, message.sender, record))
-        if message.part is not None:
-            assembly = self._lists.setdefault(message.sender, Assembly())
-            whole = assembly.add(message.part, message.records)
-            if whole is not None:
-                self._tell_all(self.roster.replace(now, message.sender, whole))
+        if message.part is None:
+            for record in message.records:
+                self._tell_all(self.roster.enter(now, message.sender, record))
+            return
+        assembly = self._lists.setdefault(message.sender, Assembly())
+        whole = assembly.add(message.part, message.records)
+        if whole is not None:
+            self._tell_all(self.roster.replace(now, message.sender, whole))
 
     def hear_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""
@@ -181,7 +182,8 @@ class Directory:
 
     def _look_again(self) -> None:
         self.view = current_view(self._neighbours.heartbeats.values())
-        self._dialler.want(self._neighbours.addresses())
+        if not self.is_empty:  # else the last known addresses are the best ones to try
+            self._dialler.want(self._neighbours.addresses())
 
     def _tell_all(self, events: Iterable[ClientEvent]) -> None:
         for event in events:

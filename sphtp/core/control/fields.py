@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Generic, NamedTuple, TypeVar
 
@@ -29,6 +30,9 @@ MAX_VIEW = 1 << 63
 
 MAX_PARTS = 1024
 """Messages that one list is divided into at most."""
+
+_REMEMBERED = 1024
+"""Addresses kept in both forms: the same ones come again with every list."""
 
 
 class Holder(NamedTuple):
@@ -130,11 +134,20 @@ def _text(data: bytes) -> str:
 
 
 def _write_candidate(writer: Writer, candidate: Candidate) -> None:
-    writer.u16(candidate.port).raw(ip_address(candidate.host).packed)
+    writer.u16(candidate.port).raw(_pack_host(candidate.host))
 
 
 def _read_candidate(reader: Reader) -> Candidate:
-    port, packed = reader.u16(), reader.rest()
+    return _candidate(reader.u16(), reader.rest())
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _pack_host(host: str) -> bytes:
+    return ip_address(host).packed
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _candidate(port: int, packed: bytes) -> Candidate:
     if len(packed) not in (4, 16) or port == 0:
         raise WireError("not a UDP address")
     return Candidate(str(ip_address(packed)), port)
