@@ -46,7 +46,7 @@ class ClientStatistics:
 
 @asynccontextmanager
 async def open_client(
-    servers: Sequence[str | ServerAddress],
+    servers: str | Sequence[str | ServerAddress],
     *,
     data: Any = None,
     host: str | None = None,
@@ -226,9 +226,11 @@ class Client:
                 pass
 
 
-def _parse(servers: Sequence[str | ServerAddress]) -> list[ServerAddress]:
+def _parse(servers: str | Sequence[str | ServerAddress]) -> list[ServerAddress]:
     if not servers:
         raise SettingsError("servers is empty; allowed is one address or more")
+    if isinstance(servers, str):
+        servers = [servers]
     return [
         server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
         for server in servers

@@ -84,7 +84,6 @@ class Node:
         self._channels: dict[Connection, Channel] = {}
         self._unsent: Transmit | None = None
         self._arrivals = trio.lowlevel.ParkingLot()
-        self._incoming: list[Channel] = []
 
     @property
     def address(self) -> Address:
@@ -130,9 +129,9 @@ class Node:
     async def accept(self) -> Channel:
         """Wait for the next channel that another node opens."""
         await trio.lowlevel.checkpoint()
-        while not self._incoming:
+        while (connection := self._endpoint.poll_incoming()) is None:
             await self._arrivals.park()
-        return self._incoming.pop(0)
+        return self._adopt(connection)
 
     async def incoming(self) -> AsyncIterator[Channel]:
         """Iterate over the channels that other nodes open."""
@@ -162,9 +161,9 @@ class Node:
             if not self._udp.send(transmit.address, transmit.datagram):
                 self._unsent = transmit
                 break
-        while (connection := self._endpoint.poll_incoming()) is not None:
-            self._incoming.append(self._adopt(connection))
-            self._arrivals.unpark()
+        # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
+        if self._endpoint.has_incoming:
+            self._arrivals.unpark_all()
         while (connection := self._endpoint.poll_active()) is not None:
             self._report(connection)
         return self._unsent is None

@@ -248,3 +248,18 @@ async def test_a_share_of_loss_must_be_one():
     with pytest.raises(sphtp.SettingsError, match="receive_loss is 2"):
         async with open_node(receive_loss=2):
             pass
+
+
+async def test_channels_that_nobody_accepts_are_bounded():
+    settings = ChannelSettings(backlog=2)
+    async with (
+        open_node(settings=settings) as right,
+        open_node() as left,
+        left.open_channel(*right.address),
+        left.open_channel(*right.address) as second,
+    ):
+        await second.send("the second is open on both sides")
+        with pytest.raises(sphtp.RefusedError, match="too many channels"):
+            async with left.open_channel(*right.address):
+                raise AssertionError("two are waiting already")
+        assert right.statistics().refused_full > 0

@@ -66,7 +66,8 @@ class ClientMachine:
         self.counters = Counters()
         self._entropy = entropy
         self._timers = timers
-        self._reason = Reason.CONFLICT
+        # What the last NACK said; None when there was none.
+        self.last_refusal: Reason | None = None
         self._events: deque[ClientEvent] = deque()
         self._identity = Identity(entropy, ids or iter(()))
         self._voice = ClientVoice(self._identity, candidates, data)
@@ -211,8 +212,11 @@ class ClientMachine:
             return
         if message.reason is Reason.UNKNOWN:
             self._directory.unacknowledge(message.sender)
-        self._reason = message.reason
+        self.last_refusal = message.reason
         self._runner.signal(now, _REFUSALS.get(message.reason, _E.CONFLICT))
+
+    def _why(self) -> Reason:
+        return self.last_refusal or Reason.CONFLICT
 
     def _on_user(self, _: float, message: ServerUser) -> None:
         self._events.append(events.UserMessage(message.sender, message.command, message.parameters))
@@ -263,8 +267,8 @@ class ClientMachine:
             _A.TELL_ESTABLISHED: lambda _: tell(events.Established(self.id, resumed=False)),
             _A.TELL_RESUMED: lambda _: tell(events.Established(self.id, resumed=True)),
             _A.TELL_SUSPENDED: lambda _: tell(events.Suspended()),
-            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._reason)),
-            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._reason)),
+            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._why())),
+            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._why())),
             _A.TELL_LEFT: lambda _: tell(events.Left()),
         }
 
