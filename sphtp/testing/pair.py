@@ -1,6 +1,7 @@
 """Two endpoints, a network between them, and a clock that jumps from event to event."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from random import Random
 
 from sphtp.core.channel.connection import Connection
@@ -75,6 +76,26 @@ class Pair:
         received = []
         while (payload := connection.receive()) is not None:
             received.append(payload)
+        return received
+
+    def transfer(
+        self,
+        sender: Connection,
+        receiver: Connection,
+        payloads: Sequence[bytes],
+        seconds: float = 60.0,
+    ) -> list[bytes]:
+        """Send messages as room allows, read as they come, and return as many as were sent."""
+        waiting, received = deque(payloads), list[bytes]()
+
+        def is_over() -> bool:
+            while waiting and sender.has_room(len(waiting[0])):
+                sender.send(waiting.popleft())
+            self.touch(sender)
+            received.extend(self.receive(receiver))
+            return len(received) >= len(payloads)
+
+        self.drive(is_over, seconds)
         return received
 
     def step(self) -> bool:

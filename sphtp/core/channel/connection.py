@@ -140,11 +140,11 @@ class Connection:
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        for packet in self._transport.handle_timeout(now) if self._transport else ():
-            if packet.closing:
-                self._step(now, Event.CLOSE_LOST)
-            elif not packet.pieces:
-                self._say(Ping())
+        missed = self._transport.handle_timeout(now) if self._transport else None
+        if missed and missed.close:
+            self._step(now, Event.CLOSE_LOST)
+        elif missed and missed.ask:
+            self._say(Ping())
         for timer in self._timers.take_due(now):
             self._handle_timer(now, timer)
 

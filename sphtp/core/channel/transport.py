@@ -37,6 +37,17 @@ class Heard:
     close_acked: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """What lost packets mean for the life of their connection.
+
+    One that held no reliable message is not made up for, so that an ack has to be asked for.
+    """
+
+    close: bool
+    ask: bool
+
+
 class Transport:
     """Acks, queues and estimates of one connection."""
 
@@ -89,13 +100,14 @@ class Transport:
             return Heard(None, close_acked)
         return Heard(self._accept(now, sequence, frames), close_acked)
 
-    def handle_timeout(self, now: float) -> list[SentPacket]:
-        """Give up overdue packets and return them; their messages are in line again."""
+    def handle_timeout(self, now: float) -> Missed:
+        """Give up overdue packets; their messages are in line again."""
         lost = list(self._loss.overdue(now, self._patience()))
         for packet in lost:
             self._counters.resent += self.outbox.lost(packet.pieces)
         self._counters.lost += len(lost)
-        return lost
+        is_alone = any(not packet.pieces and not packet.closing for packet in lost)
+        return Missed(any(packet.closing for packet in lost), is_alone and not self._acks.ambiguous)
 
     def stop_sending(self) -> None:
         """From now on only acks, and what the connection itself has to say."""
