@@ -60,7 +60,7 @@ class Channel(trio.abc.Channel[Any]):
             MessageTooLargeError: over the limit of the channel or, unreliable, of one packet.
             trio.ClosedResourceError: this channel was closed on this side.
             trio.BrokenResourceError: the peer closed it or vanished; the message says which.
-            TypeError: msgpack cannot carry the value.
+            TypeError, OverflowError: msgpack cannot carry the value.
         """
         payload = msgpack.packb(value)
         await trio.lowlevel.checkpoint()
@@ -96,7 +96,7 @@ class Channel(trio.abc.Channel[Any]):
             self._touched()
             try:
                 return msgpack.unpackb(payload, strict_map_key=False)
-            except (ValueError, msgpack.UnpackException):
+            except (ValueError, TypeError, msgpack.UnpackException):
                 self._undecodable += 1
 
     async def aclose(self) -> None:

@@ -153,7 +153,10 @@ class Client:
         self._registration.flush()
 
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
-        """Send the servers a message with a command of the application, 0x0100 or more."""
+        """Send the servers a message of the application.
+
+        Raises ``StateError`` unless command and parameters have numbers from 0x0100 on.
+        """
         self._machine.publish(trio.current_time(), command, parameters)
         self._registration.flush()
 

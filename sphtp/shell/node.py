@@ -10,6 +10,7 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.opening import Transmit
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import SettingsError
@@ -49,6 +50,8 @@ async def open_node(
 ) -> AsyncIterator["Node"]:
     """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
 
+    Leaving takes up to ``linger`` seconds when a peer has closed a channel shortly before.
+
     Args:
         host, port: where to bind; port 0 takes any that is free.
         peer_id: this node's id in a cluster, 0 when it is in none.
@@ -67,11 +70,12 @@ async def open_node(
     drop = _losing(receive_loss, seed) if receive_loss else None
     with UdpSocket(host, port, drop) as udp:
         node = Node(udp, Endpoint(entropy, settings or ChannelSettings(), peer_id))
-        async with running(node._run):  # noqa: SLF001 - the two halves of one thing
-            try:
+        try:
+            async with running(node._run):  # noqa: SLF001 - the two halves of one thing
                 yield node
-            finally:
-                node._abandon()  # noqa: SLF001
+        finally:
+            with trio.CancelScope(shield=True):
+                await node._leave()  # noqa: SLF001
 
 
 class Node:
@@ -140,14 +144,17 @@ class Node:
 
     async def _run(self) -> None:
         while True:
-            with self._bell.listening(self._endpoint.poll_timeout()):
-                await self._udp.wait_readable()
-            self._bell.answer()
-            self._receive(trio.current_time())
-            while not self._flush(trio.current_time()):
-                await self._udp.wait_writable()
-            # A full socket wakes this task at once, again and again; others want to run too.
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            await self._take_turn()
+
+    async def _take_turn(self) -> None:
+        with self._bell.listening(self._endpoint.poll_timeout()):
+            await self._udp.wait_readable()
+        self._bell.answer()
+        self._receive(trio.current_time())
+        while not self._flush(trio.current_time()):
+            await self._udp.wait_writable()
+        # A full socket wakes this task at once, again and again; others want to run too.
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _receive(self, now: float) -> None:
         for address, datagram in self._udp.receive_batch(BATCH):
@@ -185,13 +192,19 @@ class Node:
         self._endpoint.touch(connection)
         self._bell.ring()
 
-    def _abandon(self) -> None:
-        """Tell every peer that is still there, once, and wake whoever waits."""
+    async def _leave(self) -> None:
+        """Tell every peer that is still there, once, and wake whoever waits.
+
+        Peers that have closed are answered for as long as they may ask again: they would wait for
+        an ack that got lost, and take this side for vanished.
+        """
         now = trio.current_time()
         for connection in self._endpoint.connections:
-            connection.abort(now, "its node closed")
-            self._endpoint.touch(connection)
-        self._flush(now)
+            if connection.state is not State.LINGERING:
+                connection.abort(now, "its node closed")
+            self._touch(connection)
+        while self._endpoint.connections:
+            await self._take_turn()
 
     async def _resolve(self, addresses: Sequence[Address]) -> list[Address]:
         found: dict[Address, None] = {}

@@ -113,7 +113,6 @@ def _fragment(cursor: Cursor) -> Fields:
 
 
 def _lenient_text(cursor: Cursor) -> str:
-    # The page does not say what to do with bytes that are no UTF-8; nobody must drop them.
     return cursor.take(cursor.u8()).decode("utf-8", errors="replace")
 
 

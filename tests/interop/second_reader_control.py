@@ -1,8 +1,7 @@
 """A second decoder of the control plane, written from docs/reference/wire-format.md alone.
 
 See `second_reader`. A message is decoded for a receiver, `"server"` or `"client"`, since the two
-drop different things. Where the page leaves a case open, a comment that begins with "Open:" says
-what was taken for granted here.
+drop different things.
 """
 
 import hashlib
@@ -22,11 +21,11 @@ LARGEST_DATA = 4096
 LARGEST_URL = 256
 MOST_CANDIDATES = 8
 MOST_PARTS = 1024
-PROTOCOLS = (32, 33)  # PUB, SUB
+PUB, SUB = 32, 33
 FIRST_USER_COMMAND = 0x0100
 
-# Open: schemes other than these two, and a port of 0, are taken for no URL.
-URL = re.compile(r"(tcp|tls\+tcp)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+URL = re.compile(r"(?:tcp|tls\+tcp)://(?:\[([^\]]*)\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
+FOREIGN_URL = re.compile(r"(?!tcp:|tls\+tcp:)[a-z][a-z0-9+.-]*://.+", re.DOTALL)
 
 # The transport.
 
@@ -36,8 +35,20 @@ def read_hello(data: bytes) -> Fields:
     demand(len(data) == 8, "eight bytes")
     zero, letters, version, protocol, reserved = struct.unpack(">B2sBHH", data)
     demand((zero, letters, version, reserved) == (0, b"SP", 0, 0), "no SP connection")
-    demand(protocol in PROTOCOLS, "neither PUB nor SUB")
+    demand(protocol in (PUB, SUB), "neither PUB nor SUB")
     return {"protocol": protocol}
+
+
+def read_connection_from_pub(data: bytes) -> Fields:
+    """Decode what a SUB hears on one connection; where it would hang up is `Malformed`."""
+    cursor = Cursor(data)
+    demand(read_hello(cursor.take(8)) == {"protocol": PUB}, "not a PUB")
+    messages = []
+    while cursor.left:
+        length = int.from_bytes(cursor.take(8), "big")
+        demand(length <= LARGEST_MESSAGE, "65536 bytes at most")
+        messages.append(cursor.take(length).hex())
+    return {"messages": messages}
 
 
 def read_carried(data: bytes) -> Fields:
@@ -71,9 +82,19 @@ def _url(cursor: Cursor) -> str:
     except UnicodeDecodeError as error:
         raise Malformed("no UTF-8") from error
     demand(len(text) <= LARGEST_URL, "256 characters at most")
+    if FOREIGN_URL.fullmatch(text):
+        return ""
     match = URL.fullmatch(text)
-    demand(match is not None and 0 < int(match[3]) < 65536, f"{text!r} is no URL")
+    if match is None or not 0 < int(match[2]) < 65536 or not _is_ipv6(match[1]):
+        raise Malformed(f"{text!r} is no URL")
     return text
+
+
+def _is_ipv6(host: str | None) -> bool:
+    try:
+        return host is None or ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
 
 
 def _part(cursor: Cursor) -> Fields:
@@ -84,10 +105,19 @@ def _part(cursor: Cursor) -> Fields:
 
 _server_id = checked(Cursor.u32, lambda number: number > 1 and number % 2 == 0, "even, over 1")
 _client_id = checked(Cursor.u32, lambda number: number > 1 and number % 2 == 1, "odd, over 1")
-_state = checked(Cursor.u8, lambda number: number in (1, 2), "JOINING or ACTIVE")
-_reason = checked(Cursor.u16, lambda number: 1 <= number <= 9, "reasons are 1 to 9")
 _port = checked(Cursor.u16, bool, "port not 0")
 _view = checked(Cursor.u64, lambda number: number <= 2**63, "2^63 at most")
+
+
+def _state(cursor: Cursor) -> int:
+    number = cursor.u8()
+    return number if number in (1, 2) else 1  # JOINING
+
+
+def _reason(cursor: Cursor) -> int:
+    number = cursor.u16()
+    return number if number in (1, 2, 4, 5, 6, 7, 8, 9) else 0  # OTHER
+
 
 CANDIDATE = record(port=_port, host=_host)
 MEMBER_HEAD = record(server=_server_id, nonce=Cursor.u64, state=_state)
@@ -96,7 +126,8 @@ MEMBER_URLS = record(pub=_url, sub=_url)
 
 def _member(cursor: Cursor) -> Fields:
     head = MEMBER_HEAD(cursor)
-    return {**head, **(MEMBER_URLS(cursor) if cursor.left else {})}
+    urls = MEMBER_URLS(cursor) if cursor.left else {}
+    return {**head, **(urls if all(urls.values()) else {})}
 
 
 def _candidates(cursor: Cursor) -> list[Fields]:
@@ -113,8 +144,6 @@ PEER = record(
     data=_sized_bytes,
 )
 
-# Open: the bounds of VERSION say 1, but a server answers other versions with a NACK, so they must
-# be readable.
 PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x01: ("VERSION", record(version=Cursor.u16)),
     0x02: ("FEATURES", record(features=Cursor.u32)),
@@ -136,7 +165,7 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x12: ("TARGET", record(server=_server_id)),
 }
 
-# How many a message may carry. Open: more of them are taken for out of bounds, not for ignored.
+# How many a message may carry.
 MOST = {"CANDIDATE": MOST_CANDIDATES, "MEMBER": 64}
 
 
@@ -188,11 +217,11 @@ COMMANDS: dict[tuple[int, str], str] = {
     (0x23, "server"): "PART PEER*",
 }
 
+BETWEEN_SERVERS = (0x20, 0x21, 0x22, 0x23)
 USER_COMMANDS = {"client": "NONCE?", "server": ""}
 
 
 def _speaker(simulation: int, sender: int, receiver: Receiver) -> str:
-    # Open: a sender of 0 or 1, which "belong to nobody", may say nothing.
     demand(sender > 1, "0 and 1 belong to nobody")
     if sender % 2 == 0:
         return "server"
@@ -201,10 +230,10 @@ def _speaker(simulation: int, sender: int, receiver: Receiver) -> str:
     return "client"
 
 
-def _takes(command: int, speaker: str, simulation: int) -> str:
+def _takes(command: int, speaker: str, simulation: int, receiver: Receiver) -> str:
     if command >= FIRST_USER_COMMAND:
         return USER_COMMANDS[speaker]
-    # Open: other commands than ACK are read alike whatever their simulation is.
+    demand(command not in BETWEEN_SERVERS or receiver == "server", "servers say it to servers")
     to_all = COMMANDS.get((command, f"{speaker}, to all")) if simulation == 0 else None
     takes = COMMANDS.get((command, speaker)) if to_all is None else to_all
     if takes is None:
@@ -218,7 +247,7 @@ def read_message(data: bytes, receiver: Receiver) -> Fields:
     cursor = Cursor(data)
     head = record(simulation=Cursor.u32, sender=Cursor.u32, command=Cursor.u16)(cursor)
     speaker = _speaker(head["simulation"], head["sender"], receiver)
-    words = _takes(head["command"], speaker, head["simulation"]).split()
+    words = _takes(head["command"], speaker, head["simulation"], receiver).split()
     taken = {word.rstrip("?*") for word in words}
     seen: Counter[str] = Counter()
     parameters = []
@@ -226,12 +255,28 @@ def read_message(data: bytes, receiver: Receiver) -> Fields:
         number, inside = _split(cursor)
         name = PARAMETERS[number][0] if number in PARAMETERS else ""
         seen[name] += 1
-        # Open: later ones of a kind that counts once are held to their size and bounds as well.
         parameters.append((_decode if name in taken else _skipped)(number, inside))
     for name in taken:
         demand(name not in words or seen[name] > 0, f"{name} is missing")
         demand(name not in MOST or seen[name] <= MOST[name], f"too many {name}")
     return {**head, "parameters": parameters}
+
+
+def what_counts(data: bytes, receiver: Receiver) -> Fields:
+    """Decode a whole message, without the parameters that its command skips."""
+    fields = read_message(data, receiver)
+    speaker = "client" if fields["sender"] % 2 else "server"
+    words = _takes(fields["command"], speaker, fields["simulation"], receiver).split()
+    several = {word.rstrip("*") for word in words if word.endswith("*")}
+    once = {word.rstrip("?") for word in words} - several
+    counting = []
+    for parameter in fields["parameters"]:
+        name = PARAMETERS[parameter["id"]][0] if parameter["id"] in PARAMETERS else ""
+        is_own = min(parameter["id"], fields["command"]) >= FIRST_USER_COMMAND
+        if name in once or name in several or is_own:
+            counting.append(parameter)
+        once.discard(name)
+    return {**fields, "parameters": counting}
 
 
 # The roster.

@@ -38,7 +38,6 @@ _S, _E, _A = ClientState, ClientSignal, ClientAction
 _REFUSALS = {
     Reason.CONFLICT: _E.CONFLICT,
     Reason.FULL: _E.BUSY,
-    Reason.DRAINING: _E.BUSY,
     Reason.DENIED: _E.DENIED,
     Reason.VERSION: _E.DENIED,
     Reason.UNKNOWN: _E.UNKNOWN,
@@ -144,9 +143,13 @@ class ClientMachine:
         self._runner.handle_timeout(now)
 
     def lookup(self, now: float, peer_id: int) -> None:
-        """Ask servers for one peer; it comes as an event. Raises ``StateError``."""
+        """Ask servers for one peer; it comes as an event, and so does it when all know nobody.
+
+        Raises ``StateError``.
+        """
         self._wake(now)
         self._require_id()
+        self._directory.search(peer_id)
         self._voice.lookup(peer=peer_id)
 
     def set_data(self, now: float, data: bytes) -> None:
@@ -216,7 +219,7 @@ class ClientMachine:
         self._runner.signal(now, _REFUSALS.get(message.reason, _E.CONFLICT))
 
     def _why(self) -> Reason:
-        return self.last_refusal or Reason.CONFLICT
+        return Reason.CONFLICT if self.last_refusal is None else self.last_refusal
 
     def _on_user(self, _: float, message: ServerUser) -> None:
         self._events.append(events.UserMessage(message.sender, message.command, message.parameters))

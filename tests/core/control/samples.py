@@ -28,7 +28,7 @@ FROM_CLIENT: list[Any] = [
     client.Lookup(7, 5),
     client.Lookup(7, 5, 9, 4),
     client.StatusRequest(7),
-    client.ClientUser(7, 5, 0x0100, (Parameter(0x77, b"?"), Parameter(0x77, b""))),
+    client.ClientUser(7, 5, 0x0100, (Parameter(0x177, b"?"), Parameter(0x177, b""))),
 ]
 FROM_SERVER: list[Any] = [
     server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), Digest(2, 1 << 63)),
@@ -41,7 +41,7 @@ FROM_SERVER: list[Any] = [
     server.Peers(4, 7, (RECORD,), Part(0, 2)),
     server.PeersGone(4, 0, (Gone(7, 9, Reason.EXPIRED), Gone(9, 0, Reason.LEFT))),
     server.Status(4, 7, Part(1, 2), b"{}"),
-    server.ServerUser(4, 7, 0xFFFF, (Parameter(1, b"\0"),)),
+    server.ServerUser(4, 7, 0xFFFF, (Parameter(0x100, b"\0"),)),
 ]
 FROM_MEMBER: list[Any] = [
     member.Registered(4, (RECORD, PLAIN)),

@@ -28,7 +28,7 @@ def test_user_commands_travel_both_ways() -> None:
     with pytest.raises(StateError):
         client.machine.publish(bus.now, 0x0100, [])
     established(bus, client)
-    parameter = Parameter(0x77, b"?")
+    parameter = Parameter(0x0177, b"?")
     client.machine.publish(bus.now, 0x0100, [parameter])
     server.machine.publish(bus.now, client.machine.id, 0x0101, [parameter])
     server.machine.publish(bus.now, 0, 0x0102, [])
@@ -40,10 +40,34 @@ def test_user_commands_travel_both_ways() -> None:
         UserMessage(server.machine.id, 0x0101, (parameter,)),
         UserMessage(server.machine.id, 0x0102, ()),
     ]
+
+
+@pytest.mark.parametrize(("command", "parameter"), [(0xFF, 0x100), (0x100, 0xFF), (0x100, 3)])
+def test_the_application_has_numbers_of_its_own(command: int, parameter: int) -> None:
+    bus = Bus()
+    server = active_server(bus)
+    client = bus.client("x")
+    established(bus, client)
+    parameters = [Parameter(0x0100, b""), Parameter(parameter, b"")]
     with pytest.raises(StateError, match="protocol"):
-        client.machine.publish(bus.now, 0xFF, [])
+        client.machine.publish(bus.now, command, parameters)
     with pytest.raises(StateError, match="protocol"):
-        server.machine.publish(bus.now, 0, 0xFF, [])
+        server.machine.publish(bus.now, 0, command, parameters)
+    assert client.machine.poll_transmit() is None
+    assert server.machine.poll_transmit() is None
+
+
+def test_the_application_sees_no_parameters_of_the_protocol() -> None:
+    bus = Bus()
+    server = active_server(bus)
+    client = bus.client("x", ids=iter((7,)))
+    established(bus, client)
+    own, theirs = Parameter(0x0100, b"own"), Parameter(0xFF, b"of a later version")
+    nonce = NONCE.of(client.machine.nonce)
+    bus.inject(server, Message(7, 7, 0x0100, (theirs, own, nonce)).encode())
+    bus.inject(client, Message(7, server.machine.id, 0x0100, (theirs, own)).encode())
+    assert server.of(UserMessage) == [UserMessage(7, 0x0100, (own,))]
+    assert client.of(UserMessage) == [UserMessage(server.machine.id, 0x0100, (own,))]
 
 
 def test_user_commands_of_strangers_are_dropped() -> None:

@@ -16,10 +16,10 @@ from sphtp.core.control.codec import (
     decode_message_untrusted,
 )
 from sphtp.core.control.counters import Counters
-from sphtp.core.control.fields import Gone
+from sphtp.core.control.fields import FEATURES, NONCE, VERSION, Gone
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
-from sphtp.core.control.vocabulary import DataId, Reason
+from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 from sphtp.errors import RemoteError, WireError
 from tests.core.control.bus import address
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, V4
@@ -133,8 +133,11 @@ def test_any_cut_and_any_flip_is_dropped_or_read_but_never_raises(message: Any) 
         (Message(7, 7, 6).encode(), "malformed"),
         (server.PeersGone(4, 0, (Gone(8, 9, Reason.LEFT),)).encode(), "malformed"),
         (Message(0, 4, 1, (Parameter(DataId.VIEW, b"\xff" * 8),)).encode(), "malformed"),
-        (Message(0, 4, 1, (Parameter(DataId.STATE, b"\x09"),)).encode(), "malformed"),
-        (Message(7, 4, 4, (Parameter(DataId.REASON, b"\xff\xff"),)).encode(), "malformed"),
+        (Message(0, 4, 1, (Parameter(DataId.STATE, b""),)).encode(), "malformed"),
+        (Message(0, 4, 1, (Parameter(DataId.VERSION, b"\1"),)).encode(), "malformed"),
+        (Message(0, 4, 1, (Parameter(DataId.FEATURES, b"\1"),)).encode(), "malformed"),
+        (Message(7, 4, 4, (Parameter(DataId.REASON, b"\xff"),)).encode(), "malformed"),
+        (Message(7, 7, 1, (NONCE.of(5), Parameter(DataId.NONCE, b"short"))).encode(), "malformed"),
         (Message(7, 4, 0x19, (Parameter(DataId.PART, b"\1\0\1\0"),)).encode(), "malformed"),
         (Message(7, 4, 0x11, (Parameter(DataId.PEER, bytes(17)),)).encode(), "malformed"),
         (
@@ -153,15 +156,58 @@ def test_what_nobody_should_send_is_dropped_and_counted(data: bytes, count: str)
     assert counters.as_dict() == {count: 1}
 
 
-@pytest.mark.parametrize("url", [b"", b"tcp://x", b"http://h:1", b"tcp://h:1\xff", b"tcp://" * 60])
-def test_a_member_with_a_bad_url_is_malformed(url: bytes) -> None:
-    good = b"tcp://127.0.0.1:1"
+GOOD_URL = b"tcp://127.0.0.1:1"
+
+
+def heartbeat_of_member_at(*urls: bytes) -> bytes:
     data = bytes([8, 0, 0, 0]) + bytes(8) + b"\2"
-    data += len(url).to_bytes(2, "little") + url + len(good).to_bytes(2, "little") + good
-    counters = Counters()
-    message = Message(0, 4, 1, (Parameter(DataId.MEMBER, data),))
-    assert Intake(counters, for_client=True).take(message.encode()) is None
-    assert counters.as_dict() == {"malformed": 1}
+    data += b"".join(len(url).to_bytes(2, "little") + url for url in urls)
+    return Message(0, 4, 1, (Parameter(DataId.MEMBER, data),)).encode()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(b"", b"tcp://x", b"h:1", b"tcp://h:1\xff", b"tcp://" * 60, b"tcp://h:1,2", b"tcp://h:0"),
+        *(b"tcp://h:65536", b"tcp://a?b:1", b"tcp://[h]:1", b"://h", b"quic://", b"Quic://h"),
+        b"quic://" + b"h" * 250,
+    ],
+)
+def test_a_member_with_a_bad_url_is_malformed(url: bytes) -> None:
+    for urls in ((url, GOOD_URL), (GOOD_URL, url), (url, b"quic://h")):
+        counters = Counters()
+        assert Intake(counters, for_client=True).take(heartbeat_of_member_at(*urls)) is None
+        assert counters.as_dict() == {"malformed": 1}
+
+
+@pytest.mark.parametrize("url", [b"quic://h:1", b"ws+tcp://h/path?x#y", b"ipc:///tmp/\xc3\xa4"])
+def test_a_member_that_cannot_be_dialled_is_a_member(url: bytes) -> None:
+    for urls in ((url, GOOD_URL), (GOOD_URL, url), (url, url), ()):
+        heard = take(heartbeat_of_member_at(*urls), for_client=True)
+        assert Member(8, 0, None) in heard.view.members
+        assert heard.view.active == {4, 8}
+
+
+def test_what_later_versions_say_is_heard_as_far_as_it_is_understood() -> None:
+    state = Parameter(DataId.STATE, b"\x09")
+    heard = take(Message(0, 4, 1, (VERSION.of(9), FEATURES.of(9), state)).encode())
+    assert heard.member.state is MemberState.JOINING
+    for number in (0, 3, 0xFFFF):
+        reason = Parameter(DataId.REASON, number.to_bytes(2, "little"))
+        assert take(Message(7, 4, 4, (reason,)).encode()) == server.Nack(4, 7, 0, Reason.OTHER)
+    gone = Parameter(DataId.GONE, bytes([7, 0, 0, 0]) + bytes(8) + b"\xff\0")
+    heard = take(Message(0, 4, 0x12, (gone,)).encode())
+    assert heard == server.PeersGone(4, 0, (Gone(7, 0, Reason.OTHER),))
+
+
+def test_parameters_that_a_command_does_not_take_are_not_looked_at() -> None:
+    broken = tuple(Parameter(number, b"?") for number in DataId if number != DataId.NONCE)
+    assert take(Message(7, 7, 5, broken).encode()) == client.Leave(7, 0)
+
+
+def test_the_first_of_a_kind_counts() -> None:
+    twice = (NONCE.of(5), NONCE.of(6))
+    assert take(Message(7, 7, 5, twice).encode()) == client.Leave(7, 5)
 
 
 def test_a_plain_server_heartbeat_is_a_view_of_one() -> None:

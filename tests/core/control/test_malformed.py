@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.control.codec import Message, Parameter
+from sphtp.core.control.counters import Counters
+from sphtp.core.control.intake import Intake
+from sphtp.core.control.records import MAX_MEMBERS
+from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Command, DataId
 from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import established
+from tests.core.control.helpers import established, said
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER
 
 
@@ -97,7 +101,13 @@ def test_a_server_under_fire_holds_no_more_than_its_limits() -> None:
         nonce = Parameter(DataId.NONCE, entropy.randbytes(8))
         to = sender if sender & 1 else 0
         server.machine.handle_message(bus.now, Message(to, sender, command, (nonce,)).encode())
-    assert len(server.machine.view.members) <= 65
+    assert len(server.machine.view.members) == MAX_MEMBERS
+    bus.pump(server)
+    bus.run(1.2)
+    heartbeat = said(server, Command.HEARTBEAT)[-1].encode()
+    heard = Intake(Counters(), for_client=True).take(heartbeat)
+    assert isinstance(heard, ServerHeartbeat)
+    assert len(heard.view.members) == MAX_MEMBERS
     assert len(server.machine.clients) <= 4096
     assert server.machine.counters["too_many"] > 0
     bus.pump(server)

@@ -14,7 +14,8 @@ from sphtp.core.control.ids import (
     is_server_id,
 )
 from sphtp.core.control.limits import ServerLimits
-from sphtp.core.control.records import Candidate, ServerAddress
+from sphtp.core.control.records import Candidate, ServerAddress, is_newer, next_revision
+from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.timers import ControlTimers
 from sphtp.errors import SettingsError
 
@@ -43,11 +44,59 @@ def test_any_two_ports_survive(pub: int, sub: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "localhost:1", "udp://h:1", "tcp://h", "tcp://h:65536", "tcp://h:65535", "tcp://h:1,x"],
+    [
+        *(
+            "",
+            "localhost:1",
+            "udp://h:1",
+            "tcp://h",
+            "tcp://h:65536",
+            "tcp://h:65535",
+            "tcp://h:1,x",
+        ),
+        *("tcp://h:1,", "tcp://h:1,2,3", "tcp://:1", "tcp://[]:1", "tcp://[1:2]:1", "tcp://[h]:1"),
+        *("tcp://a?b:1", "tcp://a b:1", "tcp://\u00e4:1", "tcp://h:\u0661", "tcp://h:000001"),
+        *("tcp://h:1/", "tcp://h:1\n", "TCP://h:1", "tcp://h:-1", f"tcp://{'h' * 249}:1"),
+    ],
 )
 def test_bad_server_addresses_are_named(text: str) -> None:
     with pytest.raises(SettingsError, match="server address"):
         ServerAddress.parse(text)
+
+
+@pytest.mark.parametrize("url", ["tcp://h:1,2", "h", "tcp://h:65536", f"tcp://{'h' * 249}:1"])
+def test_addresses_are_single_urls_from_their_making(url: str) -> None:
+    for pub, sub in ((url, "tcp://h:1"), ("tcp://h:1", url)):
+        with pytest.raises(SettingsError, match="server address"):
+            ServerAddress(pub, sub)
+
+
+def test_the_longest_url_is_taken() -> None:
+    url = f"tcp://{'h' * 247}:1"
+    assert len(url) == 255
+    assert str(ServerAddress.parse(url)) == url
+    assert len(ServerAddress.parse(f"tcp://{'h' * 247}:9").sub) == 256
+    with pytest.raises(SettingsError, match="256 characters"):
+        ServerAddress.parse(f"tcp://{'h' * 248}:9")
+
+
+def test_port_0_is_for_listening_only() -> None:
+    address = ServerAddress("tcp://h:1", "tcp://h:0")
+    assert not address.is_dialable
+    assert ServerAddress("tcp://h:1", "tcp://h:65535").is_dialable
+    with pytest.raises(SettingsError, match="port 0"):
+        ServerMachine(random.Random(1), ControlTimers(), address=address)
+
+
+def test_newer_revisions_are_less_than_half_way_round_ahead() -> None:
+    last, half = 2**32 - 1, 2**31
+    assert next_revision(0) == next_revision(last) == 1
+    assert next_revision(7) == 8
+    newer = [(1, 0), (last, 0), (2, 1), (half, 1), (1, last), (half - 2, last)]
+    for revision, other in newer:
+        assert is_newer(revision, other)
+        assert not is_newer(other, revision)
+    assert not any(is_newer(number, number) for number in (0, 1, half, last))
 
 
 def test_the_message_says_what_is_allowed() -> None:
@@ -73,7 +122,7 @@ def test_bad_candidates_are_refused(host: str, port: int) -> None:
     ],
 )
 def test_contradicting_timers_are_named(setting: str, value: float) -> None:
-    with pytest.raises(SettingsError, match=f"{setting} must"):
+    with pytest.raises(SettingsError, match=f"{setting} is"):
         ControlTimers(**{setting: value})
 
 
@@ -83,10 +132,9 @@ def test_heartbeats_and_backoffs_are_drawn_within_their_bounds() -> None:
     assert all(0 <= timers.next_backoff(entropy) <= 1 for _ in range(100))
 
 
-@pytest.mark.parametrize("limits", [{"max_clients": 0}, {"max_data": -1}, {"max_data": 4097}])
-def test_bad_limits_are_named(limits: dict[str, int]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(limits))):
-        ServerLimits(**limits)
+def test_bad_limits_are_named() -> None:
+    with pytest.raises(SettingsError, match="max_clients"):
+        ServerLimits(max_clients=0)
 
 
 class Counting:

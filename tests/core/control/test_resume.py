@@ -11,14 +11,18 @@ from sphtp.core.control.events import (
     MemberLeft,
     PeerEntered,
     PeerLeft,
+    PeerUnknown,
     ServerLeft,
     Suspended,
 )
-from sphtp.core.control.fields import NONCE, REASON
+from sphtp.core.control.fields import NONCE, REASON, Gone
+from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.searches import Searches
+from sphtp.core.control.server_messages import Peers, PeersGone
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
-from tests.core.control.bus import Bus
-from tests.core.control.helpers import established, said
+from tests.core.control.bus import Bus, Node
+from tests.core.control.helpers import established, heard, said
 
 
 def test_a_client_that_hears_nobody_is_suspended_and_resumes_with_its_id() -> None:
@@ -233,6 +237,76 @@ def test_one_peer_can_be_looked_up() -> None:
     assert answers.count(Command.PEERS) == 1
     assert answers.count(Command.PEER_LEFT) == 1
     assert set(client.machine.peers) == {peer.machine.id}
+    assert client.of(PeerUnknown) == [PeerUnknown(9)]
+
+
+def test_a_peer_is_unknown_when_all_servers_say_so() -> None:
+    bus = Bus()
+    first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
+    client = bus.client("x", ids=iter((7,)))
+    bus.run(5)
+    established(bus, client)
+
+    def deny(server: Node, to: int) -> None:
+        gone = PeersGone(server.machine.id, to, (Gone(9, 0, Reason.UNKNOWN),))
+        bus.inject(client, gone.encode())
+
+    client.machine.lookup(bus.now, 9)
+    deny(first, 7)
+    deny(first, 7)
+    deny(second, 0)
+    assert client.of(PeerUnknown) == []
+    deny(second, 7)
+    deny(second, 7)
+    assert client.of(PeerUnknown) == [PeerUnknown(9)]
+    client.machine.lookup(bus.now, 9)
+    deny(first, 7)
+    bus.inject(client, Peers(second.machine.id, 7, (PeerRecord(9, 1),)).encode())
+    deny(second, 7)
+    assert client.of(PeerUnknown) == [PeerUnknown(9)]
+    assert 9 in client.machine.peers
+
+
+def test_a_server_that_goes_has_no_say_in_a_search() -> None:
+    searches = Searches()
+    searches.begin(9, (2, 4))
+    searches.lose(4)
+    assert searches.deny(9, 2)
+    searches.begin(9, (2,))
+    searches.lose(2)
+    assert not searches.deny(9, 2)
+
+
+def test_searches_are_bounded() -> None:
+    searches = Searches()
+    for peer in range(3, 3 + 2 * 1025, 2):
+        searches.begin(peer, (2,))
+    assert not searches.deny(3, 2)
+    assert searches.deny(5, 2)
+
+
+def test_revisions_wrap_around() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    client, peer = bus.client("x", data=b"0"), bus.client("y")
+    established(bus, client, peer)
+    bus.run(1)
+    # Two steps to the brink, for a revision is newer only when it is less than half way ahead.
+    for revision in (2**31 - 1, 2**32 - 2):
+        client.machine._voice._revision = revision
+        client.machine.set_data(bus.now, b"before")
+        bus.pump(client)
+        bus.run(1)
+    for data in (b"1", b"2"):
+        client.machine.set_data(bus.now, data)
+        bus.pump(client)
+        bus.run(1)
+        assert server.machine.clients[client.machine.id].data == data
+        assert peer.machine.peers[client.machine.id].data == data
+    assert server.machine.clients[client.machine.id].revision == 2
+    before = len(heard(client, Command.NACK))
+    bus.run(5)
+    assert len(heard(client, Command.NACK)) == before
 
 
 def test_busy_servers_are_asked_again_with_another_id() -> None:
@@ -240,7 +314,7 @@ def test_busy_servers_are_asked_again_with_another_id() -> None:
     server = bus.server(0, new_cluster=True)
     client = bus.client("x", ids=iter((7, 9)))
     bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
-    parameters = (NONCE.of(client.machine.nonce), REASON.of(Reason.DRAINING))
+    parameters = (NONCE.of(client.machine.nonce), REASON.of(Reason.FULL))
     bus.inject(client, Message(7, server.machine.id, Command.NACK, parameters).encode())
     assert client.is_in(ClientState.BACKING_OFF)
     established(bus, client)
