@@ -16,7 +16,7 @@ RUNS     := .venv/.installed-to-run
 DEVELOPS := .venv/.installed-to-develop
 MOVED    := $(shell [ ! -e $(RUNS) ] || [ "$$(cat $(RUNS))" = "$$(pwd -P)" ] || echo moved)
 
-.PHONY: help run test check soak diagrams format clean remade
+.PHONY: help run test check soak docs diagrams format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ soak: $(DEVELOPS) ## Run every test, the long ones too, with 20,000 examples per
 
 diagrams: $(RUNS) ## Write docs/reference/state-machines anew from the tables
 	.venv/bin/python docs/tools/state_machines.py
+
+docs: diagrams ## Write all pages anew that come from the code: diagrams, commands
+	.venv/bin/python docs/tools/cli_reference.py
 
 format: $(DEVELOPS) ## Put the code in order as `make check` wants it
 	.venv/bin/ruff check --fix .

@@ -1,22 +1,41 @@
-"""Peer-to-peer messaging for distributed simulations."""
+"""Peer-to-peer messaging for distributed simulations.
 
+What is named here, in `sphtp.events` and in `sphtp.testing` is the public interface. Modules inside
+`sphtp.core` and `sphtp.shell` are not: they may change in any version.
+"""
+
+from sphtp import events as events
 from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
+from sphtp.core.control.client_table import ClientState as ClientState
+from sphtp.core.control.codec import Parameter as Parameter
+from sphtp.core.control.limits import ServerLimits as ServerLimits
+from sphtp.core.control.records import ServerAddress as ServerAddress
+from sphtp.core.control.server_table import ServerState as ServerState
 from sphtp.core.control.timers import ControlTimers as ControlTimers
+from sphtp.core.control.vocabulary import Reason as Reason
 from sphtp.errors import LocalError as LocalError
 from sphtp.errors import MessageTooLargeError as MessageTooLargeError
 from sphtp.errors import RefusedError as RefusedError
 from sphtp.errors import RemoteError as RemoteError
 from sphtp.errors import SettingsError as SettingsError
 from sphtp.errors import SphtpError as SphtpError
+from sphtp.errors import StateError as StateError
 from sphtp.errors import UnreachableError as UnreachableError
+from sphtp.shell.bus import BusAddressInUseError as BusAddressInUseError
+from sphtp.shell.bus import BusError as BusError
 from sphtp.shell.channel import Channel as Channel
 from sphtp.shell.client import Client as Client
+from sphtp.shell.client import ClientStatistics as ClientStatistics
 from sphtp.shell.client import open_client as open_client
 from sphtp.shell.direct import open_channel as open_channel
 from sphtp.shell.node import Node as Node
+from sphtp.shell.node import NodeStatistics as NodeStatistics
 from sphtp.shell.node import open_node as open_node
 from sphtp.shell.peer import Peer as Peer
 from sphtp.shell.server import Server as Server
 from sphtp.shell.server import ServerOptions as ServerOptions
+from sphtp.shell.server import ServerStatistics as ServerStatistics
 from sphtp.shell.server import open_server as open_server
+from sphtp.shell.status import fetch_status as fetch_status
+from sphtp.shell.udp import UdpAddressError as UdpAddressError

@@ -14,6 +14,8 @@ Option = Callable[[Any], Any]
 
 SECONDS = click.FloatRange(0, min_open=True)
 SHARE = click.FloatRange(0, 1, max_open=True)
+COUNT = click.IntRange(1)
+METAVARS = {SECONDS: "SECONDS", SHARE: "SHARE", COUNT: "N"}
 MOST_KEEPALIVE = 1.0  # seconds
 
 
@@ -30,11 +32,17 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
 
 def channel_settings(channel_timeout: float, resend_time: float) -> ChannelSettings:
     """Return the settings that follow from these options; raises ``SettingsError``."""
-    keepalive = min(MOST_KEEPALIVE, channel_timeout / 4)
-    return ChannelSettings(timeout=channel_timeout, keepalive=keepalive, resend_time=resend_time)
+    return ChannelSettings(
+        timeout=channel_timeout,
+        keepalive=min(MOST_KEEPALIVE, channel_timeout / 4),
+        resend_time=resend_time,
+        # Long enough for a close to come again a few times.
+        linger=6 * resend_time,
+    )
 
 
 def _option(name: str, text: str, **settings: Any) -> Option:
+    settings.setdefault("metavar", METAVARS.get(settings.get("type")))
     shown = settings.get("default") is not None and not settings.get("is_flag")
     return click.option(name, help=text, show_default=shown, **settings)
 
@@ -47,7 +55,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
             type=SHARE,
             default=0.0,
         ),
-        _option("--seed", "Makes ids, timers and loss repeatable.", type=int),
+        _option("--seed", "Makes ids, timers and loss repeatable.", type=int, metavar="NUMBER"),
         _option(
             "--heartbeat",
             "Seconds between heartbeats to the servers; the same for servers and clients.",
@@ -107,15 +115,20 @@ CLIENT_OPTIONS = (
     _option(
         "--server",
         "Address of a server, tcp://host:port; repeatable.",
+        metavar="ADDRESS",
         multiple=True,
         default=("tcp://127.0.0.1:8764",),
     ),
     _SCENARIO,
-    _option("--slab", "Which slab this client simulates.", type=click.IntRange(0), default=0),
-    _option("--slabs", "How many slabs there are.", type=click.IntRange(1), default=1),
     _option(
-        "--steps", "Steps to simulate. Default: what the scenario says.", type=click.IntRange(1)
+        "--slab",
+        "Which slab this client simulates.",
+        type=click.IntRange(0),
+        metavar="N",
+        default=0,
     ),
+    _option("--slabs", "How many slabs there are.", type=COUNT, default=1),
+    _option("--steps", "Steps to simulate. Default: what the scenario says.", type=COUNT),
     *_common(CLIENT_DEFAULTS),
     _option(
         "--report",
@@ -128,12 +141,16 @@ CLIENT_OPTIONS = (
 )
 
 CLUSTER_OPTIONS = (
-    _option("--servers", "How many servers.", type=click.IntRange(1, MAX_MEMBERS), default=2),
-    _option("--clients", "How many clients, one per slab.", type=click.IntRange(1), default=4),
-    _SCENARIO,
     _option(
-        "--steps", "Steps to simulate. Default: what the scenario says.", type=click.IntRange(1)
+        "--servers",
+        "How many servers.",
+        type=click.IntRange(1, MAX_MEMBERS),
+        metavar="N",
+        default=2,
     ),
+    _option("--clients", "How many clients, one per slab.", type=COUNT, default=4),
+    _SCENARIO,
+    _option("--steps", "Steps to simulate. Default: what the scenario says.", type=COUNT),
     _option(
         "--verify",
         "Do the same run in one process alongside and compare the final states.",

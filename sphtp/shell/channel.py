@@ -61,7 +61,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
 
     def statistics(self) -> ChannelStatistics:
         """Return the figures so far; they stay when the channel has closed."""
-        return self._connection.statistics()
+        return self._connection.port.statistics()
 
     async def send(
         self,
@@ -93,7 +93,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         payload = _pack(value)
         await trio.lowlevel.checkpoint()
         self._check_sendable()
-        while delivery is Delivery.RELIABLE and not self._connection.room_for([len(payload)]):
+        while delivery is Delivery.RELIABLE and not self._connection.port.room_for([len(payload)]):
             await self._changed.park()
             self._check_sendable()
         return self._queue(payload, delivery, lane, deadline, copies)
@@ -102,7 +102,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait."""
         payload = _pack(value)
         self._check_sendable()
-        if not self._connection.room_for([len(payload)]):
+        if not self._connection.port.room_for([len(payload)]):
             raise trio.WouldBlock
         return self._queue(payload, Delivery.RELIABLE, lane, None, 0)
 
@@ -119,12 +119,12 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._check_sendable()
         sent = 0
         while sent < len(payloads):
-            count = self._connection.room_for(sizes[sent:])
+            count = self._connection.port.room_for(sizes[sent:])
             if not count:
                 await self._changed.park()
                 self._check_sendable()
                 continue
-            self._connection.send_many(payloads[sent : sent + count], lane)
+            self._connection.port.send_many(payloads[sent : sent + count], lane)
             self._touched()
             sent += count
 
@@ -148,12 +148,12 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         await trio.lowlevel.checkpoint()
         while True:
             self._check_open()
-            payloads = self._connection.receive_many(limit)
+            payloads = self._connection.port.receive_many(limit)
             if not payloads:
                 self._check_receivable()
                 await self._changed.park()
                 continue
-            if self._connection.has_news:
+            if self._connection.port.has_news:
                 self._touched()
             values = self._decode(payloads)
             if values:
@@ -162,8 +162,8 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     def receive_nowait(self) -> Any:
         """Take the next message; raises ``trio.WouldBlock`` when there is none by now."""
         self._check_open()
-        while payloads := self._connection.receive_many(1):
-            if self._connection.has_news:
+        while payloads := self._connection.port.receive_many(1):
+            if self._connection.port.has_news:
                 self._touched()
             if values := self._decode(payloads):
                 return values[0]
@@ -191,7 +191,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         except trio.Cancelled:
             self.abort("closed without waiting")
             raise
-        if closed.reason in _UNDELIVERED and self._connection.statistics().waiting:
+        if closed.reason in _UNDELIVERED and self._connection.port.statistics().waiting:
             raise trio.BrokenResourceError(closed.text)
 
     def abort(self, why: str = "aborted") -> None:
@@ -206,7 +206,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     ) -> Receipt:
         now = trio.current_time()
         ticket = Ticket(now, lane, None if deadline is None else now + deadline, copies)
-        self._connection.send(payload, ticket, delivery)
+        self._connection.port.send(payload, ticket, delivery)
         receipt = self._receipts[ticket] = Receipt(ticket, self._run_callback)
         self._touched()
         return receipt
@@ -221,7 +221,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     def _wake(self) -> None:
         while (event := self._connection.poll_event()) is not None:
             self._is_open |= isinstance(event, Opened)
-        while (ticket := self._connection.poll_settled()) is not None:
+        while (ticket := self._connection.port.poll_settled()) is not None:
             self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
         self._changed.unpark_all()
 
@@ -232,7 +232,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         stream.feed(b"".join(payloads))
         try:
             values = list(stream)
-        except (ValueError, msgpack.UnpackException):
+        except (ValueError, TypeError, msgpack.UnpackException):
             values = []
         if len(values) == len(payloads) and stream.tell() == sum(map(len, payloads)):
             return values
@@ -241,7 +241,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     def _decode_one(self, payload: bytes) -> list[Any]:
         try:
             return [msgpack.unpackb(payload, strict_map_key=False)]
-        except (ValueError, msgpack.UnpackException):
+        except (ValueError, TypeError, msgpack.UnpackException):
             self._undecodable += 1
             return []
 

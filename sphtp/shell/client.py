@@ -46,7 +46,7 @@ class ClientStatistics:
 
 @asynccontextmanager
 async def open_client(
-    servers: Sequence[str | ServerAddress],
+    servers: str | Sequence[str | ServerAddress],
     *,
     data: Any = None,
     host: str | None = None,
@@ -153,7 +153,10 @@ class Client:
         self._registration.flush()
 
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
-        """Send the servers a message with a command of the application, 0x0100 or more."""
+        """Send the servers a message of the application.
+
+        Raises ``StateError`` unless command and parameters have numbers from 0x0100 on.
+        """
         self._machine.publish(trio.current_time(), command, parameters)
         self._registration.flush()
 
@@ -226,9 +229,11 @@ class Client:
                 pass
 
 
-def _parse(servers: Sequence[str | ServerAddress]) -> list[ServerAddress]:
+def _parse(servers: str | Sequence[str | ServerAddress]) -> list[ServerAddress]:
     if not servers:
         raise SettingsError("servers is empty; allowed is one address or more")
+    if isinstance(servers, str):
+        servers = [servers]
     return [
         server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
         for server in servers

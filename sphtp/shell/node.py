@@ -11,6 +11,7 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.opening import Transmit
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import SettingsError
@@ -56,6 +57,8 @@ async def open_node(
 ) -> AsyncIterator["Node"]:
     """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
 
+    Leaving takes up to ``linger`` seconds when a peer has closed a channel shortly before.
+
     Args:
         host, port: where to bind; port 0 takes any that is free.
         peer_id: this node's id in a cluster, 0 when it is in none.
@@ -74,11 +77,12 @@ async def open_node(
     drop = _losing(receive_loss, seed) if receive_loss else None
     with UdpSocket(host, port, drop) as udp:
         node = Node(udp, Endpoint(entropy, settings or ChannelSettings(), peer_id))
-        async with running(node._run), running(node._run_callbacks):  # noqa: SLF001
-            try:
+        try:
+            async with running(node._run), running(node._run_callbacks):  # noqa: SLF001
                 yield node
-            finally:
-                node._abandon()  # noqa: SLF001
+        finally:
+            with trio.CancelScope(shield=True):
+                await node._leave()  # noqa: SLF001
 
 
 class Node:
@@ -96,7 +100,6 @@ class Node:
         self._callbacks: deque[tuple[Callback, Receipt]] = deque()
         self._called = trio.Event()
         self._arrivals = trio.lowlevel.ParkingLot()
-        self._incoming: list[Channel] = []
 
     @property
     def address(self) -> Address:
@@ -142,9 +145,9 @@ class Node:
     async def accept(self) -> Channel:
         """Wait for the next channel that another node opens."""
         await trio.lowlevel.checkpoint()
-        while not self._incoming:
+        while (connection := self._endpoint.poll_incoming()) is None:
             await self._arrivals.park()
-        return self._incoming.pop(0)
+        return self._adopt(connection)
 
     async def incoming(self) -> AsyncIterator[Channel]:
         """Iterate over the channels that other nodes open."""
@@ -153,18 +156,21 @@ class Node:
 
     async def _run(self) -> None:
         while True:
-            readable = False
-            with self._bell.listening(self._endpoint.poll_timeout()):
-                await self._udp.wait_readable()
-                readable = True
-            self._bell.answer()
-            if readable:
-                self._receive(trio.current_time())
-            self._endpoint.handle_timeout(trio.current_time())
-            while not self._flush(trio.current_time()):
-                await self._udp.wait_writable()
-            # A full socket wakes this task at once, again and again; others want to run too.
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            await self._take_turn()
+
+    async def _take_turn(self) -> None:
+        readable = False
+        with self._bell.listening(self._endpoint.poll_timeout()):
+            await self._udp.wait_readable()
+            readable = True
+        self._bell.answer()
+        if readable:
+            self._receive(trio.current_time())
+        self._endpoint.handle_timeout(trio.current_time())
+        while not self._flush(trio.current_time()):
+            await self._udp.wait_writable()
+        # A full socket wakes this task at once, again and again; others want to run too.
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _receive(self, now: float) -> None:
         for address, datagram in self._udp.receive_batch(BATCH):
@@ -177,9 +183,9 @@ class Node:
             del self._unsent[:sent]
             if self._unsent:
                 break
-        while (connection := self._endpoint.poll_incoming()) is not None:
-            self._incoming.append(self._adopt(connection))
-            self._arrivals.unpark()
+        # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
+        if self._endpoint.has_incoming:
+            self._arrivals.unpark_all()
         while (connection := self._endpoint.poll_active()) is not None:
             self._report(connection)
         return not self._unsent
@@ -233,13 +239,19 @@ class Node:
             self._bell.ring()
         self._bell.hurry(self._endpoint.poll_timeout())
 
-    def _abandon(self) -> None:
-        """Tell every peer that is still there, once, and wake whoever waits."""
+    async def _leave(self) -> None:
+        """Tell every peer that is still there, once, and wake whoever waits.
+
+        Peers that have closed are answered for as long as they may ask again: they would wait for
+        an ack that got lost, and take this side for vanished.
+        """
         now = trio.current_time()
         for connection in self._endpoint.connections:
-            connection.abort(now, "its node closed")
-            self._endpoint.touch(connection)
-        self._flush(now)
+            if connection.state is not State.LINGERING:
+                connection.abort(now, "its node closed")
+            self._touch(connection)
+        while self._endpoint.connections:
+            await self._take_turn()
 
     async def _resolve(self, addresses: Sequence[Address]) -> list[Address]:
         found: dict[Address, None] = {}

@@ -31,5 +31,5 @@ class Peer:
 def _decode(data: bytes) -> Any:
     try:
         return msgpack.unpackb(data, strict_map_key=False) if data else None
-    except (ValueError, msgpack.UnpackException):
+    except (ValueError, TypeError, msgpack.UnpackException):
         return None

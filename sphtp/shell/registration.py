@@ -1,6 +1,6 @@
 """A client's registration with the servers: drives `ClientMachine` over the bus."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +12,7 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.events import ClientEvent, Refused
 from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
 from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
@@ -54,6 +55,7 @@ class Registration:
         self._on_event = on_event
         self._changed = trio.lowlevel.ParkingLot()
         self._refusal: Refused | None = None
+        self._dialled: list[ServerAddress] = []
 
     async def run(self) -> None:
         """Keep the registration alive."""
@@ -73,7 +75,8 @@ class Registration:
 
     async def leave(self) -> None:
         """Say good-bye, and give it time to leave the machine."""
-        self.machine.leave(trio.current_time())
+        if self._refusal is None:
+            self.machine.leave(trio.current_time())
         self.flush()
         self.feed.close()
         await trio.sleep(LINGER)
@@ -118,9 +121,15 @@ class Registration:
     def _what_is_missing(self) -> str:
         servers = self.machine.servers
         if not servers:
-            return "no server was heard"
-        heard = ", ".join(f"{server:#010x}" for server in sorted(servers))
-        return f"heard {heard}, but not all acknowledged (state {self.machine.state.value})"
+            tried = ", ".join(map(str, self._dialled))
+            return f"no server was heard; dialled {tried}"
+        joining = [member for member in servers.values() if member.state is MemberState.JOINING]
+        heard = _listed(servers)
+        if len(joining) == len(servers):
+            return f"heard {heard}, which acknowledge no new id while they are joining"
+        if self.machine.last_refusal is not None:
+            return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
+        return f"heard {heard}, but not all of the view acknowledged"
 
     def _perform(self, command: BusCommand) -> None:
         match command:
@@ -129,15 +138,21 @@ class Registration:
             case Unsubscribe(topic):
                 self._bus.subscriber.unsubscribe(topic)
             case HangUp(address):
+                self._dialled.remove(address)
                 self._bus.publisher.hang_up(address.sub)
                 self._bus.subscriber.hang_up(address.pub)
             case Dial(address):
                 self._dial(address)
 
     def _dial(self, address: ServerAddress) -> None:
+        self._dialled.append(address)
         try:
             self._bus.publisher.dial(address.sub)
             self._bus.subscriber.dial(address.pub)
         except BusError:
             # The address may be a stranger's word; it must not bring this client down.
             self.undialable += 1
+
+
+def _listed(servers: Iterable[int]) -> str:
+    return ", ".join(f"{server:#010x}" for server in sorted(servers))

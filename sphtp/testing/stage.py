@@ -61,7 +61,7 @@ class Stage:
 
     def send(self, connection: Connection, payload: bytes) -> None:
         """Queue a message and let it leave."""
-        connection.send_many([payload])
+        connection.port.send_many([payload])
         self.touch(connection)
 
     def touch(self, connection: Connection) -> None:
@@ -73,7 +73,7 @@ class Stage:
     def receive(self, connection: Connection) -> list[bytes]:
         """Take every message that is there."""
         received = list[bytes]()
-        while batch := connection.receive_many(BATCH):
+        while batch := connection.port.receive_many(BATCH):
             received += batch
         return received
 
@@ -88,8 +88,8 @@ class Stage:
         waiting, received = deque(payloads), list[bytes]()
 
         def is_over() -> bool:
-            while waiting and sender.room_for([len(waiting[0])]):
-                sender.send_many([waiting.popleft()])
+            while waiting and sender.port.room_for([len(waiting[0])]):
+                sender.port.send_many([waiting.popleft()])
             self.touch(sender)
             received.extend(self.receive(receiver))
             return len(received) >= len(payloads)

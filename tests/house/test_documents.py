@@ -1,94 +1,96 @@
-"""What the documents tell people to type works: programs run, command lines parse."""
+"""What the documents tell people to type is understood: every command line parses."""
 
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple
 
 import click
-import trio
+import pytest
 
-from sphtp.core.control.records import ServerAddress
-from sphtp.shell.server import ServerOptions, open_server
+from sphtp.errors import SettingsError
+from sphtp_client.scenario import load_scenario
+from sphtp_server.settings import SOURCES
+from tests.house.pages import ROOT, blocks, documents, name_of, sections
 
-ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 60.0
-
-# Documents say where a server listens by default; here it listens wherever a port is free.
-DEFAULT_ADDRESS = "tcp://127.0.0.1:8764"
-
-FENCE = re.compile(
-    r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
-)
 SEPARATORS = re.compile(r"^[();<>|&]+$")
+LINK_TO_HEADING = re.compile(r"\]\((?!\w+://)([^)#\s]*)#([^)\s]+)\)")
 ASSIGNMENT = re.compile(r"^[A-Z_][A-Z0-9_]*=")
 
 
-class Block(NamedTuple):
-    """A fenced piece of a document."""
-
-    where: str
-    text: str
-
-
-def documents(*patterns: str) -> list[Path]:
-    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
-
-
-def blocks(page: Path, language: str) -> Iterator[Block]:
-    text = page.read_text(encoding="utf-8")
-    for fence in FENCE.finditer(text):
-        if fence["language"] == language:
-            line = text.count("\n", 0, fence.start()) + 1
-            unindented = re.sub(rf"^{fence['indent']}", "", fence["text"], flags=re.M)
-            yield Block(f"{page.name}:{line}", unindented)
-
-
-async def test_programs_in_the_readme_and_the_tutorial_run() -> None:
-    programs = [
-        block
-        for page in documents("README.md", "docs/tutorial/*.md")
-        for block in blocks(page, "python")
-    ]
-    options = ServerOptions(bind=ServerAddress.parse("tcp://127.0.0.1:0"), new_cluster=True)
-    async with open_server(options) as server:
-        await server.wait_active()
-        for program in programs:
-            address = str(server.address)
-            failure = await failure_of(program.text.replace(DEFAULT_ADDRESS, address))
-            assert failure is None, f"{program.where}: {failure}"
-
-
-async def failure_of(program: str) -> str | None:
-    """Run a program in an interpreter of its own; return what went wrong."""
-    with trio.move_on_after(DEADLINE):
-        done = await trio.run_process(
-            [sys.executable, "-W", "error", "-c", program],
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-        return done.stderr.decode() if done.returncode else None
-    return f"still running after {DEADLINE:.0f} s"
-
-
-async def test_a_program_that_fails_is_caught() -> None:
-    assert await failure_of("print('fine')") is None
-    assert "ZeroDivisionError" in (await failure_of("1 / 0") or "")
-
-
-def test_command_lines_in_the_documents_parse() -> None:
+@pytest.mark.parametrize("page", documents("*.md", "docs/**/*.md"), ids=name_of)
+def test_command_lines_parse_where_the_files_of_the_page_are(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    for name, text in files_of(page):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     wrong = [
         f"{block.where}: {complaint}"
-        for page in documents("*.md", "docs/**/*.md")
         for block in blocks(page, "console")
         for complaint in complaints(block.text)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", documents("*.md", "docs/**/*.md"), ids=name_of)
+def test_files_of_the_page_are_accepted_or_refused_as_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in files_of(page):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        refusal = refusal_of(name)
+        assert (refusal is not None) == name.startswith("wrong"), f"{page.name}: {refusal}"
+        assert (refusal or "") in page.read_text(encoding="utf-8")
+
+
+def refusal_of(name: str) -> str | None:
+    """Load a file of a server, or of a scenario, by its name; return why it was refused."""
+    try:
+        if name.startswith("server"):
+            SOURCES.load({}, {}, Path(name))
+        else:
+            load_scenario(name)
+    except SettingsError as error:
+        return str(error)
+    return None
+
+
+def test_links_lead_to_headings_that_exist() -> None:
+    lost = [
+        f"{name_of(page)}: {target}"
+        for page in documents("*.md", "docs/**/*.md")
+        for target in LINK_TO_HEADING.findall(page.read_text(encoding="utf-8"))
+        if not leads_to_heading(page, *target)
+    ]
+    assert not lost, "\n".join(lost)
+
+
+def leads_to_heading(page: Path, target: str, anchor: str) -> bool:
+    there = (page.parent / target).resolve() if target else page
+    return anchor in {anchor_of(section.title) for section in sections(there)}
+
+
+def anchor_of(title: str) -> str:
+    """Return what a heading is called in links, as forges make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_anchors_are_made_as_forges_make_them() -> None:
+    assert anchor_of("New or JOINING") == "new-or-joining"
+    assert anchor_of("What's `x`, then?") == "whats-x-then"
+
+
+def files_of(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield the TOML files that a page shows: the first line of each is a comment, its name."""
+    for block in blocks(page, "toml"):
+        first, *_ = block.text.splitlines()
+        assert re.fullmatch(r"# [\w-]+\.toml", first), f"{block.where}: {first} is no file name"
+        yield first.removeprefix("# "), block.text
 
 
 def complaints(session: str) -> Iterator[str]:
@@ -104,6 +106,7 @@ def complaints(session: str) -> Iterator[str]:
 def commands(line: str) -> Iterator[list[str]]:
     """Cut a line at pipes, redirections and the like, and drop settings of the environment."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
     words: list[str] = []
     for token in [*lexer, ";"]:
         if not SEPARATORS.match(token):

@@ -11,6 +11,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire-format
 BLOCK = re.compile(r"^```vector\n(?P<text>.*?)^```$", re.M | re.S)
 # A key begins its line; indented lines continue it.
 KEY = re.compile(r"^(?P<key>\w+):(?P<value>.*(?:\n[ \t]+.*)*)", re.M)
+# Bytes in parentheses, so many times.
+REPEATED = re.compile(r"\((?P<bytes>[0-9a-f\s]*)\)\*(?P<times>\d+)")
 HEADING = re.compile(r"^#+ (?P<title>.+)$", re.M)
 
 
@@ -43,7 +45,8 @@ def rows_under(title: str) -> list[list[str]]:
 
 def _vector(block: str) -> Vector:
     keys = {match["key"]: match["value"].strip() for match in KEY.finditer(block)}
-    return Vector(keys["name"], json.loads(keys["fields"]), bytes.fromhex(keys["hex"]))
+    text = REPEATED.sub(lambda match: match["bytes"] * int(match["times"]), keys["hex"])
+    return Vector(keys["name"], json.loads(keys["fields"]), bytes.fromhex(text))
 
 
 def _rows(section: str) -> Iterator[list[str]]:

@@ -144,7 +144,7 @@ async def test_a_peer_with_another_id_refuses():
 async def test_both_dial_at_once_and_share_one_channel():
     async with open_node(peer_id=3) as left, open_node(peer_id=5) as right:
         ready = trio.Event()
-        ends: list[object] = []
+        ends: list[int] = []
 
         async def dial(node, other):
             async with node.open_channel(*other.address, wanted=other.peer_id) as channel:
@@ -219,9 +219,10 @@ async def test_a_value_that_msgpack_cannot_carry_is_a_type_error():
             await here.send(object())
 
 
-async def test_a_message_that_is_not_msgpack_is_dropped_and_counted():
+@pytest.mark.parametrize("malformed", [b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\x81\x90\x01"])
+async def test_a_message_that_is_not_msgpack_is_dropped_and_counted(malformed):
     async with connected() as (here, there):
-        here._connection.send(b"\xc1")
+        here._connection.send(malformed)
         await here.send("next")
         assert await there.receive() == "next"
         assert there.undecodable == 1
@@ -248,3 +249,32 @@ async def test_a_share_of_loss_must_be_one():
     with pytest.raises(sphtp.SettingsError, match="receive_loss is 2"):
         async with open_node(receive_loss=2):
             pass
+
+
+async def test_channels_that_nobody_accepts_are_bounded():
+    settings = ChannelSettings(backlog=2)
+    async with (
+        open_node(settings=settings) as right,
+        open_node() as left,
+        left.open_channel(*right.address),
+        left.open_channel(*right.address) as second,
+    ):
+        await second.send("the second is open on both sides")
+        with pytest.raises(sphtp.RefusedError, match="too many channels"):
+            async with left.open_channel(*right.address):
+                raise AssertionError("two are waiting already")
+        assert right.statistics().refused_full > 0
+
+
+async def test_a_node_that_is_cancelled_still_answers_a_close_that_came():
+    settings = ChannelSettings(linger=0.2)
+    async with open_node(settings=settings) as left:
+        with trio.CancelScope() as scope:
+            async with open_node(settings=settings) as right:
+                async with left.open_channel(*right.address) as here:
+                    there = await right.accept()
+                    await here.send("all")
+                assert await there.receive() == "all"
+                scope.cancel()
+                await trio.sleep_forever()
+        assert scope.cancelled_caught

@@ -9,6 +9,7 @@ import sphtp
 from sphtp import ControlTimers, ServerOptions, open_client, open_server
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.events import Established, PeerLeft, ServerLeft, Suspended
+from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import Reason
 from tests.deadline import within_20_seconds
@@ -178,9 +179,36 @@ async def test_without_servers_a_client_is_suspended_and_its_channels_live_on():
 
 
 async def test_no_server_is_an_error_that_says_so():
-    with pytest.raises(sphtp.UnreachableError, match=r"within 0\.2 s: no server was heard"):
-        async with open_client(["tcp://127.0.0.1:9"], timers=TIMERS, timeout=0.2):
+    complaint = r"within 0\.2 s: no server was heard; dialled tcp://127\.0\.0\.1:9$"
+    with pytest.raises(sphtp.UnreachableError, match=complaint):
+        async with open_client("tcp://127.0.0.1:9", timers=TIMERS, timeout=0.2):
             raise AssertionError("there is none")
+
+
+async def test_a_server_that_is_joining_is_an_error_that_says_so():
+    options = ServerOptions(bind=ANY, timers=TIMERS)
+    async with open_server(options) as joining:
+        with pytest.raises(sphtp.UnreachableError, match="no new id while they are joining"):
+            async with open_client([joining.address], timers=TIMERS, timeout=0.5):
+                raise AssertionError("it acknowledges nobody")
+
+
+async def test_a_full_server_is_an_error_that_says_so():
+    limits = ServerLimits(max_clients=1)
+    options = ServerOptions(bind=ANY, timers=TIMERS, new_cluster=True, limits=limits)
+    async with open_server(options) as full, client(full.address):
+        with pytest.raises(sphtp.UnreachableError, match="the last refusal said FULL"):
+            async with open_client([full.address], timers=TIMERS, timeout=0.5):
+                raise AssertionError("there is no room")
+
+
+async def test_a_client_that_is_not_admitted_is_refused():
+    options = ServerOptions(bind=ANY, timers=TIMERS, new_cluster=True, admit=lambda _: False)
+    async with open_server(options) as strict:
+        with pytest.raises(sphtp.RefusedError, match="denied") as caught:
+            async with client(strict.address):
+                raise AssertionError("it admits nobody")
+        assert caught.value.reason == "denied"
 
 
 @pytest.mark.parametrize(
@@ -217,5 +245,5 @@ async def test_leaving_tells_the_servers():
             left = alone.id
         events = servers[0].events()
         if left in servers[0].clients:
-            await wait_for(events, sphtp.core.control.events.ClientLeft)
+            await wait_for(events, sphtp.events.ClientLeft)
         assert left not in servers[0].clients

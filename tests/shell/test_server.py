@@ -28,7 +28,7 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import UnreachableError
-from sphtp.shell.bus import BusAddressInUseError, Publisher, Subscriber
+from sphtp.shell.bus import BusAddressInUseError, BusError, Publisher, Subscriber
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, ServerOptions, open_server
 from sphtp.shell.status import fetch_status
@@ -194,12 +194,12 @@ async def test_messages_of_the_application_go_both_ways() -> None:
         events = server.events()
         client.say(Announce(ID, NONCE))
         await client.hear(Ack)
-        client.say(ClientUser(ID, NONCE, 0x0123, (Parameter(9, b"up"),)))
+        client.say(ClientUser(ID, NONCE, 0x0123, (Parameter(0x0109, b"up"),)))
         heard = await happening(events, UserMessage)
         assert (heard.sender, heard.command) == (ID, 0x0123)
-        server.publish(ID, 0x0124, [Parameter(9, b"down")])
+        server.publish(ID, 0x0124, [Parameter(0x0109, b"down")])
         answer = await client.hear(ServerUser)
-        assert (answer.command, answer.parameters) == (0x0124, ((9, b"down"),))
+        assert (answer.command, answer.parameters) == (0x0124, ((0x0109, b"down"),))
 
 
 async def test_a_client_of_one_server_is_known_to_the_other() -> None:
@@ -252,9 +252,13 @@ async def test_waiting_for_a_server_that_stops_before_it_is_active(
     await given_up.wait()
 
 
-async def test_an_address_that_the_bus_refuses_is_counted() -> None:
+async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Publisher, url: str) -> None:
+        raise BusError(f"cannot dial {url}")
+
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
-        nowhere = Member(8, 9, ServerAddress("tcp://a?b:1", "tcp://a?b:2"))
+        monkeypatch.setattr(Publisher, "dial", refuse)
+        nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
         client.say_bytes(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
         client.say(Announce(ID, NONCE))
         await client.hear(Ack)

@@ -1,9 +1,8 @@
 """One connection: the table of its life and its timers, around an opening and a transport."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.endings import (
     CLOSED_HERE,
     aborted_here,
@@ -18,9 +17,9 @@ from sphtp.core.channel.frames import Close, Frame, Ping
 from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.opening import Address, Opening, Transmit
+from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
-from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer, Timers
 from sphtp.core.channel.transport import Heard, Transport
 from sphtp.errors import RemoteError, StateError
@@ -29,9 +28,9 @@ from sphtp.errors import RemoteError, StateError
 class Connection:
     """One side of a channel. It ties its parts together and has no algorithm of its own.
 
-    Inputs are the ``handle_*`` methods; commands ``send``, ``send_unreliable``, ``receive``,
-    ``close`` and ``abort``. After any of them poll ``poll_transmit`` until None, ``poll_event``
-    until None, and then ``poll_timeout``.
+    Inputs are the ``handle_*`` methods; commands ``close`` and ``abort``, and those of ``port``,
+    where messages go in and out. After any of them poll ``poll_transmit`` until None,
+    ``poll_event`` until None, and then ``poll_timeout``.
     """
 
     def __init__(
@@ -45,6 +44,7 @@ class Connection:
         self._settings = settings
         self._transport: Transport | None = None
         self._counters = Counters()
+        self.port = MessagePort(self._counters, self._sending)
         self._timers = Timers()
         self._control: list[Frame] = []
         self._outgoing: deque[Transmit] = deque()
@@ -75,29 +75,6 @@ class Connection:
     def peer_name(self) -> str:
         """The peer as errors name it."""
         return name_peer(self.peer_id, (self.address, *self.opening.candidates))
-
-    @property
-    def readable(self) -> bool:
-        """Whether ``receive`` has a message to give."""
-        return self._transport is not None and len(self._transport.inbox) > 0
-
-    @property
-    def has_news(self) -> bool:
-        """Whether reading has made so much room that the peer should be told."""
-        return self._transport is not None and self._transport.inbox.credit.is_due
-
-    def room_for(self, sizes: Sequence[int]) -> int:
-        """How many of these messages, given by their sizes, ``send_many`` takes by now.
-
-        Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
-        nothing can.
-        """
-        return self._sending().outbox.room_for(sizes)
-
-    def statistics(self) -> ChannelStatistics:
-        """A snapshot of counters and estimates."""
-        estimates = self._transport.estimates() if self._transport else Estimates()
-        return snapshot(self._counters, estimates)
 
     # Inputs
 
@@ -157,31 +134,6 @@ class Connection:
 
     # Commands
 
-    def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
-        """Queue reliable messages; the caller has asked ``room_for``."""
-        self._sending().outbox.push_many(payloads, lane)
-        self._counters.messages_sent += len(payloads)
-
-    def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
-        """Queue a message that is followed; of a reliable one the caller has asked ``room_for``.
-
-        Raises ``MessageTooLargeError`` for one that is sent once and does not fit one packet.
-        """
-        transport = self._sending()
-        if delivery is Delivery.RELIABLE:
-            transport.outbox.push(payload, ticket)
-        else:
-            gone = transport.outbox.push_once(payload, ticket, delivery)
-            transport.tickets.settle(ticket.sent_at, (gone,) if gone else (), Outcome.LOST)
-        transport.tickets.add(ticket)
-        self._counters.messages_sent += 1
-
-    def receive_many(self, limit: int) -> list[bytes]:
-        """Take up to ``limit`` messages that are there."""
-        payloads = self._transport.inbox.receive_many(limit) if self._transport else []
-        self._counters.messages_received += len(payloads)
-        return payloads
-
     def close(self, now: float) -> None:
         """Drain, then close. Does nothing on a connection that is ending already."""
         self._step(now, Event.CLOSE, CLOSED_HERE)
@@ -209,10 +161,6 @@ class Connection:
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""
         return self._events.popleft() if self._events else None
-
-    def poll_settled(self) -> Ticket | None:
-        """The next ticket of which it is known what became of its message."""
-        return self._transport.tickets.poll_settled() if self._transport else None
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
@@ -263,6 +211,7 @@ class Connection:
     def _redial(self, _now: float, _: Closed) -> None:
         self.opening.withdraw()
         self.address, self.peer_id, self._transport = None, self.opening.wanted, None
+        self.port.transport = None
 
     def _send_close(self, _now: float, closed: Closed) -> None:
         self._say(Close(closed.reason, ""))
@@ -310,6 +259,7 @@ class Connection:
         self.address = address
         self.peer_id = offer.peer_id
         self._transport = Transport(self._settings, offer, self._counters)
+        self.port.transport = self._transport
 
     def _sending(self) -> Transport:
         if self._transport is None or self.state is not State.OPEN:

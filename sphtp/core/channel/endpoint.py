@@ -78,6 +78,11 @@ class Endpoint:
         """Every connection that has not ended, in the order of opening."""
         return tuple(self._connections.values())
 
+    @property
+    def has_incoming(self) -> bool:
+        """Whether ``poll_incoming`` has a channel to give."""
+        return bool(self._incoming)
+
     # Commands
 
     def dial(self, now: float, candidates: Sequence[Address], wanted: int = 0) -> Connection:

@@ -38,6 +38,11 @@ class Governor:
         return self._controller.pacing_rate
 
     @property
+    def suspects_size(self) -> bool:
+        """Whether large packets vanish of late, so that only a small one may get an answer."""
+        return self.mtu.tail_size < self.mtu.size
+
+    @property
     def window(self) -> int:
         """Bytes that may be in flight."""
         return self._controller.window
@@ -70,7 +75,7 @@ class Governor:
             if packet.probe:
                 self.mtu.probe_acked(now, packet.size)
         self.mtu.packets_acked(max([packet.size for packet in eliciting]))
-        late = sum([packet.size for packet in eliciting if packet.lost])
+        late = sum([packet.size for packet in eliciting if packet.lost and not packet.probe])
         if late:
             self._controller.spurious(now, late)
         self._tell(now, eliciting, sample)

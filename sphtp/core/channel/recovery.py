@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sphtp.core.channel.acks import SentPacket
-from sphtp.core.channel.rtt import RoundTrip
+from sphtp.core.channel.rtt import DEVIATIONS, RoundTrip
 
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
@@ -127,7 +127,11 @@ class Recovery:
         trip = self.round_trip
         if trip.smoothed is None:
             return self._fallback
-        return max(TIME_THRESHOLD * max(trip.smoothed, trip.latest), GRANULARITY)
+        threshold = max(TIME_THRESHOLD * max(trip.smoothed, trip.latest), GRANULARITY)
+        if self._reordering > REORDERING:
+            # A path that reorders varies; 9/8 of the mean is too little for it.
+            threshold = max(threshold, trip.smoothed + DEVIATIONS * trip.deviation)
+        return threshold
 
     def _probe_time(self) -> float:
         wait = self.round_trip.patience(self._ack_delay, self._fallback)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sphtp.core.channel.acking import AckTimer
 from sphtp.core.channel.acks import Acks, Arrival, SentPacket
 from sphtp.core.channel.frames import (
     ACK_DELAY_OVERHEAD,
@@ -22,9 +23,8 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
     asks_for_ack,
-    decode_frames_untrusted,
-    encode_frames,
 )
+from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
 from sphtp.core.channel.governor import Governor
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
@@ -56,12 +56,7 @@ class Missed:
 
 NOTHING_HEARD = Heard()
 
-# Seconds that a packet may have been here before it is worth telling that its ack is late.
-SHORTEST_DELAY: Final = 0.0005
 OVERHEAD: Final = DATA.size + ACK_DELAY_OVERHEAD
-
-# Packets after which an ack is made while others wait to be handled: half of what it can cover.
-EARLY_ACK: Final = 16
 
 
 class Transport:
@@ -75,10 +70,7 @@ class Transport:
         self._recovery = Recovery(settings.ack_delay, settings.resend_time)
         self._is_sending = True
         self._is_probing = False
-        self._unacked_packets = 0
-        self._first_unacked: int | None = None
-        self._ack_due: float | None = None
-        self._heard_at = 0.0
+        self._acking = AckTimer(settings.ack_every, settings.ack_delay)
         self._early: deque[bytes] = deque()
         largest = min(settings.max_datagram, peer.max_datagram)
         self._governor = Governor(settings, self._recovery, largest)
@@ -150,15 +142,13 @@ class Transport:
         self._counters.duplicates += 1
         # Our ack may have been what got lost. An ack is never acked, or two sides would never stop.
         if asks_for_ack(frames):
-            self._owe_ack(now)
+            self._acking.owe_again(now)
 
     def _accept(self, now: float, sequence: int, frames: Sequence[Frame]) -> Close | None:
-        first = self._first_unacked
-        if first is not None and sequence - first >= EARLY_ACK:
-            # Of packets that come many at a time, the first would fall off the header's 32 bits.
+        if self._acking.is_overdue(sequence):
             self._early.append(self._packet(now, Load([])))
         if sequence > self._acks.highest:
-            self._heard_at = now
+            self._acking.heard(now)
         fills_gap = self._acks.received(sequence)
         if not asks_for_ack(frames):
             return None
@@ -170,20 +160,8 @@ class Transport:
                 self.outbox.credit.raise_to(frame.messages, frame.size)
             elif isinstance(frame, Close):
                 close = frame
-        self._note_unacked(now, sequence, at_once=fills_gap or close is not None)
+        self._acking.owe(now, sequence, at_once=fills_gap or close is not None)
         return close
-
-    def _note_unacked(self, now: float, sequence: int, *, at_once: bool) -> None:
-        first = self._first_unacked
-        self._first_unacked = sequence if first is None else min(first, sequence)
-        self._unacked_packets += 1
-        if at_once or self._unacked_packets >= self._settings.ack_every:
-            self._ack_due = now
-        elif self._ack_due is None:
-            self._ack_due = now + self._settings.ack_delay
-
-    def _owe_ack(self, when: float) -> None:
-        self._ack_due = when if self._ack_due is None else min(when, self._ack_due)
 
     # Time
 
@@ -199,9 +177,8 @@ class Transport:
         # What the oldest packet held goes again, so that the probe is of use if it was lost.
         self._counters.resent += self.outbox.lost(probe.pieces)
         self._is_probing = bool(probe.pieces)
-        return Missed(
-            close_lost or probe.closing, ask=not probe.pieces and not self._acks.ambiguous
-        )
+        ask = not probe.pieces or self._governor.suspects_size
+        return Missed(close_lost or probe.closing, ask=ask and not self._acks.ambiguous)
 
     def stop_sending(self) -> None:
         """From now on only acks, and what the connection itself has to say."""
@@ -211,7 +188,7 @@ class Transport:
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave, one is lost, or a message expires."""
         times = (
-            self._ack_due,
+            self._acking.due,
             self._resume_at,
             self._recovery.deadline(),
             self.tickets.next_deadline(),
@@ -249,7 +226,8 @@ class Transport:
         if self._early and not control:
             return self._early.popleft()
         load = Load(list(control)) if control else self._fill(now)
-        if not load.frames and (self._ack_due is None or self._ack_due > now):
+        due = self._acking.due
+        if not load.frames and (due is None or due > now):
             return None
         return self._packet(now, load)
 
@@ -285,9 +263,7 @@ class Transport:
     def _packet(self, now: float, load: Load) -> bytes:
         frames = load.frames
         header = encode_data(self._peer.connection_id, self._acks.header())
-        delay = now - self._heard_at
-        late = [AckDelay(delay)] if delay > SHORTEST_DELAY else []
-        datagram = header + encode_frames([*late, *frames])
+        datagram = header + encode_frames([*self._acking.lateness(now), *frames])
         packet = SentPacket(self._acks.next_sequence, now, len(datagram), load.pieces)
         if frames:
             packet.once = load.once
@@ -298,7 +274,7 @@ class Transport:
             self._governor.sent(now, packet)
             self._recovery.sent(packet)
         self._acks.sent(packet)
-        self._ack_due, self._first_unacked, self._unacked_packets = None, None, 0
+        self._acking.sent()
         self._counters.sent += 1
         self._counters.bytes_sent += len(datagram)
         return datagram

@@ -15,9 +15,8 @@ from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.ids import NO_NONCE
 from sphtp.core.control.ledger import Ledger
-from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import PeerRecord, is_newer
 from sphtp.core.control.registry import Claim, Registry
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.vocabulary import VERSION, Reason
@@ -37,13 +36,11 @@ class Admission:
         self,
         ledger: Ledger,
         outbox: Outbox,
-        limits: ServerLimits,
         counters: Counters,
         admit: Callable[[PeerRecord], bool],
     ) -> None:
         self._ledger = ledger
         self._outbox = outbox
-        self._limits = limits
         self._counters = counters
         self._admit = admit
         self._settled: set[int] = set()
@@ -134,9 +131,7 @@ class Admission:
             return
         self._ledger.hear(now, message.id)
         record = self._registry.records[message.id]
-        if len(message.data) > self._limits.max_data:
-            self._counters.add(Count.TOO_MUCH_DATA)
-        elif message.revision > record.revision:
+        if is_newer(message.revision, record.revision):
             change = replace(record, data=message.data, revision=message.revision)
             self._ledger.change(change)
 

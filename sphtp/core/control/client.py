@@ -38,7 +38,6 @@ _S, _E, _A = ClientState, ClientSignal, ClientAction
 _REFUSALS = {
     Reason.CONFLICT: _E.CONFLICT,
     Reason.FULL: _E.BUSY,
-    Reason.DRAINING: _E.BUSY,
     Reason.DENIED: _E.DENIED,
     Reason.VERSION: _E.DENIED,
     Reason.UNKNOWN: _E.UNKNOWN,
@@ -66,7 +65,8 @@ class ClientMachine:
         self.counters = Counters()
         self._entropy = entropy
         self._timers = timers
-        self._reason = Reason.CONFLICT
+        # What the last NACK said; None when there was none.
+        self.last_refusal: Reason | None = None
         self._events: deque[ClientEvent] = deque()
         self._identity = Identity(entropy, ids or iter(()))
         self._voice = ClientVoice(self._identity, candidates, data)
@@ -143,9 +143,13 @@ class ClientMachine:
         self._runner.handle_timeout(now)
 
     def lookup(self, now: float, peer_id: int) -> None:
-        """Ask servers for one peer; it comes as an event. Raises ``StateError``."""
+        """Ask servers for one peer; it comes as an event, and so does it when all know nobody.
+
+        Raises ``StateError``.
+        """
         self._wake(now)
         self._require_id()
+        self._directory.search(peer_id)
         self._voice.lookup(peer=peer_id)
 
     def set_data(self, now: float, data: bytes) -> None:
@@ -211,8 +215,11 @@ class ClientMachine:
             return
         if message.reason is Reason.UNKNOWN:
             self._directory.unacknowledge(message.sender)
-        self._reason = message.reason
+        self.last_refusal = message.reason
         self._runner.signal(now, _REFUSALS.get(message.reason, _E.CONFLICT))
+
+    def _why(self) -> Reason:
+        return Reason.CONFLICT if self.last_refusal is None else self.last_refusal
 
     def _on_user(self, _: float, message: ServerUser) -> None:
         self._events.append(events.UserMessage(message.sender, message.command, message.parameters))
@@ -263,8 +270,8 @@ class ClientMachine:
             _A.TELL_ESTABLISHED: lambda _: tell(events.Established(self.id, resumed=False)),
             _A.TELL_RESUMED: lambda _: tell(events.Established(self.id, resumed=True)),
             _A.TELL_SUSPENDED: lambda _: tell(events.Suspended()),
-            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._reason)),
-            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._reason)),
+            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._why())),
+            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._why())),
             _A.TELL_LEFT: lambda _: tell(events.Left()),
         }
 

@@ -7,7 +7,7 @@ from sphtp.core.control import fields
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.ids import NO_NONCE
 from sphtp.core.control.records import MAX_CANDIDATES, Candidate
-from sphtp.core.control.vocabulary import FEATURES, VERSION, Command
+from sphtp.core.control.vocabulary import FEATURES, USER_PARAMETERS, VERSION, Command
 from sphtp.errors import WireError
 
 
@@ -126,9 +126,12 @@ ClientMessage = Heartbeat | Announce | Leave | Data | Lookup | StatusRequest | C
 
 
 def read_user(message: Message) -> ClientUser:
-    """Read a command of the application. Raises ``WireError``."""
+    """Read a command of the application; parameters of the protocol are skipped.
+
+    Raises ``WireError``.
+    """
     nonce = _nonce(message)
-    rest = tuple(p for p in message.parameters if p.id != fields.NONCE.id)
+    rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ClientUser(message.sender, nonce, message.command, rest)
 
 

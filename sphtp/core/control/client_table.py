@@ -27,7 +27,7 @@ class ClientSignal(Name):
     UNKNOWN = "a server does not know the id"
     STALE = "servers hold other data"
     CONFLICT = "a server knows another holder of the id"
-    BUSY = "a server is full or about to stop"
+    BUSY = "a server is full"
     DENIED = "a server refuses this client for good"
     DEADLINE = "not every server answered in time"
     BACKED_OFF = "the pause is over"

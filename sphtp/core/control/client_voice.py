@@ -11,12 +11,11 @@ from sphtp.core.control.client_messages import (
     Leave,
     Lookup,
 )
-from sphtp.core.control.codec import Parameter
+from sphtp.core.control.codec import Parameter, check_user_message
 from sphtp.core.control.identity import Identity
 from sphtp.core.control.ids import NO_NONCE
-from sphtp.core.control.records import MAX_CANDIDATES, MAX_DATA, Candidate
-from sphtp.core.control.vocabulary import USER_COMMANDS
-from sphtp.errors import MessageTooLargeError, SettingsError, StateError
+from sphtp.core.control.records import MAX_CANDIDATES, MAX_DATA, Candidate, next_revision
+from sphtp.errors import MessageTooLargeError, SettingsError
 
 
 class ClientVoice:
@@ -55,15 +54,14 @@ class ClientVoice:
         self._identity.give_up()
 
     def publish(self, command: int, parameters: Sequence[Parameter]) -> None:
-        """Send a command of the application. Raises ``StateError``."""
-        if command < USER_COMMANDS:
-            raise StateError(f"command {command} belongs to the protocol")
+        """Send a command of the application. Raises ``StateError`` and ``WireError``."""
+        check_user_message(command, parameters)
         self._say(ClientUser(*self._identity.holder, command, tuple(parameters)))
 
     def set_data(self, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
         self._data = _checked(data)
-        self._revision += 1
+        self._revision = next_revision(self._revision)
 
     def poll(self) -> bytes | None:
         """Return the next message, or None."""

@@ -9,7 +9,7 @@ from sphtp.core.control.events import MemberEntered, MemberLeft, ServerEvent, Vi
 from sphtp.core.control.ids import draw_nonce, draw_server_id
 from sphtp.core.control.neighbours import Hearing, Neighbours
 from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.records import ClusterView, Member, ServerAddress
+from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.view import ViewKeeper
 from sphtp.core.control.vocabulary import MemberState, Reason
@@ -32,7 +32,8 @@ class Cluster:
         self._counters = counters
         self._tell = tell
         self.own = self._draw(address, MemberState.JOINING)
-        self._neighbours = Neighbours(expiry)
+        # Its heartbeats name this server too.
+        self._neighbours = Neighbours(expiry, MAX_MEMBERS - 1)
         self._keeper = ViewKeeper(self.own)
         self._dialler = Dialler(join, own=address)
 

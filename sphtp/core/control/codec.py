@@ -1,10 +1,12 @@
 """Messages as bytes: three numbers, then any number of parameters (seed, "Message structure")."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sphtp.core.control.vocabulary import USER_COMMANDS, USER_PARAMETERS
 from sphtp.core.wire import Reader, Writer
-from sphtp.errors import WireError, untrusted
+from sphtp.errors import StateError, WireError, untrusted
 
 MAX_MESSAGE = 65536
 """Bytes of the largest message; larger ones are dropped."""
@@ -35,6 +37,15 @@ class Message:
         if len(data) > MAX_MESSAGE:
             raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
         return data
+
+
+def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
+    """Raise ``StateError`` when a command of the application uses numbers of the protocol."""
+    if command < USER_COMMANDS:
+        raise StateError(f"command {command:#06x} belongs to the protocol")
+    for parameter in parameters:
+        if parameter.id < USER_PARAMETERS:
+            raise StateError(f"parameter {parameter.id:#06x} belongs to the protocol")
 
 
 @untrusted

@@ -15,7 +15,6 @@ class Count(StrEnum):
     STALE_NONCE = "stale_nonce"
     NOT_REGISTERED = "not_registered"
     TOO_MANY = "too_many"
-    TOO_MUCH_DATA = "too_much_data"
     OVERSLEPT = "overslept"
 
 

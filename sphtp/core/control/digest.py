@@ -18,18 +18,24 @@ class Fingerprints:
     __slots__ = ("_by_id", "_mix")
 
     def __init__(self) -> None:
-        self._by_id: dict[int, int] = {}
+        self._by_id: dict[int, tuple[PeerRecord, int]] = {}
         self._mix = 0
 
     def put(self, record: PeerRecord) -> None:
         """Add a record, or replace the one with the same id."""
+        known = self._by_id.get(record.id)
+        if known is not None and known[0] == record:
+            return
         self.drop(record.id)
-        self._by_id[record.id] = fingerprint(record)
-        self._mix ^= self._by_id[record.id]
+        mark = fingerprint(record)
+        self._by_id[record.id] = record, mark
+        self._mix ^= mark
 
     def drop(self, number: int) -> None:
         """Take out the record of this id, if it is in."""
-        self._mix ^= self._by_id.pop(number, 0)
+        known = self._by_id.pop(number, None)
+        if known is not None:
+            self._mix ^= known[1]
 
     def __contains__(self, number: int) -> bool:
         return number in self._by_id

@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.dialling import Dialler
-from sphtp.core.control.events import ClientEvent, ServerEntered, ServerLeft
+from sphtp.core.control.events import ClientEvent, PeerUnknown, ServerEntered, ServerLeft
 from sphtp.core.control.fields import Holder
-from sphtp.core.control.ids import NO_NONCE
+from sphtp.core.control.ids import EVERYBODY, NO_NONCE
 from sphtp.core.control.neighbours import Neighbours
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.parts import Assembly
 from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
 from sphtp.core.control.roster import Roster
+from sphtp.core.control.searches import Searches
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.view import current_view
@@ -37,6 +38,7 @@ class Directory:
         self._dialler = Dialler(servers)
         self._lists: dict[int, Assembly[PeerRecord]] = {}
         self._acknowledged: set[int] = set()
+        self._searches = Searches()
         self._ghosts_until: float | None = None
 
     @property
@@ -111,18 +113,25 @@ class Directory:
             self._drop([member], Reason.LEFT)
             self._look_again()
 
+    def search(self, peer: int) -> None:
+        """Note that all living servers are asked for a peer."""
+        self._searches.begin(peer, self._neighbours.heartbeats)
+
     def hear_peers(self, now: float, message: Peers) -> None:
         """Take peers from a server: some, or a part of the whole list."""
         if message.sender not in self._neighbours:
             self._counters.add(Count.FOREIGN)
             return
         for record in message.records:
-            self._tell_all(self.roster.enter(now, message.sender, record))
-        if message.part is not None:
-            assembly = self._lists.setdefault(message.sender, Assembly())
-            whole = assembly.add(message.part, message.records)
-            if whole is not None:
-                self._tell_all(self.roster.replace(now, message.sender, whole))
+            self._searches.found(record.id)
+        if message.part is None:
+            for record in message.records:
+                self._tell_all(self.roster.enter(now, message.sender, record))
+            return
+        assembly = self._lists.setdefault(message.sender, Assembly())
+        whole = assembly.add(message.part, message.records)
+        if whole is not None:
+            self._tell_all(self.roster.replace(now, message.sender, whole))
 
     def hear_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""
@@ -131,6 +140,9 @@ class Directory:
             return
         for gone in message.gone:
             self._tell_all(self.roster.leave(now, message.sender, gone))
+            is_answer = gone.reason is Reason.UNKNOWN and message.to != EVERYBODY
+            if is_answer and self._searches.deny(gone.id, message.sender):
+                self._tell(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
         """Drop servers that fell silent, and peers that nobody vouches for after a resumption."""
@@ -168,6 +180,7 @@ class Directory:
         for member in members:
             self._acknowledged.discard(member.id)
             self._lists.pop(member.id, None)
+            self._searches.lose(member.id)
             self._tell(ServerLeft(member, reason))
         if self.is_empty:
             self._ghosts_until = None
@@ -181,7 +194,8 @@ class Directory:
 
     def _look_again(self) -> None:
         self.view = current_view(self._neighbours.heartbeats.values())
-        self._dialler.want(self._neighbours.addresses())
+        if not self.is_empty:  # else the last known addresses are the best ones to try
+            self._dialler.want(self._neighbours.addresses())
 
     def _tell_all(self, events: Iterable[ClientEvent]) -> None:
         for event in events:

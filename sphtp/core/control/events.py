@@ -53,6 +53,13 @@ class PeerLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerUnknown:
+    """A peer was looked up, and no server knows it. Answers can be lost, and this with them."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServerEntered:
     """A server was heard for the first time."""
 
@@ -153,6 +160,7 @@ ClientEvent = (
     | PeerEntered
     | PeerChanged
     | PeerLeft
+    | PeerUnknown
     | ServerEntered
     | ServerLeft
     | Refused

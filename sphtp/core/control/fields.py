@@ -1,10 +1,11 @@
 """Parameters with a type: how each data id is written, and read within its bounds."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from functools import lru_cache
 from ipaddress import ip_address
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.ids import is_client_id, is_server_id
@@ -22,13 +23,19 @@ from sphtp.core.wire import Reader, Writer
 from sphtp.errors import SettingsError, WireError
 
 T = TypeVar("T")
-Enumerated = TypeVar("Enumerated", bound=IntEnum)
 
 MAX_VIEW = 1 << 63
 """Highest view number; leaves room to count on."""
 
 MAX_PARTS = 1024
 """Messages that one list is divided into at most."""
+
+_REMEMBERED = 1024
+"""Addresses kept in both forms: the same ones come again with every list."""
+
+_SCHEMES: Final = ("tcp", "tls+tcp")
+_FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
+"""What a URL of a scheme that we do not know looks like."""
 
 
 class Holder(NamedTuple):
@@ -81,11 +88,11 @@ class Field(Generic[T]):
         return tuple(self._parse(p.data) for p in message.parameters if p.id == self.id)
 
     def first(self, message: Message) -> T | None:
-        """Return the first value, or None when there is none. Raises ``WireError``."""
-        for parameter in message.parameters:
-            if parameter.id == self.id:
-                return self._parse(parameter.data)
-        return None
+        """Return the first value, or None when there is none.
+
+        Raises ``WireError``, for later ones as well.
+        """
+        return next(iter(self.every(message)), None)
 
     def need(self, message: Message) -> T:
         """Return the first value. Raises ``WireError`` also when there is none."""
@@ -99,13 +106,6 @@ class Field(Generic[T]):
         value = self.read(reader)
         reader.finish()
         return value
-
-
-def _enumerated(kind: type[Enumerated], number: int) -> Enumerated:
-    try:
-        return kind(number)
-    except ValueError as error:
-        raise WireError(f"{number} is no {kind.__name__}") from error
 
 
 def _client_id(reader: Reader) -> int:
@@ -130,11 +130,20 @@ def _text(data: bytes) -> str:
 
 
 def _write_candidate(writer: Writer, candidate: Candidate) -> None:
-    writer.u16(candidate.port).raw(ip_address(candidate.host).packed)
+    writer.u16(candidate.port).raw(_pack_host(candidate.host))
 
 
 def _read_candidate(reader: Reader) -> Candidate:
-    port, packed = reader.u16(), reader.rest()
+    return _candidate(reader.u16(), reader.rest())
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _pack_host(host: str) -> bytes:
+    return ip_address(host).packed
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _candidate(port: int, packed: bytes) -> Candidate:
     if len(packed) not in (4, 16) or port == 0:
         raise WireError("not a UDP address")
     return Candidate(str(ip_address(packed)), port)
@@ -149,21 +158,30 @@ def _write_member(writer: Writer, member: Member) -> None:
 
 def _read_member(reader: Reader) -> Member:
     number, nonce = _server_id(reader), reader.u64()
-    state = _enumerated(MemberState, reader.u8())
+    state = _read_state(reader)
     if not reader.remaining:
         return Member(number, nonce, None, state)
-    return Member(number, nonce, ServerAddress(_read_url(reader), _read_url(reader)), state)
+    pub, sub = reader.take(reader.u16()), reader.take(reader.u16())
+    return Member(number, nonce, _address(pub, sub), state)
 
 
-def _read_url(reader: Reader) -> str:
-    url = _text(reader.take(reader.u16()))
-    if len(url) > MAX_URL:
-        raise WireError(f"a URL of {len(url)} characters is over {MAX_URL}")
+@lru_cache(maxsize=_REMEMBERED)
+def _address(pub: bytes, sub: bytes) -> ServerAddress | None:
+    """Return where to dial, or None when a scheme is unknown. Raises ``WireError``."""
+    urls = (_text(pub), _text(sub))
+    known = [url for url in urls if not _is_foreign(url)]
     try:
-        ServerAddress.parse(url)
+        addresses = [ServerAddress(url, url) for url in known]
     except SettingsError as error:
         raise WireError(str(error)) from error
-    return url
+    if not all(address.is_dialable for address in addresses):
+        raise WireError("nobody listens at port 0")
+    return ServerAddress(*urls) if len(known) == len(urls) else None
+
+
+def _is_foreign(url: str) -> bool:
+    match = _FOREIGN_URL.fullmatch(url)
+    return match is not None and match["scheme"] not in _SCHEMES and len(url) <= MAX_URL
 
 
 def _write_peer(writer: Writer, record: PeerRecord) -> None:
@@ -202,11 +220,15 @@ def _read_view(reader: Reader) -> int:
 
 
 def _read_reason(reader: Reader) -> Reason:
-    return _enumerated(Reason, reader.u16())
+    return _REASONS.get(reader.u16(), Reason.OTHER)
 
 
 def _read_state(reader: Reader) -> MemberState:
-    return _enumerated(MemberState, reader.u8())
+    return _STATES.get(reader.u8(), MemberState.JOINING)
+
+
+_REASONS: Final = {reason.value: reason for reason in Reason}
+_STATES: Final = {state.value: state for state in MemberState}
 
 
 VERSION = Field(DataId.VERSION, Writer.u16, Reader.u16)

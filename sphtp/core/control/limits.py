@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from sphtp.core.control.records import MAX_DATA
 from sphtp.errors import SettingsError
 
 
@@ -12,11 +11,7 @@ class ServerLimits:
 
     max_clients: int = 4096
     """Registrations held; the next announcement is refused with the reason FULL."""
-    max_data: int = MAX_DATA
-    """Bytes of initial simulation data held per client."""
 
     def __post_init__(self) -> None:
         if self.max_clients < 1:
             raise SettingsError(f"max_clients must be at least 1, not {self.max_clients}")
-        if not 0 <= self.max_data <= MAX_DATA:
-            raise SettingsError(f"max_data must be between 0 and {MAX_DATA}, not {self.max_data}")

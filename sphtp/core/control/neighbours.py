@@ -17,9 +17,10 @@ class Hearing(NamedTuple):
 
 
 class Neighbours:
-    """Living servers with their last heartbeats, at most ``MAX_MEMBERS``."""
+    """Living servers with their last heartbeats, at most ``capacity``."""
 
-    def __init__(self, expiry: float) -> None:
+    def __init__(self, expiry: float, capacity: int = MAX_MEMBERS) -> None:
+        self._capacity = capacity
         self._heartbeats: dict[int, ServerHeartbeat] = {}
         self._liveness = Liveness(expiry)
 
@@ -48,7 +49,7 @@ class Neighbours:
         """Note a heartbeat; None when there are too many servers to note another one."""
         number = heartbeat.member.id
         known = self._heartbeats.get(number)
-        if known is None and len(self) >= MAX_MEMBERS:
+        if known is None and len(self) >= self._capacity:
             return None
         self._heartbeats[number] = heartbeat
         self._liveness.refresh(now, number)

@@ -91,7 +91,7 @@ class Outbox:
         self.send(Audience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:
-        """Tell one server about all clients."""
+        """Tell one server about all clients that this one hears itself."""
         if self._has_room(len(self._snapshots)):
             self._snapshots[server] = None
 
@@ -169,8 +169,9 @@ class Outbox:
             to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
             for part, share in number(divide_records(self._registry.records.values())):
                 self._append(Audience.CLIENTS, Peers(self.sender, to, share, part).encode())
+        # Only first-hand knowledge: two servers must not keep a client alive for each other.
         for server in self._snapshots:
-            for part, share in number(divide_records(self._registry.records.values())):
+            for part, share in number(divide_records(self._registry.first_hand)):
                 snapshot = Snapshot(self.sender, server, part, share)
                 self._append(Audience.SERVERS, snapshot.encode())
         self._lists.clear()

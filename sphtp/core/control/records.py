@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import SettingsError
@@ -11,10 +11,16 @@ MAX_CANDIDATES = 8
 MAX_DATA = 4096
 MAX_MEMBERS = 64
 MAX_URL = 256
+REVISIONS = 1 << 32
+"""Revisions of data that can be told apart; counting wraps around, and leaves out 0, "no data"."""
 
-_ALLOWED = "scheme://host:port or scheme://host:port,port with scheme tcp or tls+tcp"
+_ALLOWED = (
+    "scheme://host:port or scheme://host:port,port with scheme tcp or tls+tcp, "
+    f"{MAX_URL} characters at most"
+)
 _URL = re.compile(
-    r"(?P<base>(?:tcp|tls\+tcp)://(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/,]+)):(?P<port>\d+)"
+    r"(?P<base>(?:tcp|tls\+tcp)://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+))"
+    r":(?P<port>[0-9]{1,5})"
 )
 
 
@@ -37,10 +43,18 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServerAddress:
-    """The two bus URLs of a server: where it publishes, and where it listens."""
+    """The two bus URLs of a server: where it publishes, and where it listens.
+
+    Port 0 stands for any free port, and so for nothing that can be dialled. Raises
+    ``SettingsError`` when one of them is no URL of a bus socket, or too long.
+    """
 
     pub: str
     sub: str
+
+    def __post_init__(self) -> None:
+        for url in (self.pub, self.sub):
+            _split(url, url)
 
     @classmethod
     def parse(cls, text: str) -> "ServerAddress":
@@ -56,6 +70,11 @@ class ServerAddress:
             return cls(first, f"{base}:{_checked(int(second), text)}")
         _split(second, text)
         return cls(first, second)
+
+    @property
+    def is_dialable(self) -> bool:
+        """Both ports are real ones."""
+        return all(_split(url, url)[1] for url in (self.pub, self.sub))
 
     def __str__(self) -> str:
         base, port = _split(self.pub, self.pub)
@@ -78,7 +97,17 @@ class PeerRecord:
     data: bytes = b""
     """The client's initial simulation data (seed, step 10), at most ``MAX_DATA`` bytes."""
     revision: int = 0
-    """Counts the changes of ``data``."""
+    """Counts the changes of ``data``, see ``next_revision``."""
+
+
+def next_revision(revision: int) -> int:
+    """Return the revision that replaces ``revision``."""
+    return (revision + 1) % REVISIONS or 1
+
+
+def is_newer(revision: int, other: int) -> bool:
+    """Tell whether ``revision`` replaces ``other``: less than half way around ahead, and some."""
+    return bool(revision) and (other == 0 or 0 < (revision - other) % REVISIONS < REVISIONS // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +118,7 @@ class Member:
     nonce: int
     """Drawn at boot, so that a restarted server is another one; 0 for plain SphTP servers."""
     address: ServerAddress | None
-    """None for a plain SphTP server, which does not tell."""
+    """None when it cannot be dialled: plain SphTP does not tell, and later schemes are unknown."""
     state: MemberState = MemberState.ACTIVE
 
 
@@ -108,9 +137,16 @@ class ClusterView:
 
 def _split(url: str, text: str) -> tuple[str, int]:
     match = _URL.fullmatch(url)
-    if match is None:
+    if match is None or len(url) > MAX_URL or not _is_ipv6(match["ipv6"]):
         raise SettingsError(f"server address {text!r}: allowed is {_ALLOWED}")
     return match["base"], _checked(int(match["port"]), text)
+
+
+def _is_ipv6(host: str | None) -> bool:
+    try:
+        return host is None or bool(IPv6Address(host))
+    except ValueError:
+        return False
 
 
 def _checked(port: int, text: str) -> int:

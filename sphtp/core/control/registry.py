@@ -34,6 +34,11 @@ class Registry(Protocol):
         ...
 
     @property
+    def first_hand(self) -> list[PeerRecord]:
+        """The registrations that expire here, because nobody else watches over them."""
+        ...
+
+    @property
     def digest(self) -> Digest:
         """A fingerprint of all registrations."""
         ...
@@ -102,6 +107,11 @@ class MemoryRegistry:
     def records(self) -> Mapping[int, PeerRecord]:
         """All registrations by id."""
         return MappingProxyType(self._records)
+
+    @property
+    def first_hand(self) -> list[PeerRecord]:
+        """The registrations that expire here, because nobody else watches over them."""
+        return [record for number, record in self._records.items() if number in self._liveness]
 
     @property
     def digest(self) -> Digest:

@@ -6,7 +6,7 @@ from sphtp.core.control.ledger import Ledger
 from sphtp.core.control.member_messages import Registered, Released, Snapshot
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.parts import Assembly
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import PeerRecord, is_newer
 from sphtp.core.control.vocabulary import Reason
 
 _PATIENCE = 2
@@ -75,7 +75,7 @@ class Replication:
         elif held.nonce == record.nonce:
             self._ledger.entrust(now, record.id, server)
             sponsored = self._ledger.sponsor(record.id) == server
-            if record.revision > held.revision or (sponsored and record != held):
+            if is_newer(record.revision, held.revision) or (sponsored and record != held):
                 self._ledger.change(record)
         else:
             self._settle(now, server, held, record)

@@ -8,7 +8,7 @@ from sphtp.core.control.digest import Fingerprints
 from sphtp.core.control.events import ClientEvent, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.fields import Digest, Gone, Holder
 from sphtp.core.control.graves import Graves
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import PeerRecord, is_newer
 from sphtp.core.control.vocabulary import Reason
 
 _CAPACITY = 16384
@@ -63,7 +63,7 @@ class Roster:
         self._prints(server).put(record)
         if known is None:
             return events + self._show(record, PeerEntered(record))
-        if record.revision < known.revision or record == known:
+        if is_newer(known.revision, record.revision) or record == known:
             return []
         return self._show(record, PeerChanged(record))
 

@@ -16,7 +16,7 @@ from sphtp.core.control.client_messages import (
     StatusRequest,
 )
 from sphtp.core.control.cluster import Cluster
-from sphtp.core.control.codec import Parameter
+from sphtp.core.control.codec import Parameter, check_user_message
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
 from sphtp.core.control.intake import Intake
@@ -34,9 +34,9 @@ from sphtp.core.control.server_messages import ServerHeartbeat, ServerLeave, Ser
 from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, ServerState
 from sphtp.core.control.status import describe
 from sphtp.core.control.timers import ControlTimers
-from sphtp.core.control.vocabulary import USER_COMMANDS, MemberState
+from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.entropy import Entropy
-from sphtp.errors import StateError
+from sphtp.errors import SettingsError
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
 
@@ -46,7 +46,8 @@ _DEFAULT_LIMITS = ServerLimits()
 class ServerMachine:
     """One server: registers ids together with the other servers of its view.
 
-    ``admit`` may refuse clients; ``registry`` replaces the one in memory.
+    ``admit`` may refuse clients; ``registry`` replaces the one in memory. Raises ``SettingsError``
+    when others could not dial ``address``.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class ServerMachine:
         registry: Registry | None = None,
         admit: Callable[[PeerRecord], bool] = lambda _: True,
     ) -> None:
+        if not address.is_dialable:
+            raise SettingsError(f"server address {address}: others cannot dial port 0")
         self.counters = Counters()
         self._entropy = entropy
         self._timers = timers
@@ -72,7 +75,7 @@ class ServerMachine:
         )
         self._outbox = Outbox(self.id, self._registry, self.counters, self._describe)
         self._ledger = Ledger(self._registry, self._outbox, self._events.append)
-        self._admission = Admission(self._ledger, self._outbox, limits, self.counters, admit)
+        self._admission = Admission(self._ledger, self._outbox, self.counters, admit)
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self._intake = Intake(self.counters, for_client=False)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
@@ -144,11 +147,10 @@ class ServerMachine:
     ) -> None:
         """Send a command of the application to one client, or with id 0 to all.
 
-        Raises ``StateError``.
+        Raises ``StateError`` when they use numbers of the protocol, ``WireError`` when too large.
         """
         self._wake(now)
-        if command < USER_COMMANDS:
-            raise StateError(f"command {command} belongs to the protocol")
+        check_user_message(command, parameters)
         message = ServerUser(self.id, simulation, command, tuple(parameters))
         self._outbox.send(Audience.CLIENTS, message.encode())
 

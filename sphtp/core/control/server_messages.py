@@ -8,7 +8,14 @@ from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.fields import Digest, Gone, Holder, Part
 from sphtp.core.control.ids import EVERYBODY, NO_NONCE
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord
-from sphtp.core.control.vocabulary import FEATURES, VERSION, Command, MemberState, Reason
+from sphtp.core.control.vocabulary import (
+    FEATURES,
+    USER_PARAMETERS,
+    VERSION,
+    Command,
+    MemberState,
+    Reason,
+)
 from sphtp.errors import WireError
 
 
@@ -140,8 +147,9 @@ ServerMessage = ServerHeartbeat | Ack | Nack | ServerLeave | Peers | PeersGone |
 
 
 def read_user(message: Message) -> ServerUser:
-    """Read a command of the application."""
-    return ServerUser(message.sender, message.simulation, message.command, message.parameters)
+    """Read a command of the application; parameters of the protocol are skipped."""
+    rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
+    return ServerUser(message.sender, message.simulation, message.command, rest)
 
 
 def encode(to: int, sender: int, command: int, *parameters: Parameter) -> bytes:
@@ -159,6 +167,9 @@ def part_of(part: Part | None) -> tuple[Parameter, ...]:
 
 
 def _read_heartbeat(message: Message) -> ServerHeartbeat:
+    # Whether versions fit is the server's to say, so its own are read and left alone.
+    for ignored in (fields.VERSION, fields.FEATURES):
+        ignored.first(message)
     nonce = fields.NONCE.first(message) or NO_NONCE
     state = fields.STATE.first(message) or MemberState.ACTIVE
     members = fields.MEMBER.every(message)
@@ -183,7 +194,8 @@ def _read_ack(message: Message) -> Ack:
 
 def _read_nack(message: Message) -> Nack:
     nonce, reason = fields.NONCE.first(message) or NO_NONCE, fields.REASON.first(message)
-    return Nack(message.sender, message.simulation, nonce, reason or Reason.CONFLICT)
+    said = Reason.CONFLICT if reason is None else reason
+    return Nack(message.sender, message.simulation, nonce, said)
 
 
 def _read_leave(message: Message) -> ServerLeave:

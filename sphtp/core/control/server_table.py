@@ -41,7 +41,7 @@ class ServerAction(Name):
     SAY_UNKNOWN = "negative acknowledge: unknown"
     RESERVE = "keep the id for the client that uses it"
     REQUEST_SNAPSHOT = "ask the active member for all it knows"
-    SEND_SNAPSHOT = "tell all we know"
+    SEND_SNAPSHOT = "tell all that we know first-hand"
     OPEN = "tell clients and servers that new ids are registered from now on"
     SAY_GOODBYE = "tell clients and servers to drop this server at once"
     TELL_STATE = "tell the application the new state"

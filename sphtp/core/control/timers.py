@@ -26,20 +26,21 @@ class ControlTimers:
     """Longest pause, in seconds, between withdrawing an id and announcing the next one."""
 
     def __post_init__(self) -> None:
+        longest = self.heartbeat * (1 + self.jitter)
         checks = {
-            "heartbeat must be more than 0 seconds": self.heartbeat > 0,
-            "jitter must be at least 0 and less than 1": 0 <= self.jitter < 1,
-            "expiry must be more than twice the longest heartbeat interval": (
-                self.expiry > 2 * self.heartbeat * (1 + self.jitter)
+            f"heartbeat is {self.heartbeat:g}; it must be more than 0": self.heartbeat > 0,
+            f"jitter is {self.jitter:g}; it must be at least 0 and less than 1": (
+                0 <= self.jitter < 1
             ),
-            "announce_deadline must be at least one heartbeat": (
-                self.announce_deadline >= self.heartbeat
-            ),
-            "backoff must not be negative": self.backoff >= 0,
+            f"expiry is {self.expiry:g}; it must be more than twice the longest heartbeat "
+            f"interval, {longest:g}": self.expiry > 2 * longest,
+            f"announce_deadline is {self.announce_deadline:g}; it must be at least one heartbeat, "
+            f"{self.heartbeat:g}": self.announce_deadline >= self.heartbeat,
+            f"backoff is {self.backoff:g}; it must not be negative": self.backoff >= 0,
         }
         wrong = [rule for rule, holds in checks.items() if not holds]
         if wrong:
-            raise SettingsError(f"control timers: {'; '.join(wrong)} ({self})")
+            raise SettingsError(f"control timers: {'; '.join(wrong)}")
 
     @property
     def joining(self) -> float:

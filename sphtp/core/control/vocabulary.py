@@ -11,6 +11,9 @@ FEATURES = 0
 USER_COMMANDS = 0x0100
 """Commands from here on belong to the application; those below belong to the protocol."""
 
+USER_PARAMETERS = 0x0100
+"""The same for the parameters of the application's commands."""
+
 
 class Command(IntEnum):
     """What a message is. The sender's parity tells whether a server or a client said it."""
@@ -56,11 +59,11 @@ class DataId(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why someone said no, or is gone."""
+    """Why someone said no, or is gone. OTHER stands for all that is not here; nobody sends it."""
 
+    OTHER = 0
     CONFLICT = 1
     FULL = 2
-    DRAINING = 3
     DENIED = 4
     UNKNOWN = 5
     VERSION = 6
@@ -70,7 +73,10 @@ class Reason(IntEnum):
 
 
 class MemberState(IntEnum):
-    """What a server tells about itself: a joining one acknowledges no id that is new to it."""
+    """What a server tells about itself: a joining one acknowledges no id that is new to it.
+
+    States that are not here are read as JOINING: nothing is expected of such a server.
+    """
 
     JOINING = 1
     ACTIVE = 2

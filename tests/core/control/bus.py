@@ -36,6 +36,9 @@ class Node:
     wakes_at: float | None = None
     sleeps_until: float = 0.0
 
+    def is_in(self, state: Any) -> bool:
+        return bool(self.machine.state is state)
+
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
@@ -59,7 +62,7 @@ class Bus:
         self._queue: list[tuple[float, int, Callable[[], Iterable[Node]]]] = []
         self._ticket = itertools.count()
         self._busy: dict[tuple[Node, Node], float] = {}
-        self._up: set[tuple[Node, Node]] = set()
+        self.links: set[tuple[Node, Node]] = set()
 
     # building
 
@@ -86,7 +89,7 @@ class Bus:
 
     def kill(self, node: Node) -> None:
         node.alive = False
-        self._up = {pair for pair in self._up if node not in pair}
+        self.links = {pair for pair in self.links if node not in pair}
 
     def sleep(self, node: Node, seconds: float) -> None:
         node.sleeps_until = self.now + seconds
@@ -173,16 +176,16 @@ class Bus:
                 self._at(self.now + self._lag(), lambda: self._connect(node, where))
             case HangUp(where):
                 del node.dialled[where]
-                self._up = {(a, b) for a, b in self._up if a is not node or b.address != where}
+                self.links = {(a, b) for a, b in self.links if a is not node or b.address != where}
 
     def _connect(self, node: Node, where: ServerAddress) -> Iterable[Node]:
         if not node.alive or where not in node.dialled:
             return ()
         self._at(self.now + 0.2 + self._lag(), lambda: self._connect(node, where))
         target = next((n for n in self.nodes if n.alive and n.address == where), None)
-        if target is None or (node, target) in self._up or self._is_cut(node, target):
+        if target is None or (node, target) in self.links or self._is_cut(node, target):
             return ()
-        self._up.add((node, target))
+        self.links.add((node, target))
         for each in (node, target):
             if hasattr(each.machine, "handle_connected"):
                 each.machine.handle_connected(self.now)
@@ -190,11 +193,11 @@ class Bus:
 
     def _publish(self, node: Node, message: Any) -> None:
         if node.address is None:
-            targets, data = [b for a, b in self._up if a is node], message
+            targets, data = [b for a, b in self.links if a is node], message
         elif message.audience is Audience.SERVERS:
-            targets, data = [b for a, b in self._up if a is node], message.data
+            targets, data = [b for a, b in self.links if a is node], message.data
         else:
-            targets = [a for a, b in self._up if b is node and a.address is None]
+            targets = [a for a, b in self.links if b is node and a.address is None]
             data = message.data
         for target in sorted(targets, key=self.nodes.index):
             if not self._is_cut(node, target) and self._random.random() >= self.loss:

@@ -21,6 +21,7 @@ TIMER_GRAIN = 0.001
 ACK_EVERY = 16
 ACK_DELAY = 0.01
 PACKET_THRESHOLD = 3
+TIME_THRESHOLD = 9 / 8
 BUCKET = 1.0
 
 
@@ -197,7 +198,7 @@ class Flow:
         now = world.now
         newest = packets[-1]
         known = {packet.sequence for packet in packets}
-        lost = list(self._take(known, newest.sequence))
+        lost = list(self._take(known, newest))
         size = len(packets) * self._datagram
         self.in_flight -= size + len(lost) * self._datagram
         self._progress_at = now
@@ -223,14 +224,16 @@ class Flow:
         self.peak_window = max(self.peak_window, self.controller.window)
         self.send()
 
-    def _take(self, known: set[int], newest: int) -> Iterator[Packet]:
-        """Forget what is acked, and yield what three later packets have overtaken."""
+    def _take(self, known: set[int], newest: Packet) -> Iterator[Packet]:
+        """Forget what is acked, and yield what is lost (RFC 9002, 6.1)."""
         kept: list[Packet] = []
-        while self._flying and self._flying[0].sequence <= newest:
+        latest = newest.stamp.sent_at - TIME_THRESHOLD * self.smoothed
+        while self._flying and self._flying[0].sequence <= newest.sequence:
             packet = self._flying.popleft()
             if packet.sequence in known:
                 continue
-            if packet.sequence <= newest - PACKET_THRESHOLD:
+            overtaken = packet.sequence <= newest.sequence - PACKET_THRESHOLD
+            if overtaken or packet.stamp.sent_at <= latest:
                 yield packet
             else:
                 kept.append(packet)

@@ -1,0 +1,117 @@
+"""Write `docs/reference/cli.md` from the commands themselves: `make docs`.
+
+`--check` writes nothing and exits with 1 when the page does not say what the commands say.
+"""
+
+import argparse
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from sphtp.__main__ import main as sphtp
+
+PAGE = Path(__file__).resolve().parents[1] / "reference" / "cli.md"
+
+HEAD = """\
+# Commands
+
+<!-- Written from the commands by docs/tools/cli_reference.py: change their help, `make docs`. -->
+
+`sphtp` has verbs, and `sphtp --version` tells its version. Each verb takes `--help`. Packages of
+yours can add verbs: an entry point of the group `sphtp.commands` that is a click command.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page, or compare it; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--page", type=Path, default=PAGE, help="where the page lives")
+    options = parser.parse_args(arguments)
+    if not options.check:
+        options.page.write_text(render(), encoding="utf-8")
+    elif stale(options.page):
+        sys.stderr.write(f"{options.page} is not what the commands say; run `make docs`\n")
+        return 1
+    return 0
+
+
+def stale(page: Path) -> bool:
+    """Say whether a page is missing or does not say what the commands say."""
+    return not page.exists() or page.read_text(encoding="utf-8") != render()
+
+
+def render() -> str:
+    """Return the text of the page."""
+    with click.Context(sphtp) as context:
+        verbs = [(name, sphtp.get_command(context, name)) for name in sphtp.list_commands(context)]
+    return "\n".join([HEAD, *(section(name, verb) for name, verb in verbs if verb is not None)])
+
+
+def section(name: str, command: click.Command) -> str:
+    """Return what the page says of one verb."""
+    values = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    usage = " ".join(["sphtp", name, *(value.human_readable_name for value in values)])
+    lines = [
+        f"## sphtp {name}",
+        "",
+        f"`{usage} [OPTIONS]`",
+        "",
+        inspect.cleandoc(command.help or ""),
+        "",
+        "| option | value | default | meaning |",
+        "|---|---|---|---|",
+        *map(row, options),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def row(option: click.Option) -> str:
+    """Return the line of one option."""
+    names = " / ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    cells = (names, value(option), default(option), (option.help or "").replace("|", "\\|"))
+    return "| " + " | ".join(cells) + " |"
+
+
+def value(option: click.Option) -> str:
+    """Say what an option takes; nothing for one that is said or not said."""
+    return "" if option.is_flag else ", ".join(words(option))
+
+
+def words(option: click.Option) -> Iterator[str]:
+    """Yield what is allowed, and how often."""
+    kind = option.type
+    if isinstance(kind, click.Choice):
+        yield " or ".join(f"`{choice}`" for choice in kind.choices)
+    elif isinstance(kind, click.IntRange | click.FloatRange):
+        yield limits(kind)
+    else:
+        yield (option.metavar or kind.name).lower().replace("|", " or ")
+    if option.required:
+        yield "required"
+    if option.multiple:
+        yield "repeatable"
+
+
+def limits(kind: click.IntRange | click.FloatRange) -> str:
+    """Say a range in words."""
+    low = None if kind.min is None else f"{'more than' if kind.min_open else 'at least'} {kind.min}"
+    high = None if kind.max is None else f"{'less than' if kind.max_open else 'at most'} {kind.max}"
+    return " and ".join(bound for bound in (low, high) if bound)
+
+
+def default(option: click.Option) -> str:
+    """Return the default; the settings of the server have theirs in their help."""
+    if option.is_flag or option.default is None or not option.show_default:
+        return ""
+    shown = option.default
+    return ", ".join(f"`{one}`" for one in (shown if isinstance(shown, list | tuple) else [shown]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

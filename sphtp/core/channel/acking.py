@@ -1,0 +1,59 @@
+"""When an ack has to leave, and how late it then is."""
+
+from typing import Final
+
+from sphtp.core.channel.frames import AckDelay
+
+EARLY: Final = 16
+"""Packets after which an ack is made while others wait to be handled: half of what it covers."""
+
+SHORTEST_DELAY: Final = 0.0005
+"""Seconds that a packet may have been here before it is worth telling that its ack is late."""
+
+
+class AckTimer:
+    """Watches the packets received that no ack has left for.
+
+    An ack is owed at once after ``every`` packets and when a packet leaves or fills a gap, else
+    ``delay`` seconds after the first. None of it depends on what the application sends.
+    """
+
+    __slots__ = ("_delay", "_every", "_first", "_heard_at", "_waiting", "due")
+
+    def __init__(self, every: int, delay: float) -> None:
+        self.due: float | None = None
+        self._every = every
+        self._delay = delay
+        self._waiting = 0
+        self._first: int | None = None
+        self._heard_at = 0.0
+
+    def is_overdue(self, sequence: int) -> bool:
+        """Whether, of packets handled many at a time, the first would fall off the ack bits."""
+        return self._first is not None and sequence - self._first >= EARLY
+
+    def heard(self, now: float) -> None:
+        """The newest packet so far came."""
+        self._heard_at = now
+
+    def owe(self, now: float, sequence: int, *, at_once: bool) -> None:
+        """A packet asks for an ack."""
+        self._first = sequence if self._first is None else min(self._first, sequence)
+        self._waiting += 1
+        if at_once or self._waiting >= self._every:
+            self.due = now
+        elif self.due is None:
+            self.due = now + self._delay
+
+    def owe_again(self, now: float) -> None:
+        """A repeat came: the ack may have been what got lost."""
+        self.due = now if self.due is None else min(now, self.due)
+
+    def sent(self) -> None:
+        """An ack left, as every packet carries one."""
+        self.due, self._first, self._waiting = None, None, 0
+
+    def lateness(self, now: float) -> list[AckDelay]:
+        """The frame that tells how late an ack is, if it is worth telling."""
+        delay = now - self._heard_at
+        return [AckDelay(delay)] if delay > SHORTEST_DELAY else []

@@ -1,0 +1,75 @@
+"""What an application does with a connection: messages out, messages in, and their receipts."""
+
+from collections.abc import Callable, Sequence
+
+from sphtp.core.channel.delivery import Delivery
+from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
+from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.transport import Transport
+
+
+class MessagePort:
+    """The queues of a connection as an application sees them.
+
+    ``sending`` gives the transport, or raises ``StateError`` where nothing can be sent. What
+    arrived before the end can still be received after it.
+    """
+
+    __slots__ = ("_counters", "_sending", "transport")
+
+    def __init__(self, counters: Counters, sending: Callable[[], Transport]) -> None:
+        self.transport: Transport | None = None
+        self._counters = counters
+        self._sending = sending
+
+    @property
+    def readable(self) -> bool:
+        """Whether ``receive_many`` has a message to give."""
+        return self.transport is not None and len(self.transport.inbox) > 0
+
+    @property
+    def has_news(self) -> bool:
+        """Whether reading has made so much room that the peer should be told."""
+        return self.transport is not None and self.transport.inbox.credit.is_due
+
+    def room_for(self, sizes: Sequence[int]) -> int:
+        """How many of these messages, given by their sizes, ``send_many`` takes by now.
+
+        Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
+        nothing can.
+        """
+        return self._sending().outbox.room_for(sizes)
+
+    def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
+        """Queue reliable messages; the caller has asked ``room_for``."""
+        self._sending().outbox.push_many(payloads, lane)
+        self._counters.messages_sent += len(payloads)
+
+    def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
+        """Queue a message that is followed; of a reliable one the caller has asked ``room_for``.
+
+        Raises ``MessageTooLargeError`` for one that is sent once and does not fit one packet.
+        """
+        transport = self._sending()
+        if delivery is Delivery.RELIABLE:
+            transport.outbox.push(payload, ticket)
+        else:
+            gone = transport.outbox.push_once(payload, ticket, delivery)
+            transport.tickets.settle(ticket.sent_at, (gone,) if gone else (), Outcome.LOST)
+        transport.tickets.add(ticket)
+        self._counters.messages_sent += 1
+
+    def receive_many(self, limit: int) -> list[bytes]:
+        """Take up to ``limit`` messages that are there."""
+        payloads = self.transport.inbox.receive_many(limit) if self.transport else []
+        self._counters.messages_received += len(payloads)
+        return payloads
+
+    def poll_settled(self) -> Ticket | None:
+        """The next ticket of which it is known what became of its message."""
+        return self.transport.tickets.poll_settled() if self.transport else None
+
+    def statistics(self) -> ChannelStatistics:
+        """A snapshot of counters and estimates."""
+        estimates = self.transport.estimates() if self.transport else Estimates()
+        return snapshot(self._counters, estimates)

@@ -1,0 +1,303 @@
+"""All channels behind one socket: who is answered, who is refused, and what is forgotten."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.events import Closed, CloseReason, Opened
+from sphtp.core.channel.handshake import (
+    Accept,
+    Connect,
+    Offer,
+    Refusal,
+    decode_refuse_untrusted,
+    encode_accept,
+    encode_connect,
+)
+from sphtp.core.channel.header import Kind, decode_front_untrusted
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.opening import Address, Transmit
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.testing import Faults, Pair
+from sphtp.testing.pair import LEFT, RIGHT
+
+Endings = Callable[[Connection], list[Closed]]
+Lose = Callable[[Pair, Callable[[Address, bytes], bool]], None]
+NOWHERE = ("10.9.9.9", 9)
+
+
+def kind(datagram: bytes) -> Kind:
+    return decode_front_untrusted(datagram)[0]
+
+
+def connect(number: int, wanted: int = 0) -> bytes:
+    offer = Offer(number, 5, 0, 1024, 1200, 10_000)
+    return encode_connect(Connect(token=number, wanted=wanted, offer=offer))
+
+
+def poll_all(endpoint: Endpoint, now: float) -> list[Transmit]:
+    sent = []
+    while (transmit := endpoint.poll_transmit(now)) is not None:
+        sent.append(transmit)
+    return sent
+
+
+@pytest.mark.parametrize("lost", [Kind.CONNECT, Kind.ACCEPT, Kind.DATA])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_lost_handshake_is_made_up_for(lost: Kind, times: int, lose: Lose) -> None:
+    pair, left_to_lose = Pair(1), [None] * times
+    lose(
+        pair,
+        lambda _, datagram: (
+            kind(datagram) is lost and bool(left_to_lose) and not left_to_lose.pop()
+        ),
+    )
+    left, right = pair.open()
+    assert not left_to_lose
+    assert pair.now < 1
+    assert pair.transfer(left, right, [b"x"]) == [b"x"]
+    assert pair.left.connections == (left,)
+    assert pair.right.connections == (right,)
+
+
+def test_nobody_there(endings: Endings) -> None:
+    pair = Pair(1)
+    pair.network.set_default(Faults(blocked=True))
+    dialled = pair.left.dial(0.0, [RIGHT], wanted=3)
+    pair.drive(lambda: dialled.closed is not None)
+    assert pair.now == pytest.approx(5)
+    text = "peer 0x00000003 at 10.0.0.2:2000 did not answer within 5.0 s"
+    assert endings(dialled) == [Closed(CloseReason.UNREACHABLE, text, by_peer=False)]
+    assert pair.network.dropped == 8, "at 0, 0.1, 0.3, 0.7, 1.5, 2.5, 3.5 and 4.5 s"
+    assert pair.left.connections == ()
+    assert pair.left.poll_timeout() is None
+
+
+def test_an_address_of_version_six_is_named_in_brackets() -> None:
+    endpoint = Endpoint(Random(1), ChannelSettings())
+    dialled = endpoint.dial(0.0, [("::1", 5)])
+    assert dialled.peer_name == "the peer at [::1]:5"
+
+
+def test_the_first_candidate_to_answer_is_used() -> None:
+    pair = Pair(1)
+    pair.endpoints[NOWHERE] = Endpoint(Random(5), ChannelSettings(), peer_id=7)
+    dialled = pair.left.dial(0.0, [("10.9.9.8", 1), NOWHERE, RIGHT], wanted=3)
+    pair.network.set_faults(Faults(blocked=True), LEFT, ("10.9.9.8", 1))
+    pair.drive(lambda: dialled.state is State.OPEN)
+    assert dialled.address == RIGHT
+    assert pair.endpoints[NOWHERE].counters.refused_wrong_peer >= 1
+
+
+def test_a_wrong_peer_refuses(endings: Endings) -> None:
+    pair = Pair(1)
+    dialled = pair.left.dial(0.0, [RIGHT], wanted=9)
+    pair.drive(lambda: dialled.closed is not None)
+    text = (
+        "peer 0x00000009 at 10.0.0.2:2000 refused the channel: "
+        "it is another peer than the one wanted"
+    )
+    assert endings(dialled) == [Closed(CloseReason.REFUSED, text, by_peer=True)]
+    assert pair.now < 0.1
+    assert pair.right.counters.refused_wrong_peer == 1
+    assert pair.right.connections == ()
+
+
+def test_a_peer_that_claims_another_id_is_not_taken() -> None:
+    endpoint = Endpoint(Random(1), ChannelSettings())
+    dialled = endpoint.dial(0.0, [RIGHT], wanted=9)
+    offer = Offer(77, 8, 0, 1024, 1200, 10_000)
+    accept = encode_accept(dialled.connection_id, Accept(dialled.opening.token, offer))
+    endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
+    assert dialled.state is State.CONNECTING
+
+
+def test_a_refusal_with_another_token_or_from_elsewhere_is_nothing() -> None:
+    pair = Pair(1)
+    dialled = pair.left.dial(0.0, [RIGHT])
+    other = pair.left.dial(0.0, [RIGHT, NOWHERE])
+    for connection, token, address in (
+        (dialled, 1, RIGHT),
+        (other, other.opening.token, RIGHT),
+        (dialled, dialled.opening.token, NOWHERE),
+    ):
+        datagram = bytes([0x13]) + connection.connection_id.to_bytes(4, "little")
+        datagram += token.to_bytes(8, "little") + b"\1"
+        pair.left.handle_datagram_untrusted(0.0, address, datagram)
+    assert dialled.state is other.state is State.CONNECTING
+
+
+def test_a_full_backlog_refuses(endings: Endings) -> None:
+    pair = Pair(1, right_settings=ChannelSettings(backlog=2))
+    dialled = [pair.left.dial(0.0, [RIGHT]) for _ in range(3)]
+    pair.run(1)
+    assert [it.state for it in dialled] == [State.OPEN, State.OPEN, State.CLOSED]
+    assert endings(dialled[2])[0].text == (
+        "the peer at 10.0.0.2:2000 refused the channel: it has too many channels"
+    )
+    assert pair.right.counters.refused_full == 1
+    assert pair.right.poll_incoming() is not None
+    again = pair.left.dial(pair.now, [RIGHT])
+    pair.run(1)
+    assert again.state is State.OPEN
+
+
+def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
+    settings = ChannelSettings(backlog=50)
+    endpoint = Endpoint(Random(1), settings)
+    for number in range(1, 20_001):
+        address = (f"10.1.{number >> 8}.{number & 255}", 1000)
+        endpoint.handle_datagram_untrusted(0.0, address, connect(number))
+    assert len(endpoint.connections) == 50
+    assert endpoint.counters.refused_full == 19_950
+    answers = poll_all(endpoint, 0.0)
+    assert len(answers) <= 100
+    assert all(len(answer.datagram) < len(connect(1)) for answer in answers)
+    assert endpoint.poll_incoming() is None, "none has proved its address"
+    endpoint.handle_timeout(settings.connect_timeout)
+    assert poll_all(endpoint, settings.connect_timeout) == []
+    assert endpoint.connections == ()
+    assert endpoint.poll_timeout() is None
+    assert not endpoint._answered
+    assert not endpoint._half_open
+
+
+def test_answers_are_never_longer_than_questions_nor_more() -> None:
+    endpoint = Endpoint(Random(1), ChannelSettings())
+    for _ in range(5):
+        endpoint.handle_datagram_untrusted(0.0, LEFT, connect(1))
+        (answer,) = poll_all(endpoint, 0.0)
+        assert len(answer.datagram) < len(connect(1))
+    now = 0.0
+    while (when := endpoint.poll_timeout()) is not None:
+        now = when
+        endpoint.handle_timeout(now)
+        assert poll_all(endpoint, now) == []
+    assert now == 5
+
+
+def test_unknown_ids_are_counted_and_an_accept_is_declined() -> None:
+    endpoint = Endpoint(Random(1), ChannelSettings())
+    for first in (0x10, 0x12, 0x13):
+        endpoint.handle_datagram_untrusted(0.0, RIGHT, bytes([first]) + bytes(60))
+    assert (endpoint.counters.unknown, endpoint.counters.malformed) == (1, 2)
+    accept = encode_accept(123, Accept(77, Offer(55, 3, 0, 1024, 1200, 1000)))
+    endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
+    assert endpoint.counters.unknown == 2
+    (answer,) = poll_all(endpoint, 0.0)
+    assert decode_front_untrusted(answer.datagram) == (Kind.REFUSE, 55)
+    refuse = decode_refuse_untrusted(answer.datagram)
+    assert (refuse.token, refuse.reason) == (77, Refusal.GONE)
+    assert len(answer.datagram) < len(accept)
+
+
+def test_an_opener_that_gave_up_frees_its_place_at_once() -> None:
+    pair = Pair(1, Faults(delay=0.2))
+    dialled = pair.left.dial(0.0, [RIGHT])
+    pair.run(0.25)
+    assert len(pair.right.connections) == 1
+    dialled.close(pair.now)
+    pair.touch(dialled)
+    assert dialled.closed is not None
+    pair.run(0.5)
+    assert not pair.right.connections
+    assert pair.right.poll_incoming() is None
+
+
+def test_a_connect_that_comes_late_makes_no_channel() -> None:
+    pair = Pair(1)
+    connects: list[bytes] = []
+    send = pair.network.send
+
+    def listen(now: float, source: Address, destination: Address, datagram: bytes) -> None:
+        if kind(datagram) is Kind.CONNECT:
+            connects.append(datagram)
+        send(now, source, destination, datagram)
+
+    pair.network.send = listen  # type: ignore[method-assign]
+    left, right = pair.open()
+    send(pair.now, LEFT, RIGHT, connects[0])
+    pair.run(1)
+    assert [*pair.right.connections] == [right]
+    left.close(pair.now)
+    pair.touch(left)
+    pair.run(10)
+    send(pair.now, LEFT, RIGHT, connects[0])
+    pair.run(1)
+    assert not pair.right.connections
+    assert not pair.left.connections
+    assert pair.right.poll_incoming() is None
+
+
+@pytest.mark.parametrize("dials", [1, 2, 3])
+def test_a_node_can_dial_itself(dials: int) -> None:
+    pair = Pair(1)
+    dialled = [pair.left.dial(0.0, [LEFT], wanted=wanted) for wanted in [0, 1, 0][:dials]]
+    answered: list[Connection] = []
+    for _ in range(50):
+        pair.run(0.1)
+        while (incoming := pair.left.poll_incoming()) is not None:
+            answered.append(incoming)
+    assert [it.state for it in dialled] == [State.OPEN] * dials
+    assert len(answered) == dials
+    assert len(pair.left.connections) == 2 * dials
+    for number, connection in enumerate(dialled):
+        pair.send(connection, b"%d" % number)
+    pair.run(1)
+    assert sorted(pair.receive(it)[0] for it in answered) == [b"%d" % n for n in range(dials)]
+
+
+def test_an_incoming_channel_is_reported_once_and_open() -> None:
+    pair = Pair(1, Faults(duplicate=1.0))
+    pair.left.dial(0.0, [RIGHT])
+    pair.run(3)
+    incoming = pair.right.poll_incoming()
+    assert incoming is not None
+    assert incoming.poll_event() == Opened()
+    assert pair.right.poll_incoming() is None
+
+
+def test_connections_take_turns() -> None:
+    pair = Pair(1)
+    connections = [pair.left.dial(0.0, [RIGHT]) for _ in range(3)]
+    pair.run(1)
+    for connection in connections:
+        for _ in range(5):
+            connection.send(bytes(1100))
+        pair.left.touch(connection)
+    ids = [decode_front_untrusted(sent.datagram)[1] for sent in poll_all(pair.left, pair.now)]
+    assert len(ids) == 15
+    assert all(len(set(ids[n : n + 3])) == 3 for n in range(0, 15, 3))
+
+
+def test_who_changed_is_told() -> None:
+    pair = Pair(1)
+    left, _ = pair.open()
+    assert pair.left.poll_active() is None
+    left.send(b"x")
+    pair.left.touch(left)
+    assert pair.left.poll_active() is left
+    assert pair.left.poll_active() is None
+
+
+def test_after_everything_nothing_is_kept() -> None:
+    pair = Pair(1, Faults(loss=0.2, duplicate=0.2, jitter=0.05))
+    for round_ in range(20):
+        for endpoint, there in ((pair.left, RIGHT), (pair.right, LEFT)):
+            endpoint.dial(pair.now, [there])
+        pair.run(1)
+        for endpoint in (pair.left, pair.right):
+            while endpoint.poll_incoming() is not None:
+                pass
+            for connection in endpoint.connections:
+                (connection.close if round_ % 2 else connection.abort)(pair.now)
+                pair.touch(connection)
+    pair.run(60)
+    for endpoint in (pair.left, pair.right):
+        assert endpoint.connections == ()
+        for table in ("_answered", "_dialling", "_dirty", "_active", "_half_open", "_refusals"):
+            assert not getattr(endpoint, table), table
+        assert endpoint.poll_timeout() is None

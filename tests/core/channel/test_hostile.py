@@ -1,0 +1,185 @@
+"""Datagrams that no honest peer sends: dropped, counted, and without effect."""
+
+from collections.abc import Sequence
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.frames import Close, Fragment, Frame, Messages, Ping, encode_frames
+from sphtp.core.channel.header import DATA, Header, encode_data
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.testing import Faults, Pair
+from sphtp.testing.pair import LEFT, RIGHT
+
+
+def forge(
+    to: Connection, frames: Sequence[Frame] = (), *, sequence: int = 50, ack: int = 0, bits: int = 0
+) -> bytes:
+    """A datagram as the peer of ``to`` could send it; left and right have sent one packet each."""
+    return encode_data(to.connection_id, Header(sequence, ack, bits)) + encode_frames(frames)
+
+
+def open_pair(**changes: int) -> tuple[Pair, Connection, Connection]:
+    pair = Pair(1, settings=ChannelSettings(**changes))
+    left, right = pair.open()
+    pair.run(0.5)
+    return pair, left, right
+
+
+def test_acks_of_packets_never_sent_change_nothing() -> None:
+    pair, left, right = open_pair()
+    right.send(b"x")
+    before = right.statistics()
+    for ack in (5, 100, 30_000):
+        datagram = forge(right, [Messages(0, [b"forged"])], sequence=10, ack=ack, bits=0xFFFFFFFF)
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+    after = right.statistics()
+    assert (after.forged_acks, after.malformed) == (3, 3)
+    assert (after.waiting, after.unread, after.rtt) == (1, 0, before.rtt)
+    assert after.received == before.received
+    pair.touch(right)
+    pair.run(1)
+    assert pair.receive(left) == [b"x"]
+
+
+def test_a_malformed_packet_is_not_even_heard() -> None:
+    """Its acks do not count, and it is no sign of life."""
+    pair, left, right = open_pair()
+    right.send(b"x")
+    pair.touch(right)
+    waiting, newest = right.poll_timeout(), right.statistics().sent - 1
+    contradiction = [Fragment(0, 0, 2, b"a"), Fragment(0, 5, 9, b"b")]
+    bad = [
+        forge(right, contradiction, sequence=10, ack=newest, bits=1),
+        forge(right, [Ping()], sequence=10, ack=newest, bits=1) + b"\0",
+        forge(right, sequence=10, ack=newest, bits=1)[:-1],
+        forge(right, [Messages(0, [bytes(2000)])], sequence=10),
+    ]
+    for datagram in bad:
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+    assert right.statistics().malformed == len(bad)
+    assert right.statistics().waiting == 1
+    assert right.poll_timeout() == waiting
+    good = forge(right, [Ping()], sequence=10, ack=newest, bits=1)
+    pair.right.handle_datagram_untrusted(pair.now, LEFT, good)
+    assert right.statistics().waiting == 0
+    pair.run(1)
+    assert pair.receive(left) == [b"x"]
+
+
+def test_fragments_that_contradict_each_other_are_dropped() -> None:
+    pair, _, right = open_pair()
+    for sequence, (index, count) in enumerate([(0, 3), (1, 2), (3, 4), (1, 3)], 10):
+        datagram = forge(right, [Fragment(0, index, count, b"%d" % index)], sequence=sequence)
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+    assert right.statistics().malformed == 2
+    last = forge(right, [Fragment(0, 2, 3, b"2")], sequence=20)
+    pair.right.handle_datagram_untrusted(pair.now, LEFT, last)
+    assert pair.receive(right) == [b"012"]
+
+
+def test_a_flood_of_first_fragments_stays_bounded() -> None:
+    limit = 200_000
+    pair, _, right = open_pair(receive_buffer_bytes=limit, max_message=100_000)
+    assert right._transport is not None
+    random, sequence = Random(1), 10
+    for _ in range(100_000):
+        sequence += 1
+        fragment = Fragment(random.randrange(65536), 0, 80, bytes(1000))
+        datagram = forge(right, [fragment], sequence=sequence & 0xFFFF)
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+        if sequence % 16 == 0:
+            while pair.right.poll_transmit(pair.now) is not None:
+                pass
+    assert right._transport.inbox.held <= limit + 2000
+    assert right.statistics().too_early > 1000
+    assert right.statistics().unread == 0
+
+
+def test_data_from_a_foreign_address_is_dropped() -> None:
+    pair, _, right = open_pair()
+    for address in (("10.0.0.1", 1001), ("10.0.0.9", 1000), RIGHT):
+        datagram = forge(right, [Messages(0, [b"forged"]), Close(0, "")])
+        pair.right.handle_datagram_untrusted(pair.now, address, datagram)
+    figures = right.statistics()
+    assert (figures.foreign_address, figures.unread, right.state) == (3, 0, State.OPEN)
+
+
+def test_duplicate_too_old_and_too_early_are_told_apart() -> None:
+    pair, _, right = open_pair(receive_buffer=8)
+    for frames, sequence in (
+        ([Ping()], 2000),
+        ([Ping()], 2000),
+        ([Ping()], 2000),
+        ([Ping()], 976),
+        ([Messages(8, [b"x"])], 2001),
+        ([Messages(8, [b"x"])], 2001),
+        ([Messages(8, [b"x"])], 2001),
+        ([Messages(8, [b"x"])], 2001),
+    ):
+        pair.right.handle_datagram_untrusted(
+            pair.now, LEFT, forge(right, frames, sequence=sequence)
+        )
+    figures = right.statistics()
+    assert (figures.duplicates, figures.too_old, figures.too_early) == (2, 1, 4)
+
+
+def test_a_refused_packet_is_not_acked_and_a_repeated_one_is() -> None:
+    pair, _, right = open_pair(receive_buffer=8)
+    early = forge(right, [Messages(8, [b"x"])], sequence=10)
+    pair.right.handle_datagram_untrusted(pair.now, LEFT, early)
+    assert pair.right.poll_transmit(pair.now) is None
+    repeat = forge(right, [Ping()], sequence=9)
+    for _ in range(3):
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, repeat)
+        transmit = pair.right.poll_transmit(pair.now)
+        assert transmit is not None
+        assert transmit.datagram[7:9] == (9).to_bytes(2, "little")
+
+
+def test_repeats_do_not_keep_a_channel_alive() -> None:
+    pair, left, right = open_pair()
+    pair.network.set_default(Faults(blocked=True))
+    ping = forge(right, [Ping()], sequence=9)
+    for _ in range(30):
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, ping)
+        pair.run(0.5)
+    assert right.state is State.CLOSED
+    assert left.state is State.CLOSED
+
+
+def test_a_side_whose_peer_closed_asks_for_nothing_more() -> None:
+    pair, _, right = open_pair()
+    keepalive = pair.right.poll_timeout()
+    assert keepalive is not None
+    pair.right.handle_timeout(keepalive)
+    pair.right.handle_datagram_untrusted(keepalive, LEFT, forge(right, [Close(0, "")]))
+    transmit = pair.right.poll_transmit(keepalive)
+    assert transmit is not None
+    assert len(transmit.datagram) == DATA.size, "an ack, and no ping"
+    assert pair.right.poll_transmit(keepalive) is None
+
+
+def test_a_close_with_an_unknown_reason_is_no_clean_end() -> None:
+    pair, _, right = open_pair()
+    pair.right.handle_datagram_untrusted(pair.now, LEFT, forge(right, [Close(99, "?")]))
+    assert right.closed is not None
+    assert right.closed.text.endswith("aborted the channel: ?")
+
+
+@given(st.lists(st.binary(max_size=80), max_size=30), st.booleans())
+def test_random_datagrams_do_no_harm(garbage: list[bytes], behind_a_front: bool) -> None:
+    pair, left, right = open_pair()
+    for data in garbage:
+        datagram = forge(right)[:5] + data if behind_a_front else data
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+    pair.right.handle_timeout(pair.now)
+    while pair.right.poll_transmit(pair.now) is not None:
+        pass
+    assert len(pair.right.connections) <= 1
+    if not behind_a_front:
+        pair.run(1)
+        assert pair.transfer(left, right, [b"x"]) == [b"x"]

@@ -1,0 +1,52 @@
+"""One of every message, and some more."""
+
+from typing import Any
+
+from sphtp.core.control import client_messages as client
+from sphtp.core.control import member_messages as member
+from sphtp.core.control import server_messages as server
+from sphtp.core.control.codec import (
+    Parameter,
+)
+from sphtp.core.control.fields import Digest, Gone, Holder, Part
+from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
+from sphtp.core.control.vocabulary import MemberState, Reason
+from tests.core.control.bus import address
+
+V4, V6 = Candidate("127.0.0.1", 5000), Candidate("::1", 65535)
+RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3)
+PLAIN = PeerRecord(9, 0)
+MEMBERS = (Member(4, 5, address(0)), Member(8, 6, address(1), MemberState.JOINING))
+
+FROM_CLIENT: list[Any] = [
+    client.Heartbeat(7, 1 << 63, 4),
+    client.Heartbeat(7, 0),
+    client.Announce(7, 5, (V4, V6)),
+    client.Announce(7, 0),
+    client.Leave(7, 5),
+    client.Data(7, 5, 1, b"x" * 4096),
+    client.Lookup(7, 5),
+    client.Lookup(7, 5, 9, 4),
+    client.StatusRequest(7),
+    client.ClientUser(7, 5, 0x0100, (Parameter(0x177, b"?"), Parameter(0x177, b""))),
+]
+FROM_SERVER: list[Any] = [
+    server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), Digest(2, 1 << 63)),
+    server.Ack(4, (Holder(7, 5),)),
+    server.Ack(4, (Holder(7, 0),)),
+    server.Ack(4, (Holder(7, 5), Holder(9, 6))),
+    server.Nack(4, 7, 5, Reason.CONFLICT),
+    server.ServerLeave(4, 5),
+    server.Peers(4, 0, (RECORD, PLAIN)),
+    server.Peers(4, 7, (RECORD,), Part(0, 2)),
+    server.PeersGone(4, 0, (Gone(7, 9, Reason.EXPIRED), Gone(9, 0, Reason.LEFT))),
+    server.Status(4, 7, Part(1, 2), b"{}"),
+    server.ServerUser(4, 7, 0xFFFF, (Parameter(0x100, b"\0"),)),
+]
+FROM_MEMBER: list[Any] = [
+    member.Registered(4, (RECORD, PLAIN)),
+    member.Released(4, (Gone(7, 9, Reason.LEFT),)),
+    member.SnapshotRequest(4, 8),
+    member.Snapshot(4, 8, Part(0, 1), (RECORD,)),
+    member.Snapshot(4, 8, Part(0, 1), ()),
+]

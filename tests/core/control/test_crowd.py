@@ -1,0 +1,96 @@
+"""Many clients at once: what is said per client is said together."""
+
+from sphtp.core.control.client_messages import Announce, Lookup
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.codec import MAX_MESSAGE, Message, decode_message_untrusted
+from sphtp.core.control.fields import ACKED, NONCE, PEER
+from sphtp.core.control.ids import EVERYBODY
+from sphtp.core.control.records import Candidate
+from sphtp.core.control.vocabulary import Command
+from tests.core.control.bus import Bus, Node
+from tests.core.control.helpers import is_established, said
+
+
+def batch(bus: Bus, server: Node, *messages: Announce | Lookup) -> list[Message]:
+    """Give a server several messages at once; return what it says to clients then."""
+    before = len(server.sent)
+    for message in messages:
+        server.machine.handle_message(bus.now, message.encode())
+    bus.pump(server)
+    sent = [decode_message_untrusted(out.data) for out in server.sent[before:]]
+    return [m for m in sent if m.command in (Command.ACK, Command.PEERS)]
+
+
+def test_one_client_is_acknowledged_by_itself_and_many_together() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    news, single = batch(bus, server, Announce(7, 5))
+    assert (single.command, single.simulation, NONCE.need(single)) == (Command.ACK, 7, 5)
+    assert [record.id for record in PEER.every(news)] == [7]
+    news, many = batch(bus, server, *(Announce(n, n) for n in (7, 9, 11)))[-2:]
+    assert many.simulation == EVERYBODY
+    assert [tuple(holder) for holder in ACKED.every(many)] == [(9, 9), (11, 11)]
+    assert [record.id for record in PEER.every(news)] == [9, 11]
+
+
+def test_plain_clients_are_acknowledged_one_by_one() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    answers = batch(bus, server, *(Announce(n, 0) for n in (7, 9)))
+    acks = [m for m in answers if m.command == Command.ACK]
+    assert [(m.simulation, m.parameters) for m in acks] == [(7, ()), (9, ())]
+
+
+def test_the_list_of_peers_goes_to_one_or_to_everybody() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    batch(bus, server, *(Announce(n, n) for n in (7, 9, 11)))
+    assert [m.simulation for m in batch(bus, server, Lookup(7, 7))] == [7]
+    assert [m.simulation for m in batch(bus, server, Lookup(7, 7), Lookup(9, 9))] == [EVERYBODY]
+    assert batch(bus, server, Lookup(7, 7, target=4444)) == []
+
+
+def test_thousands_of_answers_are_cut_into_messages_that_fit() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    candidates = tuple(Candidate("::1", port) for port in range(1, 9))
+    ids = range(3, 8195, 2)
+    answers = batch(bus, server, *(Announce(n, n, candidates) for n in ids))
+    acks = [m for m in answers if m.command == Command.ACK]
+    assert [holder.id for m in acks for holder in ACKED.every(m)] == list(ids)
+    assert len(acks) == 2
+    assert all(len(m.encode()) < MAX_MESSAGE for m in answers)
+    assert len(server.machine.clients) == len(ids)
+
+
+def test_300_clients_announce_at_once() -> None:
+    bus = Bus(delay=(0.001, 0.001))
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    clients = [bus.client(str(n)) for n in range(300)]
+    bus.run_until(lambda: is_established(*clients), 10)
+    assert bus.now < 105
+    bus.run(3)
+    ids = {client.machine.id for client in clients}
+    assert len(ids) == 300
+    assert set(server.machine.clients) == ids
+    assert all(len(client.machine.peers) == 299 for client in clients)
+    assert sum(m.command == Command.ACK for m in said(server)) < 20
+    assert sum(m.command == Command.PEERS for m in said(server)) < 60
+
+
+def test_60_clients_that_want_one_id_all_get_different_ones() -> None:
+    bus = Bus(delay=(0.001, 0.05))
+    servers = [bus.server(0, new_cluster=True), bus.server(1, join=[0])]
+    bus.run(5)
+    clients = [bus.client(str(n), ids=iter((7,))) for n in range(60)]
+    bus.run_until(lambda: is_established(*clients), 60)
+    ids = {client.machine.id for client in clients}
+    assert len(ids) == 60
+    bus.run(12)
+    assert all(set(server.machine.clients) == ids for server in servers)
+    assert all(client.is_in(ClientState.ESTABLISHED) for client in clients)

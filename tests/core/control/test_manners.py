@@ -1,0 +1,69 @@
+"""Status, limits, and how a server stops."""
+
+import json
+
+import pytest
+
+from sphtp.core.control.client_messages import Announce, StatusRequest
+from sphtp.core.control.codec import decode_message_untrusted
+from sphtp.core.control.events import ServerLeft
+from sphtp.core.control.fields import PART, TEXT
+from sphtp.core.control.outputs import Audience, Outgoing
+from sphtp.core.control.registry import MemoryRegistry
+from sphtp.core.control.vocabulary import Command, Reason
+from sphtp.errors import MessageTooLargeError, StateError
+from tests.core.control.bus import Bus
+from tests.core.control.helpers import active_server, ask, established, is_established
+
+
+def test_status_comes_in_parts_to_anybody_with_an_odd_id() -> None:
+    bus = Bus()
+    server = active_server(bus)
+    for number in range(3, 1403, 2):
+        bus.inject(server, Announce(number, 5).encode())
+    before = len(server.sent)
+    bus.inject(server, StatusRequest(9999).encode())
+    answers = [decode_message_untrusted(out.data) for out in server.sent[before:]]
+    parts = [PART.need(m) for m in answers]
+    assert [part.index for part in parts] == list(range(len(answers)))
+    assert parts[0].count == len(answers) > 1
+    assert {m.simulation for m in answers} == {9999}
+    status = json.loads(b"".join(TEXT.need(m) for m in answers))
+    assert status == server.machine.status()
+    assert len(status["clients"]) == 700
+
+
+def test_a_full_server_says_so() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True, registry=MemoryRegistry(10.0, 1))
+    assert ask(bus, server, Announce(7, 5)) == [(Command.ACK, 7, 5, 0)]
+    assert ask(bus, server, Announce(9, 5)) == [(Command.NACK, 9, 5, Reason.FULL)]
+
+
+def test_data_are_bounded() -> None:
+    bus = Bus()
+    with pytest.raises(MessageTooLargeError):
+        bus.client("x", data=bytes(4097))
+    active_server(bus)
+    client = bus.client("y", data=b"1")
+    established(bus, client)
+    with pytest.raises(MessageTooLargeError):
+        client.machine.set_data(bus.now, bytes(4097))
+
+
+def test_a_server_that_stops_is_dropped_at_once() -> None:
+    bus = Bus()
+    first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
+    client = bus.client("x")
+    bus.run(5)
+    first.machine.stop(bus.now)
+    bus.pump(first)
+    bus.run(0.5)
+    assert [m.id for m in second.machine.view.members] == [second.machine.id]
+    assert client.of(ServerLeft)[0].reason is Reason.LEFT
+    assert is_established(client)
+    assert first.machine.poll_timeout() is None
+    with pytest.raises(StateError):
+        first.machine.stop(bus.now)
+    assert {out.audience for out in first.sent[-2:]} == set(Audience)
+    assert isinstance(first.sent[-1], Outgoing)

@@ -1,0 +1,172 @@
+"""Peers, and the servers that vouch for them."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.control.dialling import Dialler
+from sphtp.core.control.digest import Fingerprints, fingerprint
+from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.fields import Digest, Gone, Holder, Part
+from sphtp.core.control.outputs import Dial, HangUp
+from sphtp.core.control.parts import MAX_CHUNK, Assembly, divide, number
+from sphtp.core.control.records import Candidate, PeerRecord
+from sphtp.core.control.registry import Claim, MemoryRegistry
+from sphtp.core.control.roster import Roster
+from sphtp.core.control.vocabulary import Reason
+from tests.core.control.bus import address
+
+A, B = 2, 4
+PEER = PeerRecord(7, 70)
+
+
+def test_a_peer_is_there_as_long_as_some_server_vouches() -> None:
+    roster = Roster(10.0)
+    assert roster.enter(0.0, A, PEER) == [PeerEntered(PEER)]
+    assert roster.enter(0.0, B, PEER) == []
+    assert roster.leave(1.0, A, Gone(7, 70, Reason.EXPIRED)) == []
+    assert roster.peers == {7: PEER}
+    assert roster.leave(1.0, B, Gone(7, 70, Reason.EXPIRED)) == [PeerLeft(PEER, Reason.EXPIRED)]
+    assert roster.peers == {}
+
+
+def test_a_good_bye_counts_at_once_and_late_news_do_not_undo_it() -> None:
+    roster = Roster(10.0)
+    roster.enter(0.0, A, PEER)
+    roster.enter(0.0, B, PEER)
+    assert roster.leave(1.0, A, Gone(7, 70, Reason.LEFT)) == [PeerLeft(PEER, Reason.LEFT)]
+    assert roster.enter(1.1, B, PEER) == []
+    assert roster.replace(1.2, B, [PEER]) == []
+    assert roster.enter(1.3, B, replace(PEER, nonce=71)) == [PeerEntered(replace(PEER, nonce=71))]
+
+
+def test_another_nonce_is_another_peer() -> None:
+    roster = Roster(10.0)
+    roster.enter(0.0, A, PEER)
+    other = replace(PEER, nonce=71)
+    assert roster.leave(0.0, A, Gone(7, 71, Reason.EXPIRED)) == []
+    assert roster.enter(0.0, B, other) == [PeerLeft(PEER, Reason.CONFLICT), PeerEntered(other)]
+    assert roster.digest(A) == Digest(0, 0)
+
+
+def test_older_data_do_not_replace_newer() -> None:
+    roster = Roster(10.0)
+    new, old = replace(PEER, data=b"new", revision=2), replace(PEER, data=b"old", revision=1)
+    roster.enter(0.0, A, old)
+    assert roster.enter(0.0, A, new) == [PeerChanged(new)]
+    assert roster.enter(0.0, B, old) == []
+    assert roster.enter(0.0, A, new) == []
+    assert roster.peers == {7: new}
+
+
+def test_the_client_itself_is_no_peer_but_counts_for_the_digest() -> None:
+    roster = Roster(10.0)
+    roster.ignore(Holder(7, 70))
+    assert roster.enter(0.0, A, PEER) == []
+    assert roster.peers == {}
+    assert roster.digest(A) == Digest(1, fingerprint(PEER))
+    assert roster.leave(0.0, A, Gone(7, 70, Reason.LEFT)) == []
+
+
+def test_a_whole_list_replaces_what_a_server_vouched_for() -> None:
+    roster = Roster(10.0)
+    second, third = PeerRecord(9, 90), PeerRecord(11, 110)
+    roster.enter(0.0, A, PEER)
+    roster.enter(0.0, A, second)
+    roster.enter(0.0, B, second)
+    events = roster.replace(0.0, A, [third])
+    assert events == [PeerLeft(PEER, Reason.EXPIRED), PeerEntered(third)]
+    assert set(roster.peers) == {9, 11}
+    assert roster.drop_server(B) == [PeerLeft(second, Reason.EXPIRED)]
+    assert roster.servers == (A,)
+
+
+records = st.builds(
+    PeerRecord,
+    st.integers(1, 6).map(lambda n: 2 * n + 1),
+    st.integers(1, 3),
+    st.just((Candidate("127.0.0.1", 1),)),
+    st.binary(max_size=4),
+    st.integers(0, 3),
+)
+
+
+@given(st.lists(st.tuples(st.booleans(), records)))
+def test_fingerprints_depend_on_what_is_in_and_not_on_how_it_came(
+    steps: list[tuple[bool, PeerRecord]],
+) -> None:
+    prints, model = Fingerprints(), dict[int, PeerRecord]()
+    for put, record in steps:
+        if put:
+            prints.put(record)
+            model[record.id] = record
+        else:
+            prints.drop(record.id)
+            model.pop(record.id, None)
+    mix = 0
+    for record in model.values():
+        mix ^= fingerprint(record)
+    assert prints.digest == Digest(len(model), mix)
+    assert prints.ids == set(model)
+
+
+def test_swapped_data_changes_the_digest() -> None:
+    one, other = Fingerprints(), Fingerprints()
+    for prints, first, second in ((one, b"a", b"b"), (other, b"b", b"a")):
+        prints.put(replace(PEER, data=first))
+        prints.put(PeerRecord(9, 90, data=second))
+    assert one.digest != other.digest
+
+
+@given(st.lists(st.integers(1, 30_000)))
+def test_lists_are_divided_in_order_and_within_the_limit(sizes: list[int]) -> None:
+    shares = divide(sizes, lambda size: size)
+    assert [size for share in shares for size in share] == sizes
+    assert all(sum(share) <= MAX_CHUNK for share in shares)
+    assert all(sum(a) + b[0] > MAX_CHUNK for a, b in pairwise(shares))
+
+
+def test_parts_are_put_together_only_when_none_is_missing() -> None:
+    assembly: Assembly[int] = Assembly()
+    assert assembly.add(Part(0, 1), [1]) == [1]
+    assert assembly.add(Part(0, 3), [1]) is None
+    assert assembly.add(Part(2, 3), [3]) is None
+    assert assembly.add(Part(1, 3), [2]) is None
+    assert assembly.add(Part(2, 3), [3]) == [1, 2, 3]
+    assert assembly.add(Part(2, 3), [3]) is None
+    assert number([]) == [(Part(0, 1), ())]
+
+
+def test_a_registry_decides_by_nonce() -> None:
+    registry = MemoryRegistry(10.0, capacity=2)
+    assert registry.create(0.0, PEER) is Claim.FREE
+    assert registry.create(0.0, PEER) is Claim.HELD
+    assert registry.create(0.0, replace(PEER, nonce=71)) is Claim.TAKEN
+    assert registry.records == {7: PEER}
+    assert registry.release(1.0, 7, Reason.EXPIRED) == PEER
+    assert registry.release(1.0, 7, Reason.EXPIRED) is None
+    assert registry.claim(1.0, 7, 71) is Claim.TAKEN
+    assert registry.claim(1.0, 7, 70) is Claim.RESERVED
+    assert registry.claim(11.0, 7, 71) is Claim.FREE
+    registry.reserve(11.0, 7, 72)
+    assert registry.claim(11.0, 7, 72) is Claim.RESERVED
+    for peer in (PeerRecord(9, 1), PeerRecord(11, 1)):
+        registry.create(11.0, peer)
+    assert registry.is_full
+    assert registry.digest.count == 2
+
+
+def test_connections_follow_the_wish() -> None:
+    dialler = Dialler([address(0), address(9)], own=address(9))
+    dialler.want([address(1), None, address(9)])
+    dialler.want([address(2)])
+    commands = [dialler.poll() for _ in range(5)]
+    assert commands == [
+        Dial(address(0)),
+        Dial(address(1)),
+        HangUp(address(1)),
+        Dial(address(2)),
+        None,
+    ]

@@ -1,0 +1,114 @@
+"""Every program in the documents runs, and prints what the document says that it prints.
+
+Programs under one heading belong together: they run at the same time, each in a process of its
+own, as a reader runs them in several terminals. They find a server of their own where documents
+say that one listens. A `text` block under that heading is what one of them prints; `...` in it
+stands for anything, so figures that differ from run to run can be left open.
+"""
+
+import re
+import sys
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import NamedTuple
+
+import pytest
+import trio
+
+from sphtp.core.control.records import ServerAddress
+from sphtp.shell.server import ServerOptions, open_server
+from tests.house.pages import ROOT, Block, Section, documents, sections
+
+DEADLINE = 60.0
+
+# Documents say where a server listens by default; here it listens wherever a port is free.
+DEFAULT_ADDRESS = "tcp://127.0.0.1:8764"
+
+SECTIONS = [
+    section
+    for page in documents("*.md", "docs/**/*.md")
+    for section in sections(page)
+    if section.blocks("python")
+]
+
+
+class Ending(NamedTuple):
+    """How a program ended: what it printed, and what went wrong."""
+
+    printed: str
+    failure: str | None
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=str)
+async def test_programs_run_and_print_what_the_page_says(section: Section, tmp_path: Path) -> None:
+    programs = section.blocks("python")
+    options = ServerOptions(bind=ServerAddress.parse("tcp://127.0.0.1:0"), new_cluster=True)
+    async with open_server(options) as server:
+        await server.wait_active()
+        endings = await run_together(programs, str(server.address), tmp_path)
+    for program, ending in zip(programs, endings, strict=True):
+        assert ending.failure is None, f"{program.where}: {ending.failure}"
+    for expected in section.blocks("text"):
+        printed = [ending.printed for ending in endings]
+        assert any(agrees(expected.text, text) for text in printed), (
+            f"{expected.where}: no program there prints this, but {printed}"
+        )
+
+
+async def run_together(programs: list[Block], server: str, directory: Path) -> list[Ending]:
+    endings: dict[int, Ending] = {}
+
+    async def run(number: int, program: str) -> None:
+        endings[number] = await ending_of(program, directory)
+
+    async with trio.open_nursery() as nursery:
+        for number, program in enumerate(programs):
+            nursery.start_soon(run, number, program.text.replace(DEFAULT_ADDRESS, server))
+    return [endings[number] for number in range(len(programs))]
+
+
+async def ending_of(program: str, directory: Path) -> Ending:
+    """Run a program in an interpreter of its own, with all warnings as errors."""
+    with trio.move_on_after(DEADLINE):
+        done = await trio.run_process(
+            [sys.executable, "-W", "error", "-c", program],
+            stdin=DEVNULL,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            cwd=directory,
+        )
+        return Ending(done.stdout.decode(), done.stderr.decode() if done.returncode else None)
+    return Ending("", f"still running after {DEADLINE:.0f} s")
+
+
+def agrees(expected: str, printed: str) -> bool:
+    pattern = ".*".join(re.escape(part) for part in expected.rstrip().split("..."))
+    return re.fullmatch(pattern, printed.rstrip(), re.S) is not None
+
+
+async def test_a_program_that_fails_is_caught(tmp_path: Path) -> None:
+    assert await ending_of("print('fine')", tmp_path) == ("fine\n", None)
+    assert "ZeroDivisionError" in ((await ending_of("1 / 0", tmp_path)).failure or "")
+
+
+def test_what_is_printed_is_compared() -> None:
+    assert agrees("round trip ... ms\n", "round trip 0.3 ms\n")
+    assert not agrees("round trip ... ms\n", "round trip 0.3 s\n")
+    assert not agrees("a\n", "a\nb\n")
+
+
+def test_sections_end_at_headings_and_not_at_comments(tmp_path: Path) -> None:
+    page = ROOT / "imaginary.md"
+    text = "# One\n\n```python\n# not a heading\n```\n\n## Two\n\n```python\n1\n```\n"
+    (tmp_path / "page.md").write_text(text, encoding="utf-8")
+    before, one, two = sections(tmp_path / "page.md")
+    assert (before.title, one.title, two.title) == ("", "One", "Two")
+    assert [block.text for block in one.blocks("python")] == ["# not a heading\n"]
+    assert [block.where for block in two.blocks("python")] == ["page.md:9"]
+    assert str(two._replace(page=page)) == "imaginary.md:7"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial/first-channel.md"])
+def test_pages_that_teach_python_have_programs(page: str) -> None:
+    assert any(section.page == ROOT / page for section in SECTIONS)

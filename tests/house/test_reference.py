@@ -1,0 +1,176 @@
+"""The reference pages say what the code says: commands, names, settings."""
+
+import importlib
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+import sphtp
+from sphtp import ChannelSettings, ControlTimers, SettingsError
+from sphtp.core.control.limits import ServerLimits
+from sphtp_server.settings import SOURCES, ServerSettings
+from tests.house.pages import ROOT, load_tool, sections, table_rows
+
+REFERENCE = ROOT / "docs" / "reference"
+
+CLI = load_tool("cli_reference")
+
+
+def test_the_page_of_the_commands_is_fresh() -> None:
+    assert not CLI.stale(CLI.PAGE), "docs/reference/cli.md is stale; run `make docs`"
+
+
+def test_a_changed_page_of_the_commands_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "cli.md"
+    arguments = ["--page", str(page)]
+    assert CLI.main([*arguments, "--check"]) == 1
+    assert CLI.main(arguments) == 0
+    capsys.readouterr()
+    assert CLI.main([*arguments, "--check"]) == 0
+    page.write_text(page.read_text(encoding="utf-8").replace("--verify", "--verfy"))
+    assert CLI.main([*arguments, "--check"]) == 1
+    assert "make docs" in capsys.readouterr().err
+
+
+def names_on_the_page() -> dict[str, str]:
+    """Return what the page of names says of each name, without its arguments."""
+    text = (REFERENCE / "api.md").read_text(encoding="utf-8")
+    return {row[0].strip("`").partition("(")[0]: row[1] for row in table_rows(text)}
+
+
+def test_every_public_name_has_its_line() -> None:
+    public = {name for name in vars(sphtp) if is_public(sphtp, name)}
+    listed = {name for name in names_on_the_page() if "." not in name}
+    assert listed == public
+
+
+def is_public(module: Any, name: str) -> bool:
+    value = getattr(module, name)
+    return not name.startswith("_") and not isinstance(value, type(module))
+
+
+def test_names_that_live_elsewhere_live_there() -> None:
+    elsewhere = [name for name in names_on_the_page() if "." in name]
+    assert elsewhere
+    for name in elsewhere:
+        module, _, attribute = name.rpartition(".")
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(name)
+        assert hasattr(importlib.import_module(module), attribute), name
+
+
+@pytest.mark.parametrize("name", ["Client", "Peer", "Channel", "Node", "Server"])
+def test_what_a_line_says_that_a_thing_has_is_all_that_it_has(name: str) -> None:
+    thing = getattr(sphtp, name)
+    own = {key for key in dir(thing) if not key.startswith("_")}
+    said = set(re.findall(r"`(\w+)`", names_on_the_page()[name]))
+    assert said == own - {"from_record", "send_channel"}
+
+
+# Settings: tables of name, default, what is allowed, and meaning.
+
+
+class Row(NamedTuple):
+    """One setting as the page has it."""
+
+    name: str
+    default: str
+    allowed: str
+
+
+# Figures that follow from other settings, at the defaults of those.
+DERIVED = {"2 * heartbeat * (1 + jitter)": 2 * 1.0 * (1 + 0.1), "heartbeat": 1.0}
+
+# What has to give way so that one setting alone is judged.
+MAKING_ROOM = {"keepalive": {"timeout": 86_400.0}, "timeout": {"keepalive": 0.001}}
+
+
+def server_settings(**values: Any) -> ServerSettings:
+    return SOURCES.load({name: str(value) for name, value in values.items()}, {}, None)
+
+
+def channel_settings(**values: Any) -> ChannelSettings:
+    return ChannelSettings(**{**MAKING_ROOM.get(next(iter(values), ""), {}), **values})
+
+
+def defaults_of(kind: type[Any]) -> dict[str, Any]:
+    if issubclass(kind, BaseModel):
+        return {name: field.default for name, field in kind.model_fields.items()}
+    return {field.name: field.default for field in fields(kind)}
+
+
+TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
+    "The server": (ServerSettings, server_settings),
+    "A channel": (ChannelSettings, channel_settings),
+    "Control timers": (ControlTimers, ControlTimers),
+    "Server limits": (ServerLimits, ServerLimits),
+}
+
+
+def rows(title: str) -> list[Row]:
+    page = {section.title: section.text for section in sections(REFERENCE / "settings.md")}
+    return [Row(row[0].strip("`"), row[1].strip("`"), row[2]) for row in table_rows(page[title])]
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_settings_and_their_defaults_are_those_of_the_code(title: str) -> None:
+    kind, _ = TABLES[title]
+    said = {row.name: row.default for row in rows(title)}
+    assert said == {name: shown(value) for name, value in defaults_of(kind).items()}
+
+
+def shown(value: Any) -> str:
+    if value is None or value == ():
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize(("title", "row"), [(t, r) for t in TABLES for r in rows(t)], ids=str)
+def test_limits_lie_where_the_page_says(title: str, row: Row) -> None:
+    kind, build = TABLES[title]
+    step = 1e-6 if isinstance(defaults_of(kind)[row.name], float) else 1
+    good, bad = values_for(row.allowed, step)
+    for value in good:
+        build(**{row.name: value})
+    for value in bad:
+        with pytest.raises(SettingsError):
+            build(**{row.name: value})
+
+
+def values_for(allowed: str, step: float) -> tuple[list[Any], list[Any]]:
+    """Return values that are just within what is allowed, and some that are just without."""
+    if allowed.startswith("any "):
+        return [], []
+    if match := re.fullmatch(r"(.+) to less than (.+)", allowed):
+        low, high = map(figure, match.groups())
+        return [low, high - step], [low - step, high]
+    if match := re.fullmatch(r"(.+) to (.+)", allowed):
+        low, high = map(figure, match.groups())
+        return [low, high], [low - step, high + step]
+    if match := re.fullmatch(r"more than (.+)", allowed):
+        return [figure(match[1]) + step], [figure(match[1])]
+    if match := re.fullmatch(r"at least (.+)", allowed):
+        return [figure(match[1])], [figure(match[1]) - step]
+    return [word.strip("`") for word in allowed.split(", ")], ["nonsense"]
+
+
+def figure(text: str) -> float:
+    text = text.strip("`")
+    known = DERIVED.get(text)
+    return known if known is not None else float(text) if "." in text else int(text)
+
+
+def test_what_is_allowed_is_read_as_meant() -> None:
+    assert values_for("0 to 4096", 1) == ([0, 4096], [-1, 4097])
+    assert values_for("0 to less than 1", 0.5) == ([0, 0.5], [-0.5, 1])
+    assert values_for("more than 0", 0.5) == ([0.5], [0])
+    assert values_for("at least heartbeat", 0.5) == ([1.0], [0.5])
+    assert values_for("`a`, `b`", 1) == (["a", "b"], ["nonsense"])

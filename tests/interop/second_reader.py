@@ -1,0 +1,222 @@
+"""A second decoder of the channel's bytes, written from docs/reference/wire-format.md alone.
+
+It shares no code with the project: only the standard library, and the page. Whatever the page tells
+a receiver to drop by looking at the bytes alone raises `Malformed`; what depends on what came
+before (too old, no such connection, no room) is no business of a decoder. Field names are the
+page's; bytes become hex text, as in the `fields` of its examples. The control plane is in
+`second_reader_control`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Fields = dict[str, Any]
+
+VERSION = 1
+LARGEST_DATAGRAM = 65507
+SMALLEST_MAX_DATAGRAM = 256
+ACK_SPAN = 32
+
+
+class Malformed(Exception):  # noqa: N818 - the page's own word
+    """These bytes are to be dropped."""
+
+
+def demand(condition: bool, why: str) -> None:
+    """Raise `Malformed` unless the condition holds."""
+    if not condition:
+        raise Malformed(why)
+
+
+class Cursor:
+    """A place in some bytes; reading beyond their end is `Malformed`."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        """How many bytes are still to be read."""
+        return len(self.data) - self.at
+
+    def take(self, size: int) -> bytes:
+        """Read that many bytes."""
+        demand(size <= self.left, f"cut off: {size} bytes wanted, {self.left} there")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def rest(self) -> bytes:
+        """Read whatever is left."""
+        return self.take(self.left)
+
+    def end(self) -> None:
+        """Demand that everything was read."""
+        demand(self.left == 0, f"{self.left} bytes too many")
+
+    def u8(self) -> int:
+        """Read a number of one byte."""
+        return int.from_bytes(self.take(1), "little")
+
+    def u16(self) -> int:
+        """Read a little-endian number of two bytes."""
+        return int.from_bytes(self.take(2), "little")
+
+    def u32(self) -> int:
+        """Read a little-endian number of four bytes."""
+        return int.from_bytes(self.take(4), "little")
+
+    def u64(self) -> int:
+        """Read a little-endian number of eight bytes."""
+        return int.from_bytes(self.take(8), "little")
+
+
+Read = Callable[[Cursor], Any]
+Decoder = Callable[[Cursor], Fields]
+
+
+def record(**types: Read) -> Decoder:
+    """Make a decoder of these fields, in this order."""
+    return lambda cursor: {name: read(cursor) for name, read in types.items()}
+
+
+def checked(read: Callable[[Cursor], int], good: Callable[[int], bool], why: str) -> Read:
+    """Make a reader of a number that has bounds."""
+
+    def bounded(cursor: Cursor) -> int:
+        number = read(cursor)
+        demand(good(number), f"{number}: {why}")
+        return number
+
+    return bounded
+
+
+# Frames.
+
+
+def _bytes(cursor: Cursor) -> str:
+    return cursor.take(cursor.u16()).hex()
+
+
+def _payloads(cursor: Cursor) -> list[str]:
+    count = cursor.u8()
+    demand(count > 0, "one payload at least")
+    return [_bytes(cursor) for _ in range(count)]
+
+
+def _fragment(cursor: Cursor) -> Fields:
+    fields = record(message_id=Cursor.u16, index=Cursor.u16, count=Cursor.u16)(cursor)
+    demand(fields["index"] < fields["count"], "index is below count")
+    payload = _bytes(cursor)
+    demand(payload != "", "the payload of a fragment is not empty")
+    return {**fields, "payload": payload}
+
+
+def _lenient_text(cursor: Cursor) -> str:
+    return cursor.take(cursor.u8()).decode("utf-8", errors="replace")
+
+
+FRAMES: dict[int, Decoder] = {
+    1: record(first_id=Cursor.u16, payloads=_payloads),  # MESSAGES
+    2: _fragment,  # FRAGMENT
+    3: record(payloads=_payloads),  # UNRELIABLE
+    4: record(),  # PING
+    5: record(reason=Cursor.u8, text=_lenient_text),  # CLOSE
+}
+
+
+def _frame(cursor: Cursor) -> Fields:
+    kind = cursor.u8()
+    demand(kind in FRAMES, f"there is no frame of kind {kind}")
+    return {"kind": kind, **FRAMES[kind](cursor)}
+
+
+def _frames(cursor: Cursor) -> list[Fields]:
+    frames = []
+    while cursor.left:
+        frames.append(_frame(cursor))
+    return frames
+
+
+def read_frame(data: bytes) -> Fields:
+    """Decode exactly one frame."""
+    cursor = Cursor(data)
+    frame = _frame(cursor)
+    cursor.end()
+    return frame
+
+
+# Datagrams.
+
+
+def _not_zero(read: Callable[[Cursor], int]) -> Read:
+    return checked(read, bool, "not 0")
+
+
+OFFER = record(
+    connection_id=_not_zero(Cursor.u32),
+    peer_id=Cursor.u32,
+    first_sequence=Cursor.u16,
+    receive_buffer=_not_zero(Cursor.u16),
+    max_datagram=checked(Cursor.u16, lambda size: size >= SMALLEST_MAX_DATAGRAM, "256 at least"),
+    max_message=_not_zero(Cursor.u32),
+)
+
+PACKET = record(sequence=Cursor.u16, ack=Cursor.u16, ack_bits=Cursor.u32, frames=_frames)
+CONNECT = record(token=Cursor.u64, wanted=Cursor.u32, offer=OFFER)
+ACCEPT = record(token=Cursor.u64, offer=OFFER)
+REFUSE = record(token=Cursor.u64, reason=Cursor.u8)
+
+# By kind: the smallest size, the largest, and what follows the front. The rest of it is padding.
+DATAGRAMS: dict[int, tuple[int, int, Decoder]] = {
+    0: (13, LARGEST_DATAGRAM, PACKET),
+    1: (64, LARGEST_DATAGRAM, CONNECT),
+    2: (31, 31, ACCEPT),
+    3: (14, 14, REFUSE),
+}
+
+
+def read_datagram(data: bytes, max_datagram: int = LARGEST_DATAGRAM) -> Fields:
+    """Decode a whole datagram, as one would that told its peer this `max_datagram`."""
+    cursor = Cursor(data)
+    version, kind = divmod(cursor.u8(), 16)
+    demand(version == VERSION, f"version {version} is not ours")
+    demand(kind in DATAGRAMS, f"there is no datagram of kind {kind}")
+    smallest, largest, body = DATAGRAMS[kind]
+    demand(smallest <= len(data) <= largest, f"a kind {kind} does not have {len(data)} bytes")
+    demand(kind != 0 or len(data) <= max_datagram, "larger than we said we take")
+    return {"kind": kind, "connection_id": cursor.u32(), **body(cursor)}
+
+
+# Sequences and acknowledgements.
+
+
+def unwrap(short: int, reference: int) -> int:
+    """Restore a full number from its low 16 bits: the one nearest to the reference."""
+    return reference + (short - reference + 32768) % 65536 - 32768
+
+
+def read_acks(data: bytes) -> Fields:
+    """Decode `ack` and `ack_bits`, side by side as in a packet."""
+    cursor = Cursor(data)
+    fields = record(ack=Cursor.u16, ack_bits=Cursor.u32)(cursor)
+    cursor.end()
+    return fields
+
+
+def acked(ack: int, ack_bits: int) -> set[int]:
+    """Tell which sequences were received; full ones, if `ack` is a full one."""
+    return {ack - n for n in range(ACK_SPAN) if ack_bits >> n & 1}
+
+
+def acks_after(first: int, received: Iterable[int]) -> tuple[int, int]:
+    """Give `ack` (low 16 bits) and `ack_bits` once these (full) sequences arrived in this order."""
+    highest, bits = first - 1, 0
+    for sequence in received:
+        ahead = sequence - highest
+        if ahead > 0:
+            highest = sequence
+            bits = (bits << ahead if ahead < ACK_SPAN else 0) & 0xFFFFFFFF | 1
+        elif ahead > -ACK_SPAN:
+            bits |= 1 << -ahead
+    return highest % 65536, bits

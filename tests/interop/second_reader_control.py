@@ -1,0 +1,307 @@
+"""A second decoder of the control plane, written from docs/reference/wire-format.md alone.
+
+See `second_reader`. A message is decoded for a receiver, `"server"` or `"client"`, since the two
+drop different things.
+"""
+
+import hashlib
+import ipaddress
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal
+
+from tests.interop.second_reader import Cursor, Decoder, Fields, Malformed, checked, demand, record
+
+Receiver = Literal["server", "client"]
+
+LARGEST_MESSAGE = 65536
+LARGEST_DATA = 4096
+LARGEST_URL = 256
+MOST_CANDIDATES = 8
+MOST_PARTS = 1024
+PUB, SUB = 32, 33
+FIRST_USER_COMMAND = 0x0100
+
+URL = re.compile(r"(?:tcp|tls\+tcp)://(?:\[([^\]]*)\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
+FOREIGN_URL = re.compile(r"(?!tcp:|tls\+tcp:)[a-z][a-z0-9+.-]*://.+", re.DOTALL)
+
+# The transport.
+
+
+def read_hello(data: bytes) -> Fields:
+    """Decode the eight bytes with which both ends of a TCP connection begin."""
+    demand(len(data) == 8, "eight bytes")
+    zero, letters, version, protocol, reserved = struct.unpack(">B2sBHH", data)
+    demand((zero, letters, version, reserved) == (0, b"SP", 0, 0), "no SP connection")
+    demand(protocol in (PUB, SUB), "neither PUB nor SUB")
+    return {"protocol": protocol}
+
+
+def read_connection_from_pub(data: bytes) -> Fields:
+    """Decode what a SUB hears on one connection; where it would hang up is `Malformed`."""
+    cursor = Cursor(data)
+    demand(read_hello(cursor.take(8)) == {"protocol": PUB}, "not a PUB")
+    messages = []
+    while cursor.left:
+        length = int.from_bytes(cursor.take(8), "big")
+        demand(length <= LARGEST_MESSAGE, "65536 bytes at most")
+        messages.append(cursor.take(length).hex())
+    return {"messages": messages}
+
+
+def read_carried(data: bytes) -> Fields:
+    """Decode one message as it is carried over TCP."""
+    cursor = Cursor(data)
+    message = cursor.take(int.from_bytes(cursor.take(8), "big"))
+    cursor.end()
+    return {"message": message.hex()}
+
+
+# Parameters.
+
+
+def _sized_bytes(cursor: Cursor) -> str:
+    demand(cursor.left <= LARGEST_DATA, "4096 bytes of data at most")
+    return cursor.rest().hex()
+
+
+def _any_bytes(cursor: Cursor) -> str:
+    return cursor.rest().hex()
+
+
+def _host(cursor: Cursor) -> str:
+    demand(cursor.left in (4, 16), "an address has 4 or 16 bytes")
+    return str(ipaddress.ip_address(cursor.rest()))
+
+
+def _url(cursor: Cursor) -> str:
+    try:
+        text = cursor.take(cursor.u16()).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Malformed("no UTF-8") from error
+    demand(len(text) <= LARGEST_URL, "256 characters at most")
+    if FOREIGN_URL.fullmatch(text):
+        return ""
+    match = URL.fullmatch(text)
+    if match is None or not 0 < int(match[2]) < 65536 or not _is_ipv6(match[1]):
+        raise Malformed(f"{text!r} is no URL")
+    return text
+
+
+def _is_ipv6(host: str | None) -> bool:
+    try:
+        return host is None or ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
+
+
+def _part(cursor: Cursor) -> Fields:
+    fields = record(index=Cursor.u16, count=Cursor.u16)(cursor)
+    demand(fields["index"] < fields["count"] <= MOST_PARTS, "no such part")
+    return fields
+
+
+_server_id = checked(Cursor.u32, lambda number: number > 1 and number % 2 == 0, "even, over 1")
+_client_id = checked(Cursor.u32, lambda number: number > 1 and number % 2 == 1, "odd, over 1")
+_port = checked(Cursor.u16, bool, "port not 0")
+_view = checked(Cursor.u64, lambda number: number <= 2**63, "2^63 at most")
+
+
+def _state(cursor: Cursor) -> int:
+    number = cursor.u8()
+    return number if number in (1, 2) else 1  # JOINING
+
+
+def _reason(cursor: Cursor) -> int:
+    number = cursor.u16()
+    return number if number in (1, 2, 4, 5, 6, 7, 8, 9) else 0  # OTHER
+
+
+CANDIDATE = record(port=_port, host=_host)
+MEMBER_HEAD = record(server=_server_id, nonce=Cursor.u64, state=_state)
+MEMBER_URLS = record(pub=_url, sub=_url)
+
+
+def _member(cursor: Cursor) -> Fields:
+    head = MEMBER_HEAD(cursor)
+    urls = MEMBER_URLS(cursor) if cursor.left else {}
+    return {**head, **(urls if all(urls.values()) else {})}
+
+
+def _candidates(cursor: Cursor) -> list[Fields]:
+    count = cursor.u8()
+    demand(count <= MOST_CANDIDATES, "8 candidates at most")
+    return [CANDIDATE(Cursor(cursor.take(cursor.u8()))) for _ in range(count)]
+
+
+PEER = record(
+    client=_client_id,
+    nonce=Cursor.u64,
+    revision=Cursor.u32,
+    candidates=_candidates,
+    data=_sized_bytes,
+)
+
+PARAMETERS: dict[int, tuple[str, Decoder]] = {
+    0x01: ("VERSION", record(version=Cursor.u16)),
+    0x02: ("FEATURES", record(features=Cursor.u32)),
+    0x03: ("NONCE", record(nonce=Cursor.u64)),
+    0x04: ("CANDIDATE", CANDIDATE),
+    0x05: ("STATE", record(state=_state)),
+    0x06: ("VIEW", record(view=_view)),
+    0x07: ("MEMBER", _member),
+    0x08: ("ROSTER", record(count=Cursor.u32, mix=Cursor.u64)),
+    0x09: ("REASON", record(reason=_reason)),
+    0x0A: ("REVISION", record(revision=Cursor.u32)),
+    0x0B: ("BLOB", record(data=_sized_bytes)),
+    0x0C: ("PEER", PEER),
+    0x0D: ("ACKED", record(client=_client_id, nonce=Cursor.u64)),
+    0x0E: ("PART", _part),
+    0x0F: ("TEXT", record(data=_any_bytes)),
+    0x10: ("PEER_ID", record(client=_client_id)),
+    0x11: ("GONE", record(client=_client_id, nonce=Cursor.u64, reason=_reason)),
+    0x12: ("TARGET", record(server=_server_id)),
+}
+
+# How many a message may carry.
+MOST = {"CANDIDATE": MOST_CANDIDATES, "MEMBER": 64}
+
+
+def _split(cursor: Cursor) -> tuple[int, bytes]:
+    number = cursor.u16()
+    return number, cursor.take(cursor.u16())
+
+
+def _decode(number: int, data: bytes) -> Fields:
+    cursor = Cursor(data)
+    fields = PARAMETERS[number][1](cursor)
+    cursor.end()
+    return {"id": number, **fields}
+
+
+def _skipped(number: int, data: bytes) -> Fields:
+    return {"id": number, "data": data.hex()}
+
+
+def read_parameter(data: bytes) -> Fields:
+    """Decode exactly one parameter, taken by whatever carries it."""
+    cursor = Cursor(data)
+    number, inside = _split(cursor)
+    cursor.end()
+    return (_decode if number in PARAMETERS else _skipped)(number, inside)
+
+
+# Messages.
+
+# By command and who says it, as in the table of the page: `?` may be absent, `*` may repeat.
+COMMANDS: dict[tuple[int, str], str] = {
+    (0x01, "client"): "NONCE? REVISION?",
+    (0x01, "server"): "VERSION? FEATURES? NONCE? STATE? VIEW? MEMBER* ROSTER?",
+    (0x02, "client"): "NONCE? VERSION? FEATURES? CANDIDATE*",
+    (0x03, "server"): "NONCE?",
+    (0x03, "server, to all"): "ACKED*",
+    (0x04, "server"): "NONCE? REASON?",
+    (0x05, "client"): "NONCE?",
+    (0x05, "server"): "NONCE?",
+    (0x06, "client"): "NONCE? REVISION BLOB",
+    (0x10, "client"): "NONCE? PEER_ID? TARGET?",
+    (0x11, "server"): "PART? PEER*",
+    (0x12, "server"): "GONE*",
+    (0x18, "client"): "NONCE?",
+    (0x19, "server"): "PART TEXT",
+    (0x20, "server"): "PEER*",
+    (0x21, "server"): "GONE*",
+    (0x22, "server"): "",
+    (0x23, "server"): "PART PEER*",
+}
+
+BETWEEN_SERVERS = (0x20, 0x21, 0x22, 0x23)
+USER_COMMANDS = {"client": "NONCE?", "server": ""}
+
+
+def _speaker(simulation: int, sender: int, receiver: Receiver) -> str:
+    demand(sender > 1, "0 and 1 belong to nobody")
+    if sender % 2 == 0:
+        return "server"
+    demand(simulation == sender, "a client speaks about itself only")
+    demand(receiver == "server", "clients hear only servers")
+    return "client"
+
+
+def _takes(command: int, speaker: str, simulation: int, receiver: Receiver) -> str:
+    if command >= FIRST_USER_COMMAND:
+        return USER_COMMANDS[speaker]
+    demand(command not in BETWEEN_SERVERS or receiver == "server", "servers say it to servers")
+    to_all = COMMANDS.get((command, f"{speaker}, to all")) if simulation == 0 else None
+    takes = COMMANDS.get((command, speaker)) if to_all is None else to_all
+    if takes is None:
+        raise Malformed(f"a {speaker} does not say {command:#x}")
+    return takes
+
+
+def read_message(data: bytes, receiver: Receiver) -> Fields:
+    """Decode a whole message that this receiver hears."""
+    demand(len(data) <= LARGEST_MESSAGE, "65536 bytes at most")
+    cursor = Cursor(data)
+    head = record(simulation=Cursor.u32, sender=Cursor.u32, command=Cursor.u16)(cursor)
+    speaker = _speaker(head["simulation"], head["sender"], receiver)
+    words = _takes(head["command"], speaker, head["simulation"], receiver).split()
+    taken = {word.rstrip("?*") for word in words}
+    seen: Counter[str] = Counter()
+    parameters = []
+    while cursor.left:
+        number, inside = _split(cursor)
+        name = PARAMETERS[number][0] if number in PARAMETERS else ""
+        seen[name] += 1
+        parameters.append((_decode if name in taken else _skipped)(number, inside))
+    for name in taken:
+        demand(name not in words or seen[name] > 0, f"{name} is missing")
+        demand(name not in MOST or seen[name] <= MOST[name], f"too many {name}")
+    return {**head, "parameters": parameters}
+
+
+def what_counts(data: bytes, receiver: Receiver) -> Fields:
+    """Decode a whole message, without the parameters that its command skips."""
+    fields = read_message(data, receiver)
+    speaker = "client" if fields["sender"] % 2 else "server"
+    words = _takes(fields["command"], speaker, fields["simulation"], receiver).split()
+    several = {word.rstrip("*") for word in words if word.endswith("*")}
+    once = {word.rstrip("?") for word in words} - several
+    counting = []
+    for parameter in fields["parameters"]:
+        name = PARAMETERS[parameter["id"]][0] if parameter["id"] in PARAMETERS else ""
+        is_own = min(parameter["id"], fields["command"]) >= FIRST_USER_COMMAND
+        if name in once or name in several or is_own:
+            counting.append(parameter)
+        once.discard(name)
+    return {**fields, "parameters": counting}
+
+
+# The roster.
+
+
+def read_roster(data: bytes) -> Fields:
+    """Decode the data of a `ROSTER`."""
+    fields = _decode(0x08, data)
+    return {"count": fields["count"], "mix": fields["mix"]}
+
+
+def peer_data(peer: Fields) -> bytes:
+    """Write the data of a `PEER`, which is what a fingerprint is taken of."""
+    data = struct.pack("<IQI", peer["client"], peer["nonce"], peer["revision"])
+    data += bytes([len(peer["candidates"])])
+    for candidate in peer["candidates"]:
+        address = ipaddress.ip_address(candidate["host"]).packed
+        data += bytes([2 + len(address)]) + struct.pack("<H", candidate["port"]) + address
+    return data + bytes.fromhex(peer["data"])
+
+
+def roster_of(peers: Iterable[bytes]) -> Fields:
+    """Digest a list of peers, each given as the data of its `PEER`."""
+    count, mix = 0, 0
+    for data in peers:
+        count += 1
+        mix ^= int.from_bytes(hashlib.sha256(data).digest()[:8], "little")
+    return {"count": count, "mix": mix}

@@ -1,0 +1,243 @@
+"""The examples of docs/reference/wire-format.md, read by a decoder that knows nothing but the page.
+
+`second_reader` shares no code with the project. Where it reads an example otherwise than the page
+says, page or reader is wrong; where it cannot tell, the page is not precise enough.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.interop import second_reader, second_reader_control
+from tests.interop.second_reader import Malformed
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "wire-format.md"
+FENCE = "```"
+OPENING = "```vector"
+
+
+class Vector(NamedTuple):
+    """One example of the page."""
+
+    name: str
+    fields: dict[str, Any]
+    data: bytes
+
+
+def parse(block: list[str]) -> Vector:
+    """Read one block: `key: value`, continued by indented lines."""
+    values: dict[str, str] = {}
+    key = ""
+    for line in block:
+        if line.startswith(" "):
+            values[key] += "\n" + line
+        else:
+            key, colon, value = line.partition(":")
+            assert colon, f"no key: {line!r}"
+            assert key not in values, f"twice: {key}"
+            values[key] = value.strip()
+    assert values.keys() == {"name", "fields", "hex"}
+    return Vector(values["name"], json.loads(values["fields"]), unhex(values["hex"]))
+
+
+def unhex(text: str) -> bytes:
+    """Read bytes in hex, in which `(00ff)*3` stands for three times the same."""
+    data = b""
+    for plain, repeated, times in re.findall(r"([0-9a-f]+)|\(([^()]*)\)\*([0-9]+)", text):
+        data += bytes.fromhex(plain) if plain else unhex(repeated) * int(times)
+    return data
+
+
+def vectors(page: str) -> list[Vector]:
+    """Read all examples of a page."""
+    lines = iter(page.splitlines())
+    return [parse(list(iter(lines.__next__, FENCE))) for line in lines if line == OPENING]
+
+
+TEXT = PAGE.read_text(encoding="utf-8")
+VECTORS = vectors(TEXT)
+BAD = [vector for vector in VECTORS if vector.name.startswith("malformed/")]
+GOOD = [vector for vector in VECTORS if vector not in BAD]
+
+to_server = partial(second_reader_control.read_message, receiver="server")
+to_client = partial(second_reader_control.read_message, receiver="client")
+counts_to_server = partial(second_reader_control.what_counts, receiver="server")
+counts_to_client = partial(second_reader_control.what_counts, receiver="client")
+
+# What an example is, by the beginning of its name.
+READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
+    "client/": to_server,
+    "server/": to_client,
+    "member/": to_server,
+    "plain/client/": to_server,
+    "plain/server/": to_client,
+    "parameter/": second_reader_control.read_parameter,
+    "roster/": second_reader_control.read_roster,
+    "transport/hello": second_reader_control.read_hello,
+    "transport/message": second_reader_control.read_carried,
+    "datagram/": second_reader.read_datagram,
+    "frame/": second_reader.read_frame,
+    "acks/": second_reader.read_acks,
+    "lenient/client/": counts_to_server,
+    "lenient/server/": counts_to_client,
+    "lenient/datagram/": second_reader.read_datagram,
+    "malformed/transport/": second_reader_control.read_connection_from_pub,
+    "malformed/to-server/": to_server,
+    "malformed/to-client/": to_client,
+    "malformed/datagram/": second_reader.read_datagram,
+}
+
+# What `fields` says beside what is in the bytes: from what they were made.
+BESIDE = {"roster": {"peers"}, "acks": {"first", "received"}}
+
+
+def reader_of(vector: Vector) -> Callable[[bytes], dict[str, Any]]:
+    """Find the one reader of an example."""
+    (reader,) = [READERS[start] for start in READERS if vector.name.startswith(start)]
+    return reader
+
+
+def each(chosen: list[Vector]) -> pytest.MarkDecorator:
+    """Run a test once for each of these examples."""
+    return pytest.mark.parametrize("vector", chosen, ids=[vector.name for vector in chosen])
+
+
+def named(start: str) -> list[Vector]:
+    """Choose examples by the beginning of their names."""
+    return [vector for vector in VECTORS if vector.name.startswith(start)]
+
+
+def test_no_example_is_left_out() -> None:
+    assert len(VECTORS) > 0
+    assert len(VECTORS) == TEXT.count(OPENING)
+    assert len(GOOD) + len(BAD) == len(VECTORS)
+    assert len({vector.name for vector in VECTORS}) == len(VECTORS)
+    assert all(reader_of(vector) for vector in VECTORS)
+    assert all(named(start) for start in READERS)
+
+
+@each(GOOD)
+def test_an_example_reads_as_the_page_says(vector: Vector) -> None:
+    beside = BESIDE.get(vector.name.partition("/")[0], set())
+    expected = {key: value for key, value in vector.fields.items() if key not in beside}
+    assert reader_of(vector)(vector.data) == expected
+
+
+@each(BAD)
+def test_a_malformed_example_is_dropped(vector: Vector) -> None:
+    assert vector.fields.keys() == {"why"}
+    with pytest.raises(Malformed):
+        reader_of(vector)(vector.data)
+
+
+@each([vector for vector in GOOD if not vector.name.startswith(("acks/", "lenient/"))])
+def test_a_shorter_example_is_dropped_or_reads_as_something_else(vector: Vector) -> None:
+    reader = reader_of(vector)
+    whole = reader(vector.data)
+    for size in range(len(vector.data)):
+        with suppress(Malformed):
+            assert reader(vector.data[:size]) != whole
+
+
+@each(named("roster/"))
+def test_a_roster_is_made_of_its_peers(vector: Vector) -> None:
+    peers = [second_reader_control.peer_data(peer) for peer in vector.fields["peers"]]
+    digest = second_reader_control.roster_of(peers)
+    assert digest == {"count": vector.fields["count"], "mix": vector.fields["mix"]}
+
+
+@each([vector for vector in GOOD if vector.fields.get("id") == 12])
+def test_a_peer_is_written_as_it_was_read(vector: Vector) -> None:
+    assert second_reader_control.peer_data(vector.fields) == vector.data[4:]
+
+
+@each(named("acks/"))
+def test_acks_are_those_of_what_was_received(vector: Vector) -> None:
+    first, received = vector.fields["first"], vector.fields["received"]
+    ack, bits = vector.fields["ack"], vector.fields["ack_bits"]
+    assert second_reader.acks_after(first, received) == (ack, bits)
+    highest = max(received, default=first - 1)
+    assert second_reader.unwrap(ack, highest) == highest
+    seen = {sequence for sequence in received if sequence > highest - 32}
+    assert second_reader.acked(highest, bits) == seen
+
+
+def test_bytes_in_parentheses_are_repeated() -> None:
+    assert unhex("01 (02 03)*2\n  (ff)*0 04") == bytes.fromhex("010203020304")
+
+
+def test_a_connection_from_a_pub_is_read() -> None:
+    spoken = {vector.name: vector.data for vector in named("transport/")}
+    data = spoken["transport/hello PUB"] + spoken["transport/message"] * 2
+    heard = second_reader_control.read_connection_from_pub(data)
+    assert heard == {"messages": [spoken["transport/message"][8:].hex()] * 2}
+
+
+def test_unwrap_examples() -> None:
+    section = TEXT.partition("\n### Unwrap examples\n")[2].partition("\n#")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    examples = [tuple(map(int, row)) for row in rows[2:]]
+    assert examples
+    for short, reference, full in examples:
+        assert second_reader.unwrap(short, reference) == full
+
+
+# What the page says in words, without an example.
+
+CLIENT = bytes.fromhex("79563412")
+SERVER = bytes.fromhex("e0ac6824")
+ANY = bytes(4)
+
+
+def parameter(number: int, data: bytes) -> bytes:
+    return number.to_bytes(2, "little") + len(data).to_bytes(2, "little") + data
+
+
+def message(simulation: bytes, sender: bytes, command: int, *parameters: bytes) -> bytes:
+    return simulation + sender + command.to_bytes(2, "little") + b"".join(parameters)
+
+
+NONCE = parameter(3, bytes(8))
+BLOB = parameter(11, bytes(4096))
+REVISION = parameter(10, bytes(4))
+STATE = parameter(5, b"\1")
+
+
+@pytest.mark.parametrize(
+    ("reader", "data"),
+    [
+        pytest.param(to_client, message(CLIENT, SERVER, 0x19, NONCE), id="STATUS without PART"),
+        pytest.param(to_client, message(ANY, SERVER, 1, STATE, parameter(5, b"")), id="2nd STATE"),
+        pytest.param(
+            partial(second_reader.read_datagram, max_datagram=256),
+            bytes.fromhex("10100f0e0d0000f9ff00000000") + b"\4" * 244,
+            id="a DATA over max_datagram",
+        ),
+    ],
+)
+def test_dropped_by_the_words_of_the_page(
+    reader: Callable[[bytes], dict[str, Any]], data: bytes
+) -> None:
+    with pytest.raises(Malformed):
+        reader(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(message(CLIENT, CLIENT, 1, parameter(5, b"\x07")), id="a STATE nobody takes"),
+        pytest.param(message(CLIENT, CLIENT, 6, BLOB, REVISION, NONCE), id="in any order"),
+        pytest.param(message(ANY, SERVER, 1, parameter(2, b"\xff" * 4)), id="unknown FEATURES"),
+        pytest.param(
+            message(CLIENT, CLIENT, 0x100, parameter(0x100, bytes(65536 - 14))), id="65536 bytes"
+        ),
+    ],
+)
+def test_read_by_the_words_of_the_page(data: bytes) -> None:
+    assert to_server(data)["parameters"]
