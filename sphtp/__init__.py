@@ -5,8 +5,11 @@ What is named here, in `sphtp.events` and in `sphtp.testing` is the public inter
 """
 
 from sphtp import events as events
+from sphtp.core.channel.delivery import Delivery as Delivery
+from sphtp.core.channel.delivery import Lane as Lane
 from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
+from sphtp.core.channel.ticket import Outcome as Outcome
 from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter
 from sphtp.core.control.limits import ServerLimits as ServerLimits
@@ -33,6 +36,7 @@ from sphtp.shell.node import Node as Node
 from sphtp.shell.node import NodeStatistics as NodeStatistics
 from sphtp.shell.node import open_node as open_node
 from sphtp.shell.peer import Peer as Peer
+from sphtp.shell.receipt import Receipt as Receipt
 from sphtp.shell.server import Server as Server
 from sphtp.shell.server import ServerOptions as ServerOptions
 from sphtp.shell.server import ServerStatistics as ServerStatistics

@@ -46,15 +46,24 @@ def stale(page: Path) -> bool:
 
 def render() -> str:
     """Return the text of the page."""
-    with click.Context(sphtp) as context:
-        verbs = [(name, sphtp.get_command(context, name)) for name in sphtp.list_commands(context)]
-    return "\n".join([HEAD, *(section(name, verb) for name, verb in verbs if verb is not None)])
+    return "\n".join([HEAD, *(section(name, verb) for name, verb in verbs("", sphtp))])
+
+
+def verbs(prefix: str, group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Yield the commands of a group, and those of groups within it, with their full names."""
+    with click.Context(group) as context:
+        found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    for name, command in found.items():
+        if isinstance(command, click.Group):
+            yield from verbs(f"{prefix}{name} ", command)
+        elif command is not None:
+            yield prefix + name, command
 
 
 def section(name: str, command: click.Command) -> str:
     """Return what the page says of one verb."""
     values = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    options = [option for option in command.params if isinstance(option, click.Option)]
     usage = " ".join(["sphtp", name, *(value.human_readable_name for value in values)])
     lines = [
         f"## sphtp {name}",
@@ -65,7 +74,7 @@ def section(name: str, command: click.Command) -> str:
         "",
         "| option | value | default | meaning |",
         "|---|---|---|---|",
-        *map(row, options),
+        *(row(option) for option in options if not option.hidden),
         "",
     ]
     return "\n".join(lines)

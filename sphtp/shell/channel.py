@@ -145,7 +145,9 @@ class Channel(trio.abc.ReceiveChannel[Any]):
 
         Raises as ``receive``.
         """
-        await trio.lowlevel.checkpoint()
+        if self._connection.port.readable:
+            # Before anything is taken, so that cancelling loses nothing; waiting is one, too.
+            await trio.lowlevel.checkpoint()
         while True:
             self._check_open()
             payloads = self._connection.port.receive_many(limit)

@@ -169,8 +169,6 @@ class Node:
         self._endpoint.handle_timeout(trio.current_time())
         while not self._flush(trio.current_time()):
             await self._udp.wait_writable()
-        # A full socket wakes this task at once, again and again; others want to run too.
-        await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _receive(self, now: float) -> None:
         for address, datagram in self._udp.receive_batch(BATCH):

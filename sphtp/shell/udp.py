@@ -46,8 +46,13 @@ _PASSING: Final = frozenset(
         errno.EINVAL,
         errno.EADDRNOTAVAIL,
         errno.EAFNOSUPPORT,
+        errno.EIO,
     }
 )
+
+# What a call gets for many datagrams where the kernel or the device cannot cut them; anything else
+# is about the datagrams themselves, or about an earlier one.
+_NO_OFFLOAD: Final = frozenset({errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT})
 
 
 class UdpAddressError(SettingsError):
@@ -112,9 +117,10 @@ class UdpSocket:
         sent = 0
         while sent < len(datagrams):
             count = self._run_length(datagrams, sent) if self._segments else 1
-            if not self._send_run(address, datagrams[sent : sent + count]):
+            went = self._send_run(address, datagrams[sent : sent + count])
+            sent += went
+            if went < count:
                 break
-            sent += count
         self.counters.sent += sent
         return sent
 
@@ -151,30 +157,33 @@ class UdpSocket:
                 return count + (len(datagrams[start + count]) < size)
         return max(1, most)
 
-    def _send_run(self, address: Address, run: Sequence[bytes]) -> bool:
+    def _send_run(self, address: Address, run: Sequence[bytes]) -> int:
+        """Send datagrams in one call if that can be; return how many went."""
         ancillary = []
         if len(run) > 1:
             ancillary.append((socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(len(run[0]))))
         try:
             self._socket.sendmsg(run, ancillary, 0, address)
         except BlockingIOError:
-            return False
+            return 0
         except OSError as error:
             if error.errno not in _PASSING:
                 raise
-            return self._refused(address, run)
+            return self._refused(address, run, error)
         self.counters.send_calls += 1
-        return True
+        return len(run)
 
-    def _refused(self, address: Address, run: Sequence[bytes]) -> bool:
+    def _refused(self, address: Address, run: Sequence[bytes], error: OSError) -> int:
         if len(run) == 1:
             self.counters.send_errors += 1
-            return True
-        # The device on this path cannot cut them; from now on the kernel is not asked to.
-        self._segments = False
-        for datagram in run:
-            self._send_run(address, [datagram])
-        return True
+            return 1
+        if error.errno in _NO_OFFLOAD:
+            # The device on this path cannot cut them; from now on the kernel is not asked to.
+            self._segments = False
+        went = 0
+        while went < len(run) and self._send_run(address, run[went : went + 1]):
+            went += 1
+        return went
 
     async def wait_readable(self) -> None:
         """Wait until there is something to receive."""

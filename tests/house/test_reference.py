@@ -87,7 +87,12 @@ class Row(NamedTuple):
 
 
 # Figures that follow from other settings, at the defaults of those.
-DERIVED = {"2 * heartbeat * (1 + jitter)": 2 * 1.0 * (1 + 0.1), "heartbeat": 1.0}
+DERIVED = {
+    "2 * heartbeat * (1 + jitter)": 2 * 1.0 * (1 + 0.1),
+    "heartbeat": 1.0,
+    "2 * max_message": 2 * 16_777_216,
+    "receive_buffer_bytes / 2": 67_108_864 // 2,
+}
 
 # What has to give way so that one setting alone is judged.
 MAKING_ROOM = {"keepalive": {"timeout": 86_400.0}, "timeout": {"keepalive": 0.001}}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from sphtp.core.channel import frames, handshake, header
+from sphtp.core.channel import framing, handshake, header
 from tests.interop.translation import frame_of, name_frame
 
 
@@ -18,8 +18,9 @@ def name_offer(offer: handshake.Offer) -> dict[str, int]:
 
 
 def read_data(data: bytes) -> dict[str, Any]:
-    head, body = header.decode_data_untrusted(data)
-    named = [name_frame(frame) for frame in frames.decode_frames_untrusted(body)]
+    head = header.decode_data_untrusted(data)
+    frames = framing.decode_frames_untrusted(data, header.DATA.size)
+    named = [name_frame(frame) for frame in frames]
     numbers = {"sequence": head.sequence, "ack": head.ack, "ack_bits": head.ack_bits}
     return {**numbers, "frames": named}
 
@@ -52,7 +53,7 @@ def write_datagram(named: dict[str, Any]) -> bytes:
     kind, to = named["kind"], named["connection_id"]
     if kind == header.Kind.DATA:
         head = header.Header(named["sequence"], named["ack"], named["ack_bits"])
-        body = frames.encode_frames(map(frame_of, named["frames"]))
+        body = framing.encode_frames(map(frame_of, named["frames"]))
         return header.encode_data(to, head) + body
     if kind == header.Kind.REFUSE:
         return handshake.encode_refuse(to, handshake.Refuse(named["token"], named["reason"]))

@@ -94,34 +94,58 @@ def checked(read: Callable[[Cursor], int], good: Callable[[int], bool], why: str
 # Frames.
 
 
-def _bytes(cursor: Cursor) -> str:
-    return cursor.take(cursor.u16()).hex()
+FIRST = {"lane": Cursor.u8, "first_id": Cursor.u16}
 
 
-def _payloads(cursor: Cursor) -> list[str]:
-    count = cursor.u8()
+def _count(cursor: Cursor) -> int:
+    count = cursor.u16()
     demand(count > 0, "one payload at least")
-    return [_bytes(cursor) for _ in range(count)]
+    return count
+
+
+def _messages(cursor: Cursor) -> Fields:
+    fields = record(**FIRST)(cursor)
+    lengths = [cursor.u16() for _ in range(_count(cursor))]
+    return {**fields, "payloads": [cursor.take(length).hex() for length in lengths]}
+
+
+def _run(cursor: Cursor) -> Fields:
+    fields = record(**FIRST)(cursor)
+    count, length = _count(cursor), cursor.u16()
+    return {**fields, "payloads": [cursor.take(length).hex() for _ in range(count)]}
 
 
 def _fragment(cursor: Cursor) -> Fields:
-    fields = record(message_id=Cursor.u16, index=Cursor.u16, count=Cursor.u16)(cursor)
-    demand(fields["index"] < fields["count"], "index is below count")
-    payload = _bytes(cursor)
-    demand(payload != "", "the payload of a fragment is not empty")
-    return {**fields, "payload": payload}
+    fields = FRAGMENT(cursor)
+    payload = cursor.take(cursor.u16())
+    demand(len(payload) > 0, "one byte at least")
+    demand(fields["offset"] + len(payload) <= fields["total"], "none beyond the total")
+    return {**fields, "payload": payload.hex()}
+
+
+def _padding(cursor: Cursor) -> Fields:
+    return {"size": 1 + len(cursor.rest())}
 
 
 def _lenient_text(cursor: Cursor) -> str:
     return cursor.take(cursor.u8()).decode("utf-8", errors="replace")
 
 
+FRAGMENT = record(lane=Cursor.u8, message_id=Cursor.u16, offset=Cursor.u32, total=Cursor.u32)
+
+RELIABLE = (1, 6)
+
 FRAMES: dict[int, Decoder] = {
-    1: record(first_id=Cursor.u16, payloads=_payloads),  # MESSAGES
+    1: _messages,  # MESSAGES
     2: _fragment,  # FRAGMENT
-    3: record(payloads=_payloads),  # UNRELIABLE
+    3: _messages,  # UNRELIABLE
     4: record(),  # PING
     5: record(reason=Cursor.u8, text=_lenient_text),  # CLOSE
+    6: _run,  # RUN
+    7: record(messages=Cursor.u32, bytes=Cursor.u64),  # CREDIT
+    8: record(lane=Cursor.u8, message_id=Cursor.u16, size=Cursor.u32),  # SKIP
+    9: _padding,  # PADDING
+    10: record(delay=Cursor.u16),  # ACK_DELAY
 }
 
 
@@ -135,6 +159,8 @@ def _frames(cursor: Cursor) -> list[Fields]:
     frames = []
     while cursor.left:
         frames.append(_frame(cursor))
+    messages = sum(len(frame["payloads"]) for frame in frames if frame["kind"] in RELIABLE)
+    demand(messages <= len(cursor.data), "no more messages than bytes")
     return frames
 
 
@@ -158,6 +184,7 @@ OFFER = record(
     peer_id=Cursor.u32,
     first_sequence=Cursor.u16,
     receive_buffer=_not_zero(Cursor.u16),
+    receive_buffer_bytes=Cursor.u32,
     max_datagram=checked(Cursor.u16, lambda size: size >= SMALLEST_MAX_DATAGRAM, "256 at least"),
     max_message=_not_zero(Cursor.u32),
 )
@@ -171,7 +198,7 @@ REFUSE = record(token=Cursor.u64, reason=Cursor.u8)
 DATAGRAMS: dict[int, tuple[int, int, Decoder]] = {
     0: (13, LARGEST_DATAGRAM, PACKET),
     1: (64, LARGEST_DATAGRAM, CONNECT),
-    2: (31, 31, ACCEPT),
+    2: (35, 35, ACCEPT),
     3: (14, 14, REFUSE),
 }
 

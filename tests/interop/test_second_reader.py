@@ -179,6 +179,12 @@ def test_a_connection_from_a_pub_is_read() -> None:
     assert heard == {"messages": [spoken["transport/message"][8:].hex()] * 2}
 
 
+def test_messages_of_equal_lengths_say_what_a_run_says() -> None:
+    run = second_reader.read_frame(bytes.fromhex("0600000002000100 6162"))
+    told_apart = second_reader.read_frame(bytes.fromhex("01000000020001000100 6162"))
+    assert told_apart == {**run, "kind": 1}
+
+
 def test_unwrap_examples() -> None:
     section = TEXT.partition("\n### Unwrap examples\n")[2].partition("\n#")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.channel import frames, handshake, header
+from sphtp.core.channel import frames, framing, handshake, header
 from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.events import CloseReason
 from sphtp.core.channel.settings import RANGES, ChannelSettings
@@ -106,9 +106,14 @@ class TestChannelVectors:
 
     @family("frame")
     def test_frame_and_fields_are_the_same(self, vector: Vector) -> None:
-        assert frames.encode_frames([translation.frame_of(vector.fields)]) == vector.data
-        (frame,) = frames.decode_frames_untrusted(vector.data)
+        assert framing.encode_frames([translation.frame_of(vector.fields)]) == vector.data
+        (frame,) = framing.decode_frames_untrusted(vector.data)
         assert translation.name_frame(frame) == vector.fields
+
+    def test_messages_of_equal_lengths_are_read_as_a_run_is(self) -> None:
+        run = framing.decode_frames_untrusted(bytes.fromhex("06000000 0200 0100 6162"))
+        told_apart = bytes.fromhex("01000000 0200 0100 0100 6162")
+        assert framing.decode_frames_untrusted(told_apart) == run
 
     @family("acks")
     def test_received_packets_are_acked_so(self, vector: Vector) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sphtp.core.channel import frames as frame_types
-from sphtp.core.channel.frames import Frame
+from sphtp.core.channel.frames import Frame, FrameKind
 from sphtp.core.control import fields as wire
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.fields import Digest, Field, Gone, Holder, Part
@@ -74,8 +74,7 @@ def frame_of(named: Named) -> Frame:
 
 def name_frame(frame: Frame) -> Named:
     """Name the fields of a frame."""
-    kind, name = FRAME_NAMES[type(frame)]
-    return {"kind": int(kind), **name(frame)}
+    return FRAME_NAMES[type(frame)](frame)
 
 
 def _number(field: Field[int], key: str) -> Kind:
@@ -121,8 +120,44 @@ def _payloads_of(named: Named) -> list[bytes]:
     return [bytes.fromhex(payload) for payload in named["payloads"]]
 
 
+def _messages_of(named: Named) -> frame_types.Messages:
+    return frame_types.Messages(named["lane"], named["first_id"], _payloads_of(named))
+
+
+def _unreliable_of(named: Named) -> frame_types.Unreliable:
+    return frame_types.Unreliable(named["lane"], named["first_id"], _payloads_of(named))
+
+
+def _fragment_of(named: Named) -> frame_types.Fragment:
+    payload = bytes.fromhex(named["payload"])
+    return frame_types.Fragment(
+        named["lane"], named["message_id"], named["offset"], named["total"], payload
+    )
+
+
 def _name_payloads(frame: frame_types.Messages | frame_types.Unreliable) -> Named:
-    return {"payloads": [payload.hex() for payload in frame.payloads]}
+    payloads = [payload.hex() for payload in frame.payloads]
+    return {"lane": frame.lane, "first_id": frame.first_id, "payloads": payloads}
+
+
+def _name_messages(frame: frame_types.Messages) -> Named:
+    kind = FrameKind.RUN if len(set(map(len, frame.payloads))) == 1 else FrameKind.MESSAGES
+    return {"kind": int(kind), **_name_payloads(frame)}
+
+
+def _name_fragment(frame: frame_types.Fragment) -> Named:
+    return {
+        "kind": 2,
+        "lane": frame.lane,
+        "message_id": frame.message_id,
+        "offset": frame.offset,
+        "total": frame.total,
+        "payload": frame.payload.hex(),
+    }
+
+
+def _name_skip(frame: frame_types.Skip) -> Named:
+    return {"kind": 8, "lane": frame.lane, "message_id": frame.message_id, "size": frame.size}
 
 
 _KINDS = (
@@ -165,27 +200,26 @@ _KINDS = (
 PARAMETERS: dict[int, Kind] = {int(kind.field.id): kind for kind in _KINDS}
 
 FRAMES: dict[int, Callable[[Named], Frame]] = {
-    1: lambda n: frame_types.Messages(n["first_id"], _payloads_of(n)),
-    2: lambda n: frame_types.Fragment(
-        n["message_id"], n["index"], n["count"], bytes.fromhex(n["payload"])
-    ),
-    3: lambda n: frame_types.Unreliable(_payloads_of(n)),
+    1: _messages_of,
+    2: _fragment_of,
+    3: _unreliable_of,
     4: lambda _: frame_types.Ping(),
     5: lambda n: frame_types.Close(n["reason"], n["text"]),
+    6: _messages_of,
+    7: lambda n: frame_types.Credit(n["messages"], n["bytes"]),
+    8: lambda n: frame_types.Skip(n["lane"], n["message_id"], n["size"]),
+    9: lambda n: frame_types.Padding(n["size"]),
+    10: lambda n: frame_types.AckDelay(n["delay"] * frame_types.DELAY_STEP),
 }
 
-FRAME_NAMES: dict[type, tuple[int, Callable[[Any], Named]]] = {
-    frame_types.Messages: (1, lambda f: {"first_id": f.first_id, **_name_payloads(f)}),
-    frame_types.Fragment: (
-        2,
-        lambda f: {
-            "message_id": f.message_id,
-            "index": f.index,
-            "count": f.count,
-            "payload": f.payload.hex(),
-        },
-    ),
-    frame_types.Unreliable: (3, _name_payloads),
-    frame_types.Ping: (4, lambda _: {}),
-    frame_types.Close: (5, lambda f: {"reason": f.reason, "text": f.text}),
+FRAME_NAMES: dict[type, Callable[[Any], Named]] = {
+    frame_types.Messages: _name_messages,
+    frame_types.Fragment: _name_fragment,
+    frame_types.Unreliable: lambda f: {"kind": 3, **_name_payloads(f)},
+    frame_types.Ping: lambda _: {"kind": 4},
+    frame_types.Close: lambda f: {"kind": 5, "reason": f.reason, "text": f.text},
+    frame_types.Credit: lambda f: {"kind": 7, "messages": f.messages, "bytes": f.size},
+    frame_types.Skip: _name_skip,
+    frame_types.Padding: lambda f: {"kind": 9, "size": f.size},
+    frame_types.AckDelay: lambda f: {"kind": 10, "delay": round(f.delay / frame_types.DELAY_STEP)},
 }

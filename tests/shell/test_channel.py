@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import ChannelSettings
+from sphtp import ChannelSettings, Delivery, Outcome
 from sphtp.shell.node import open_node
 from tests.deadline import within_20_seconds
 
@@ -165,7 +165,7 @@ async def test_both_dial_at_once_and_share_one_channel():
 
 
 async def test_send_waits_while_too_much_is_unacknowledged_and_cancelled_sends_nothing():
-    settings = ChannelSettings(send_buffer=4)
+    settings = ChannelSettings(send_buffer=4, linger=0.1)
     async with connected(settings=settings) as (here, there):
         there._connection.poll_transmit, speak = lambda now: None, there._connection.poll_transmit
         for number in range(4):
@@ -198,19 +198,77 @@ async def test_a_cancelled_close_aborts():
 
 
 async def test_too_large_messages_are_refused_with_size_and_limit():
-    settings = ChannelSettings(max_message=2000)
+    settings = ChannelSettings(max_message=2000, max_datagram=1200)
     async with connected(settings=settings) as (here, _):
         with pytest.raises(sphtp.MessageTooLargeError, match="2003 bytes; this channel takes 2000"):
             await here.send(bytes(2000))
         with pytest.raises(sphtp.MessageTooLargeError, match="one packet takes"):
-            await here.send(bytes(1300), reliable=False)
+            await here.send(bytes(1300), delivery=Delivery.UNRELIABLE)
 
 
 async def test_unreliable_messages_arrive_on_a_good_network():
     async with connected() as (here, there):
         for number in range(20):
-            await here.send(number, reliable=False)
+            await here.send(number, delivery=Delivery.UNRELIABLE)
         assert [await there.receive() for _ in range(20)] == list(range(20))
+
+
+async def test_many_are_sent_and_received_at_once():
+    async with connected() as (here, there), trio.open_nursery() as nursery:
+        nursery.start_soon(here.send_many, range(20_000))
+        received: list[int] = []
+        while len(received) < 20_000:
+            batch = await there.receive_many(3000)
+            assert 1 <= len(batch) <= 3000
+            received += batch
+        assert received == list(range(20_000))
+
+
+async def test_without_waiting():
+    async with connected(settings=ChannelSettings(send_buffer=2, linger=0.1)) as (here, there):
+        with pytest.raises(trio.WouldBlock):
+            there.receive_nowait()
+        there._connection.poll_transmit, speak = lambda now: None, there._connection.poll_transmit
+        for number in range(2):
+            here.send_nowait(number)
+        with pytest.raises(trio.WouldBlock):
+            here.send_nowait("no room")
+        there._connection.poll_transmit = speak
+        assert await there.receive() == 0
+        assert there.receive_nowait() == 1
+
+
+async def test_a_receipt_says_what_became_of_a_message():
+    async with connected() as (here, there):
+        receipt = await here.send("followed")
+        called: list[sphtp.Receipt] = []
+        receipt.add_callback(called.append)
+        assert await receipt.wait() is Outcome.DELIVERED
+        assert 0 < receipt.latency < 1
+        later = trio.Event()
+        receipt.add_callback(lambda _: later.set())
+        await later.wait()
+        assert called == [receipt]
+        there._connection.poll_transmit = lambda now: None
+        late = await here.send("late", deadline=0.02)
+        lost = await here.send("never", delivery=Delivery.UNRELIABLE)
+        assert await late.wait() is Outcome.EXPIRED
+        assert late.latency is None
+        here.abort()
+        assert await lost.wait() is Outcome.CLOSED
+        there.abort()
+
+
+async def test_a_stopped_reader_holds_its_sender_and_is_not_dropped():
+    settings = ChannelSettings(
+        receive_buffer=4, send_buffer=4, timeout=0.5, keepalive=0.1, linger=0
+    )
+    async with connected(settings=settings) as (here, there):
+        with trio.move_on_after(1.2) as scope:
+            await here.send_many(range(100))
+        assert scope.cancelled_caught
+        assert here.statistics().waiting == 4
+        assert [await there.receive() for _ in range(8)] == list(range(8))
 
 
 async def test_a_value_that_msgpack_cannot_carry_is_a_type_error():
@@ -222,7 +280,7 @@ async def test_a_value_that_msgpack_cannot_carry_is_a_type_error():
 @pytest.mark.parametrize("malformed", [b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\x81\x90\x01"])
 async def test_a_message_that_is_not_msgpack_is_dropped_and_counted(malformed):
     async with connected() as (here, there):
-        here._connection.send(malformed)
+        here._connection.port.send_many([malformed])
         await here.send("next")
         assert await there.receive() == "next"
         assert there.undecodable == 1
@@ -252,10 +310,10 @@ async def test_a_share_of_loss_must_be_one():
 
 
 async def test_channels_that_nobody_accepts_are_bounded():
-    settings = ChannelSettings(backlog=2)
+    settings = ChannelSettings(backlog=2, linger=0.1)
     async with (
         open_node(settings=settings) as right,
-        open_node() as left,
+        open_node(settings=BRISK) as left,
         left.open_channel(*right.address),
         left.open_channel(*right.address) as second,
     ):

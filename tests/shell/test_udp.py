@@ -1,5 +1,8 @@
 """UDP sockets on loopback."""
 
+import errno
+from typing import Any
+
 import pytest
 import trio
 
@@ -19,7 +22,7 @@ async def received(udp: UdpSocket, count: int) -> list[bytes]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_datagrams_arrive_with_the_address_of_their_sender(host):
     with UdpSocket(host, 0) as left, UdpSocket(host, 0) as right:
-        assert left.send(right.address, b"hello")
+        assert left.send_many(right.address, [b"hello"]) == 1
         with trio.fail_after(5):
             await right.wait_readable()
         assert list(right.receive_batch(10)) == [(left.address, b"hello")]
@@ -29,11 +32,96 @@ async def test_datagrams_arrive_with_the_address_of_their_sender(host):
 async def test_a_batch_is_bounded():
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
         for number in range(5):
-            left.send(right.address, bytes([number]))
+            left.send_many(right.address, [bytes([number])])
         with trio.fail_after(5):
             await right.wait_readable()
         assert len(list(right.receive_batch(2))) == 2
         assert await received(right, 3) == [b"\x02", b"\x03", b"\x04"]
+
+
+SIZES = [[1200] * 200, [1200] * 10 + [7], [5, 1200, 1200, 1, 3, 9000, 9000], [60_000] * 3, [0]]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("offload", [True, False])
+@pytest.mark.parametrize("sizes", SIZES)
+async def test_many_datagrams_arrive_as_they_were(host, offload, sizes):
+    """Whatever their sizes, and whether or not the kernel cuts and joins them."""
+    with UdpSocket(host, 0) as left, UdpSocket(host, 0) as right:
+        left._segments &= offload
+        sent = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+        assert left.send_many(right.address, sent) == len(sent)
+        assert await received(right, len(sent)) == sent
+        assert (left.counters.sent, right.counters.received) == (len(sent), len(sent))
+        assert left.counters.send_calls <= len(sent)
+
+
+async def test_with_offload_many_share_a_call():
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        left.send_many(right.address, [bytes(1000)] * 64)
+        assert left.counters.send_calls == (1 if left._segments else 64)
+        assert len(await received(right, 64)) == 64
+
+
+class Refusing:
+    """A socket whose device cannot cut, or which has no room, as often as asked."""
+
+    def __init__(self, real: Any, errors: list[OSError | None]) -> None:
+        self._real, self._errors, self.calls = real, errors, 0
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def sendmsg(self, buffers, ancillary, flags, address):
+        self.calls += 1
+        if self._errors and (error := self._errors.pop(0)) is not None:
+            raise error
+        return self._real.sendmsg(buffers, ancillary, flags, address)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL])
+async def test_a_path_that_cannot_be_segmented_for_gets_them_one_by_one(number):
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        left._segments = True
+        refusing: Any = Refusing(left._socket, [OSError(number, "no")])
+        left._socket = refusing
+        sent = [bytes([number]) * 10 for number in range(5)]
+        assert left.send_many(right.address, sent) == 5
+        assert await received(right, 5) == sent
+        assert not left._segments
+        assert refusing.calls == 6
+
+
+async def test_news_of_an_earlier_datagram_changes_no_ways():
+    """Nobody listened there once; that says nothing about how datagrams may be sent."""
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        left._segments = True
+        refusing: Any = Refusing(left._socket, [ConnectionRefusedError(errno.ECONNREFUSED, "no")])
+        left._socket = refusing
+        assert left.send_many(right.address, [b"a", b"b"]) == 2
+        assert await received(right, 2) == [b"a", b"b"]
+        assert left._segments
+
+
+async def test_what_found_no_room_one_by_one_is_not_taken_for_sent():
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        left._segments = True
+        errors = [OSError(errno.EIO, "no"), None, BlockingIOError()]
+        full: Any = Refusing(left._socket, errors)
+        left._socket = full
+        assert left.send_many(right.address, [b"a", b"b", b"c"]) == 1
+        assert await received(right, 1) == [b"a"]
+
+
+async def test_no_room_is_told_and_the_rest_offered_again():
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        left._segments = False
+        full: Any = Refusing(left._socket, [None, None, BlockingIOError()])
+        left._socket = full
+        sent = [bytes([number]) for number in range(5)]
+        assert left.send_many(right.address, sent) == 2
+        assert left.send_many(right.address, sent[2:]) == 3
+        assert await received(right, 5) == sent
 
 
 async def test_loss_on_purpose_is_counted():
@@ -43,7 +131,7 @@ async def test_loss_on_purpose_is_counted():
         UdpSocket("127.0.0.1", 0, drop=lambda: next(verdicts)) as right,
     ):
         for number in range(3):
-            left.send(right.address, bytes([number]))
+            left.send_many(right.address, [bytes([number])])
         assert await received(right, 1) == [b"\x01"]
         list(right.receive_batch(10))
         assert right.counters.dropped_on_purpose == 2
@@ -54,13 +142,13 @@ async def test_a_port_that_nobody_listens_on_is_not_an_error():
         nobody = gone.address
     with UdpSocket("127.0.0.1", 0) as left:
         for _ in range(3):
-            assert left.send(nobody, b"?")
+            assert left.send_many(nobody, [b"?"]) == 1
             assert list(left.receive_batch(10)) == []
 
 
 async def test_a_datagram_that_no_network_carries_is_lost_not_raised():
     with UdpSocket("127.0.0.1", 0) as left:
-        assert left.send(left.address, b"x" * 70_000)
+        assert left.send_many(left.address, [b"x" * 70_000]) == 1
         assert left.counters.send_errors == 1
 
 

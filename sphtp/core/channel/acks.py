@@ -10,7 +10,7 @@ from sphtp.core.channel.ticket import Ticket
 from sphtp.core.serial import HALF, SequenceBuffer, unwrap, wrap
 from sphtp.errors import RemoteError
 
-# Both buffers outlive by far the 32 packets that one ack covers.
+# Received packets are told apart for far longer than the 32 that one ack covers.
 BUFFER = 1024
 ACK_BITS = 32
 # Half of what can be told apart; the other half is for acks and pings, which are never held back.
@@ -73,14 +73,24 @@ class Acks:
     integer: bit n stands for the packet n before the newest. Its low 32 bits are the ack bits.
     """
 
-    __slots__ = ("_acked", "_highest", "_newest_acked", "_sent", "_window", "next_sequence")
+    __slots__ = (
+        "_acked",
+        "_highest",
+        "_newest_acked",
+        "_oldest_kept",
+        "_sent",
+        "_window",
+        "next_sequence",
+    )
 
     def __init__(self, first_sent: int, first_received: int) -> None:
         self.next_sequence = first_sent
         self._newest_acked = first_sent - 1
+        self._oldest_kept = first_sent
         # The ack bits already seen, bit n for the packet n before the newest acked one.
         self._acked = 0
-        self._sent: SequenceBuffer[SentPacket] = SequenceBuffer(BUFFER, first_sent)
+        # As many may be on their way as 16 bits tell apart; the buffer grows with them.
+        self._sent: SequenceBuffer[SentPacket] = SequenceBuffer(HALF, first_sent)
         self._highest = first_received - 1
         self._window = 0
 
@@ -138,6 +148,10 @@ class Acks:
         acked = self._take(newest, self._new_bits(newest, header.ack_bits))
         for packet in acked:
             packet.acked = True
+        # No ack reaches back so far; what was lost there would be kept, with all that it held.
+        while self._oldest_kept < self._newest_acked - BUFFER:
+            self._sent.remove(self._oldest_kept)
+            self._oldest_kept += 1
         return acked
 
     def _new_bits(self, newest: int, bits: int) -> int:

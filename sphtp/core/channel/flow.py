@@ -1,8 +1,15 @@
 """Flow control: how much the receiver allows to be sent, in messages and in bytes.
 
 Both count from the opening of the channel and over all lanes, and count a message once however
-often it is sent; a repeat or a loss of the frame that carries them changes nothing.
+often it is sent; a repeat or a loss of the frame that carries them changes nothing. A message in
+fragments counts whole when the first of them leaves: what was begun can be finished, and so be
+read. Else messages begun in several lanes would wait for one another's credit.
 """
+
+from typing import Final
+
+SPAN: Final = 1 << 32
+"""Messages are told modulo this."""
 
 
 class SendCredit:
@@ -33,7 +40,8 @@ class SendCredit:
 
     def raise_to(self, messages: int, size: int) -> None:
         """Take in the peer's word; an older one arriving later changes nothing."""
-        self._messages_allowed = max(self._messages_allowed, messages)
+        ahead = (messages - self._messages_allowed + SPAN // 2) % SPAN - SPAN // 2
+        self._messages_allowed += max(ahead, 0)
         self._bytes_allowed = max(self._bytes_allowed, size)
 
 
@@ -58,20 +66,20 @@ class ReceiveCredit:
     def is_due(self) -> bool:
         """Whether enough was read since the peer was told, a quarter of a buffer, to tell it."""
         messages, size = self._told
-        return (
-            self._messages_read - messages >= self._messages // 4
-            or self._bytes_read - size >= self._bytes // 4
-        )
+        return self._messages_read - messages >= max(
+            1, self._messages // 4
+        ) or self._bytes_read - size >= max(1, self._bytes // 4)
 
     def read(self, messages: int, size: int) -> None:
-        """Count what the application took."""
+        """Count what the application took, or will never get."""
         self._messages_read += messages
         self._bytes_read += size
 
     def tell(self) -> tuple[int, int]:
         """Return what to tell the peer, and take it as told."""
         self._told = (self._messages_read, self._bytes_read)
-        return self.allowed
+        messages, size = self.allowed
+        return messages % SPAN, size
 
     def forget(self) -> None:
         """The packet that told it is lost: tell again."""

@@ -39,8 +39,8 @@ ACK_DELAY_LAYOUT = struct.Struct("<BH")
 # kind u8, reason u8, length of text u8
 CLOSE_LAYOUT = struct.Struct("<BBB")
 
-# kind u8, lane u8, id u16
-SKIP_LAYOUT = struct.Struct("<BBH")
+# kind u8, lane u8, id u16, size u32
+SKIP_LAYOUT = struct.Struct("<BBHI")
 # kind u8, messages u32, bytes u64
 CREDIT_LAYOUT = struct.Struct("<BIQ")
 
@@ -84,10 +84,11 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Nothing comes under this id of a lane: the message was given up."""
+    """Nothing comes under this id of a lane: a message of ``size`` bytes was given up."""
 
     lane: int
     message_id: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,10 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """How many reliable messages, and bytes in them, the peer may have sent since the opening."""
+    """How many reliable messages, and bytes in them, the peer may have sent since the opening.
+
+    ``messages`` is cut to 32 bits.
+    """
 
     messages: int
     size: int

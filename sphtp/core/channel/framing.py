@@ -55,11 +55,15 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
     Raises ``RemoteError`` when any of them is not well formed.
     """
     frames: list[Frame] = []
-    end = len(data)
+    end, messages = len(data), 0
     try:
         while start < end:
             frame, start = DECODERS[data[start]](data, start)
             frames.append(frame)
+            if type(frame) is Messages:
+                # Empty ones cost nothing in a run, and could be as many as it pleases a liar.
+                messages += len(frame.payloads)
+                _check_number(messages, end)
     except KeyError as error:
         raise RemoteError(f"no frame is of kind {error}") from error
     except struct.error as error:
@@ -113,12 +117,12 @@ def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
 
 
 def _encode_skip(frame: Skip) -> bytes:
-    return SKIP_LAYOUT.pack(FrameKind.SKIP, frame.lane, frame.message_id)
+    return SKIP_LAYOUT.pack(FrameKind.SKIP, frame.lane, frame.message_id, frame.size)
 
 
 def _decode_skip(data: bytes, start: int) -> tuple[Skip, int]:
-    _, lane, message_id = SKIP_LAYOUT.unpack_from(data, start)
-    return Skip(lane, message_id), start + SKIP_OVERHEAD
+    _, lane, message_id, size = SKIP_LAYOUT.unpack_from(data, start)
+    return Skip(lane, message_id, size), start + SKIP_OVERHEAD
 
 
 def _encode_unreliable(frame: Unreliable) -> bytes:
@@ -170,7 +174,7 @@ def _decode_ack_delay(data: bytes, start: int) -> tuple[AckDelay, int]:
 
 
 def _encode_close(frame: Close) -> bytes:
-    text = frame.text.encode()[:MAX_CLOSE_TEXT]
+    text = frame.text.encode(errors="replace")[:MAX_CLOSE_TEXT].decode(errors="ignore").encode()
     return CLOSE_LAYOUT.pack(FrameKind.CLOSE, frame.reason, len(text)) + text
 
 
@@ -186,6 +190,11 @@ def _split(data: bytes, start: int, count: int) -> tuple[list[bytes], int]:
     ends = list(accumulate(lengths, initial=start + LENGTH_OVERHEAD * count))
     _check_payloads(count, ends[-1], data)
     return [data[a:b] for a, b in pairwise(ends)], ends[-1]
+
+
+def _check_number(messages: int, size: int) -> None:
+    if messages > size:
+        raise RemoteError(f"{messages} messages in a packet of {size} bytes")
 
 
 def _check_payloads(count: int, end: int, data: bytes) -> None:

@@ -53,14 +53,14 @@ class Governor:
 
     def ready_at(self, now: float) -> float:
         """When the next packet may leave."""
-        return self._pacer.ready_at(now, self._size, self._controller.pacing_rate)
+        return self._pacer.ready_at(now, self._size, self.rate)
 
     def sent(self, now: float, packet: SentPacket) -> None:
         """Count a packet that asks for an ack, before recovery does."""
         in_flight = self._recovery.bytes_in_flight
         packet.stamp = self._delivery.stamp(now, in_flight)
         self._controller.sent(now, packet.size, in_flight)
-        self._pacer.sent(now, packet.size, self._controller.pacing_rate)
+        self._pacer.sent(now, packet.size, self.rate)
 
     def starved(self) -> None:
         """There was room to send, and nothing to send."""

@@ -24,8 +24,11 @@ class Inbox:
         self.unreliable = UnreliableInbox(settings.unreliable_buffer)
         self._settings = settings
         self._first_id = first_id
-        # Credit may be overdrawn by one packet, and parts cost more than their bytes.
-        self._limit = 2 * settings.receive_buffer_bytes
+        # Credit may be overdrawn by a packet or a message, and parts cost more than their bytes.
+        overdrawn = max(settings.max_message, settings.max_datagram)
+        self._limit = 2 * (settings.receive_buffer_bytes + overdrawn)
+        # Where every packet is smaller than the limit of a message, nothing whole is over it.
+        self._may_be_over = settings.max_message < settings.max_datagram
         self._lanes: dict[int, Unordered] = {}
         self._ready: deque[bytes] = deque()
         self._ready_bytes = 0
@@ -50,12 +53,14 @@ class Inbox:
         """
         free = self._settings.receive_buffer - len(self._ready)
         for frame in frames:
+            if self._may_be_over and isinstance(frame, Messages | Unreliable):
+                self._check_sizes(frame.payloads)
             if isinstance(frame, Messages | Fragment | Skip):
                 if not self._lane(frame.lane).admits(frame, free):
                     return False
             elif isinstance(frame, Unreliable):
                 self._check_number(frame.lane)
-        return self._reliable_bytes <= self._limit
+        return free >= 0 and self._reliable_bytes <= self._limit
 
     def insert(self, frame: Messages | Fragment | Skip | Unreliable) -> None:
         """Take in the messages of a frame that ``admits`` has seen."""
@@ -64,7 +69,11 @@ class Inbox:
         elif isinstance(frame, Fragment):
             self._deliver(self._lanes[frame.lane].insert_fragment(frame))
         elif isinstance(frame, Skip):
-            self._deliver(self._lanes[frame.lane].insert_skip(frame))
+            released = self._lanes[frame.lane].insert_skip(frame)
+            if released is not None:
+                # Its sender paid for it, and nobody will read it.
+                self.credit.read(1, frame.size)
+                self._deliver(released)
         else:
             self.unreliable.insert(frame)
 
@@ -95,6 +104,11 @@ class Inbox:
             lane = make(self._first_id, settings.receive_buffer, settings.max_message)
             self._lanes[number] = lane
         return lane
+
+    def _check_sizes(self, payloads: Sequence[bytes]) -> None:
+        size, limit = max(map(len, payloads)), self._settings.max_message
+        if size > limit:
+            raise RemoteError(f"a message of {size} bytes is over the limit of {limit}")
 
     def _check_number(self, number: int) -> None:
         if number & ~FLAG >= MOST_LANES:

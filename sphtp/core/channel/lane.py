@@ -2,7 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow import SendCredit
@@ -10,6 +12,9 @@ from sphtp.core.channel.frames import LENGTH_OVERHEAD, MESSAGES_OVERHEAD
 from sphtp.core.channel.pieces import Large, Piece, Single, Small, Source
 from sphtp.core.channel.recut import recut, resource
 from sphtp.core.channel.ticket import Ticket
+
+MOST: Final = 16_384
+"""Messages between the oldest unacked and the newest one: a quarter of what 16 bits tell apart."""
 
 
 class SendLane:
@@ -23,15 +28,18 @@ class SendLane:
         "_resend",
         "_unsent",
         "_unsent_id",
+        "_window",
         "options",
         "served",
     )
 
-    def __init__(self, number: int, options: Lane, first_id: int) -> None:
+    def __init__(self, number: int, options: Lane, first_id: int, window: int = MOST) -> None:
         self.options = options
         # Bytes sent, by weight: of equal priority, the lane that had least comes next.
         self.served = 0.0
         self._byte = number if options.ordered else number | FLAG
+        # Ids that the receiver tells apart, counted from the oldest that it lacks.
+        self._window = min(window, MOST)
         self._oldest_unacked = first_id
         self._next_id = first_id
         self._unsent_id = first_id
@@ -80,31 +88,37 @@ class SendLane:
         # A late ack may have settled what was given up.
         while self._resend and self._resend[0].acked:
             heappop(self._resend)
-        if self._resend:
-            return heappop(self._resend) if self._resend[0].cost <= room else None
-        return self._take_unsent(room, credit)
+        if not self._resend:
+            return self._take_unsent(room, credit)
+        if self._resend[0].cost > room:
+            return None
+        piece = heappop(self._resend)
+        piece.queued = False
+        return piece
 
     def acked(self, piece: Piece) -> None:
         """Forget a piece whose packet was acked."""
-        piece.acked = True
+        piece.settle()
         flying = self._flying
         while flying and flying[0].acked:
             first = flying.popleft()
             self._oldest_unacked = first.first_id + first.count
 
-    def lost(self, piece: Piece) -> None:
-        """Put a piece in line again."""
-        heappush(self._resend, piece)
+    def again(self, piece: Piece) -> None:
+        """Put a piece in line again, once."""
+        if not piece.queued:
+            piece.queued = True
+            heappush(self._resend, piece)
 
-    def give_up(self, ticket: Ticket) -> None:
-        """Send no more of a message, but word that nothing comes under its id."""
+    def give_up(self, tickets: AbstractSet[Ticket]) -> None:
+        """Send no more of messages, but word that nothing comes under their ids."""
         for source in self._unsent:
-            if not isinstance(source, Small) and source.ticket is ticket:
+            if not isinstance(source, Small) and source.ticket in tickets:
                 source.is_given_up = True
         for piece in self._flying:
-            if ticket in piece.tickets and not piece.acked:
+            if not piece.acked and not tickets.isdisjoint(piece.tickets):
                 piece.skip()
-                self.lost(piece)
+                self.again(piece)
 
     def cut_anew(self, room: int) -> None:
         """Cut what is too large for packets that have become smaller.
@@ -114,16 +128,21 @@ class SendLane:
         flying = deque(smaller for piece in self._flying for smaller in recut(piece, room))
         known = set(self._flying)
         self._resend = [piece for piece in self._resend if not piece.acked]
-        self._resend += [piece for piece in flying if piece not in known]
+        for piece in flying:
+            if piece not in known:
+                piece.queued = True
+                self._resend.append(piece)
         heapify(self._resend)
         self._flying = flying
         self._unsent = deque(part for source in self._unsent for part in resource(source, room))
 
     def _take_unsent(self, room: int, credit: SendCredit) -> Piece | None:
-        left = credit.left
-        if not self._unsent or left <= 0:
+        if not self._unsent:
             return None
-        source = self._unsent[0]
+        source, window = self._unsent[0], self._oldest_unacked + self._window - self._unsent_id
+        left = min(credit.left, window)
+        if left <= 0 and not source.is_begun:
+            return None
         piece = source.take(self._byte, self._unsent_id, room, left)
         if piece is None:
             return None
@@ -131,5 +150,5 @@ class SendLane:
             self._unsent.popleft()
         self._unsent_id += piece.count
         self._flying.append(piece)
-        credit.spend(piece.count, piece.size)
+        credit.spend(*piece.charge)
         return piece

@@ -1,6 +1,8 @@
 """The send queue of a channel: its lanes, what is sent once, and what may leave next."""
 
+from collections import deque
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from sphtp.core.channel.delivery import FLAG, Delivery
@@ -28,8 +30,8 @@ class Outbox:
     """Reliable messages by lane, and unreliable ones.
 
     A packet takes the pieces to be resent first, oldest first, then those never sent. It never
-    takes a message that the receiver cannot buffer: such a message would be acked with its packet,
-    and lost. ``room`` is what a packet has for frames.
+    takes a message that the receiver has no room for: its packet would not be acked. ``room`` is
+    what a packet has for frames.
     """
 
     def __init__(self, settings: ChannelSettings, room: int, peer: Offer) -> None:
@@ -39,12 +41,14 @@ class Outbox:
         self._settings = settings
         self._limit = min(settings.max_message, peer.max_message)
         self._lanes = [
-            SendLane(number, options, settings.first_sequence)
+            SendLane(number, options, settings.first_sequence, peer.receive_buffer)
             for number, options in enumerate(settings.lanes)
         ]
         self._bytes = 0
+        # By priority: how much the lane was served that was served least, of those that wanted it.
+        self._floors: dict[int, float] = {}
         # Pieces that ride along in further packets without waiting for a loss.
-        self._riding: list[Piece] = []
+        self._riding: deque[Piece] = deque()
 
     @property
     def waiting(self) -> int:
@@ -105,15 +109,23 @@ class Outbox:
         flag = FLAG if delivery is Delivery.SEQUENCED else 0
         return self.unreliable.push(ticket.lane | flag, payload, ticket)
 
-    def give_up(self, ticket: Ticket) -> None:
-        """Send no more of the message that a ticket follows."""
-        self._lanes[ticket.lane].give_up(ticket)
+    def give_up(self, tickets: AbstractSet[Ticket]) -> None:
+        """Send no more of the messages that tickets follow."""
+        self.unreliable.give_up(tickets)
+        for number in {ticket.lane for ticket in tickets}:
+            self._lanes[number].give_up(tickets)
 
-    def resize(self, room: int) -> None:
-        """Packets have another room for frames from now on."""
+    def resize(self, room: int) -> Sequence[Ticket]:
+        """Packets have another room for frames from now on.
+
+        Return the tickets of those sent once that no packet takes any more.
+        """
         shrinks, self.room = room < self.room, room
-        for lane in self._lanes if shrinks else ():
+        if not shrinks:
+            return ()
+        for lane in self._lanes:
             lane.cut_anew(room)
+        return self.unreliable.drop_over(room - OVERHEAD)
 
     # Packets
 
@@ -133,7 +145,9 @@ class Outbox:
                 pieces.append(piece)
             lane.served += (before - room) / lane.options.weight
         if pieces:
-            self._ride_along(pieces, room)
+            room = self._ride_along(pieces, room)
+        for piece in pieces:
+            piece.flights += 1
         frames.extend([piece.frame for piece in pieces])
         return Load(frames, pieces, once, room < self.room // 4)
 
@@ -145,30 +159,56 @@ class Outbox:
                 self._lanes[piece.frame.lane & ~FLAG].acked(piece)
 
     def lost(self, pieces: Sequence[Piece]) -> int:
-        """Put the pieces of a lost packet in line again; return how many messages they hold."""
-        wanted = [piece for piece in pieces if not piece.acked]
+        """Put the pieces of a lost packet in line again; return how many messages they hold.
+
+        A piece that is on its way in another packet as well waits for the verdict on that.
+        """
+        for piece in pieces:
+            piece.flights -= 1
+        return self.again([piece for piece in pieces if piece.flights <= 0])
+
+    def again(self, pieces: Sequence[Piece]) -> int:
+        """Put pieces in line again whatever becomes of their packets; return as ``lost``."""
+        wanted = [piece for piece in pieces if not piece.acked and not piece.queued]
         for piece in wanted:
-            self._lanes[piece.frame.lane & ~FLAG].lost(piece)
+            self._lanes[piece.frame.lane & ~FLAG].again(piece)
         return sum([max(1, piece.count) for piece in wanted])
 
     def _in_turn(self) -> Sequence[SendLane]:
         if len(self._lanes) == 1:
             return self._lanes
         wanting = [lane for lane in self._lanes if lane.wants_to_send]
-        return sorted(wanting, key=lambda lane: (-lane.options.priority, lane.served))
+        for lane in wanting:
+            # Who was silent has not saved up for now.
+            lane.served = max(lane.served, self._floors.get(lane.options.priority, 0.0))
+        wanting.sort(key=lambda lane: (-lane.options.priority, lane.served))
+        if wanting:
+            self._floors[wanting[0].options.priority] = wanting[0].served
+        return wanting
 
-    def _ride_along(self, pieces: list[Piece], room: int) -> None:
-        """Put earlier pieces that asked for copies behind the others, as far as they fit."""
-        new = [piece for piece in pieces if piece.tickets and piece.copies]
-        for piece in self._riding:
-            if piece.acked or piece.cost > room or piece in new:
-                continue
-            room -= piece.cost
-            piece.tickets[0].copies -= 1
-            pieces.append(piece)
-        if new or self._riding:
-            riding = dict.fromkeys([*self._riding, *new])
-            self._riding = [piece for piece in riding if piece.copies and not piece.acked]
+    def _ride_along(self, pieces: list[Piece], room: int) -> int:
+        """Put earlier pieces that asked for copies behind the others, as far as they fit.
+
+        Those larger than half a packet hardly ever would, and are left out.
+        """
+        riding = self._riding
+        most = self.room // 2
+        new = [it for it in pieces if it.copies and not it.rides and it.cost <= most]
+        for _ in range(len(riding)):
+            if riding[0].cost > room and not riding[0].acked:
+                break
+            piece = riding.popleft()
+            if not piece.acked and piece not in pieces:
+                room -= piece.cost
+                piece.copies -= 1
+                pieces.append(piece)
+            piece.rides = piece.copies > 0 and not piece.acked
+            if piece.rides:
+                riding.append(piece)
+        for piece in new:
+            piece.rides = True
+        riding.extend(new)
+        return room
 
     def _lane(self, number: int) -> SendLane:
         if not 0 <= number < len(self._lanes):

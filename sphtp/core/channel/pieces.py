@@ -8,6 +8,7 @@ sent again as it is.
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Final
 
 from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
@@ -22,16 +23,23 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.serial import wrap
 
+SETTLED: Final = Skip(0, 0, 0)
+"""Stands for what a settled piece carried."""
+
 
 class Piece:
     """One frame of a lane, and what it means for the lane when it is acked.
 
     ``first_id`` and ``index`` give its place in the lane, ``count`` how many messages end with it,
     ``size`` the bytes of messages in it, and ``cost`` the bytes that its frame takes, at most.
-    ``tickets`` are to be told of its ack.
+    ``tickets`` are to be told of its ack. ``copies`` is in how many further packets it should ride
+    along, ``flights`` in how many it is on its way, ``queued`` whether it is in line again and
+    ``rides`` whether it waits to ride along.
+    ``charge`` is what it costs of the receiver's credit, in messages and bytes.
     """
 
-    __slots__ = ("acked", "cost", "count", "first_id", "frame", "index", "size", "tickets")
+    __slots__ = ("acked", "charge", "copies", "cost", "count", "first_id", "flights", "frame",
+                 "index", "queued", "rides", "size", "tickets")  # fmt: skip
 
     def __init__(
         self,
@@ -50,20 +58,27 @@ class Piece:
         self.size = size
         self.cost = cost
         self.tickets = tickets
+        self.charge = (count, size)
+        self.copies = tickets[0].copies if tickets else 0
+        self.flights = 0
+        self.queued = False
+        self.rides = False
         self.acked = False
 
     def __lt__(self, other: "Piece") -> bool:
         return (self.first_id, self.index) < (other.first_id, other.index)
 
-    @property
-    def copies(self) -> int:
-        """In how many further packets it should ride along."""
-        return self.tickets[0].copies if self.tickets else 0
+    def settle(self) -> None:
+        """Count as acked, and let go of the messages: packets that are lost still name this."""
+        self.acked = True
+        self.frame, self.tickets = SETTLED, ()
 
     def skip(self) -> None:
         """Carry word that the message was given up, instead of it."""
-        self.frame = Skip(self.frame.lane, wrap(self.first_id))
-        self.cost = SKIP_OVERHEAD
+        if not isinstance(self.frame, Skip):
+            total = self.frame.total if isinstance(self.frame, Fragment) else self.size
+            self.frame = Skip(self.frame.lane, wrap(self.first_id), total)
+            self.cost = SKIP_OVERHEAD
 
 
 class Small:
@@ -73,6 +88,9 @@ class Small:
 
     # A queue that grows by single messages starts a new one now and then, to let go of the old.
     FULL = 4096
+
+    is_begun = False
+    """Whether the message next to leave has been paid for."""
 
     def __init__(self, payloads: Sequence[bytes] = ()) -> None:
         self._payloads = list(payloads)
@@ -136,9 +154,15 @@ class Single:
         self.is_empty = False
         self.is_given_up = False
 
+    is_begun = False
+
     def for_packets_of(self, whole: int) -> "Single | Large":
         """The same message, for packets that take ``whole`` bytes of one."""
-        return self if len(self._payload) <= whole else Large(self._payload, self.ticket)
+        if len(self._payload) <= whole:
+            return self
+        large = Large(self._payload, self.ticket)
+        large.is_given_up = self.is_given_up
+        return large
 
     def take(self, lane: int, first_id: int, room: int, _limit: int) -> Piece | None:
         """Take the message; None when it does not fit."""
@@ -159,8 +183,9 @@ class Large:
 
     __slots__ = ("_offset", "_payload", "is_given_up", "ticket")
 
-    # A fragment smaller than this waits for the next packet, unless it is the message's end.
-    LEAST = 256
+    # A fragment smaller than this waits for the next packet, unless it is the message's end; the
+    # smallest packet has room for more.
+    LEAST = 128
 
     def __init__(self, payload: bytes, ticket: Ticket | None) -> None:
         self.ticket = ticket
@@ -172,6 +197,11 @@ class Large:
     def is_empty(self) -> bool:
         """Whether all of it has been taken."""
         return self._offset == len(self._payload)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a part of it has left, and with it all of it was paid for."""
+        return self._offset > 0
 
     def for_packets_of(self, _whole: int) -> "Large":
         """Itself: it is cut for each packet when that leaves."""
@@ -185,8 +215,8 @@ class Large:
             size = total - start
         elif size < min(self.LEAST, total - start):
             return None
-        piece = make_fragment(lane, first_id, self._payload, start, start + size)
-        piece.tickets = (self.ticket,) if self.ticket else ()
+        tickets = (self.ticket,) if self.ticket else ()
+        piece = make_fragment(lane, first_id, self._payload, start, start + size, tickets)
         if self.is_given_up:
             piece.skip()
             if piece.cost > room:
@@ -197,13 +227,17 @@ class Large:
         return piece
 
 
-def make_fragment(lane: int, message_id: int, payload: bytes, start: int, end: int) -> Piece:
-    """Make the piece that carries ``payload[start:end]``."""
+def make_fragment(
+    lane: int, message_id: int, payload: bytes, start: int, end: int, tickets: Sequence[Ticket] = ()
+) -> Piece:
+    """Make the piece that carries ``payload[start:end]``; the first one pays for the message."""
     part = payload[start:end]
     frame = Fragment(lane, wrap(message_id), start, len(payload), part)
     is_last = end == len(payload)
     cost = FRAGMENT_OVERHEAD + len(part)
-    return Piece(frame, message_id, len(part), cost, index=start, count=int(is_last))
+    piece = Piece(frame, message_id, len(part), cost, start, int(is_last), tickets)
+    piece.charge = (0, 0) if start else (1, len(payload))
+    return piece
 
 
 Source = Small | Single | Large

@@ -76,6 +76,11 @@ class Recovery:
         self._probes = 0
         return self._lost_by_now(now)
 
+    def stop(self) -> None:
+        """Watch nothing any more; what was measured stays."""
+        self._flying.clear()
+        self.bytes_in_flight = 0
+
     @property
     def probes(self) -> int:
         """Probes sent since anything was acked."""
@@ -121,7 +126,8 @@ class Recovery:
             self._reordering = max(self._reordering, min(behind + 1, MOST_REORDERING))
         elif packet.eliciting:
             self.bytes_in_flight -= packet.size
-        self.ratio -= self.ratio * SMOOTHING
+        if packet.eliciting:
+            self.ratio -= self.ratio * SMOOTHING
 
     def _time_threshold(self) -> float:
         trip = self.round_trip
@@ -135,7 +141,7 @@ class Recovery:
 
     def _probe_time(self) -> float:
         wait = self.round_trip.patience(self._ack_delay, self._fallback)
-        return self._asked_at + wait * min(2.0**self._probes, MOST_PATIENCE)
+        return self._asked_at + wait * min(1 << min(self._probes, MOST_PATIENCE), MOST_PATIENCE)
 
     def _oldest(self) -> SentPacket | None:
         flying = self._flying

@@ -26,8 +26,8 @@ def recut(piece: Piece, room: int) -> list[Piece]:
     for ticket in piece.tickets:
         ticket.parts += len(pieces) - 1
     for smaller in pieces:
-        smaller.tickets = piece.tickets
-    piece.acked, piece.tickets = True, ()
+        smaller.tickets, smaller.copies = piece.tickets, piece.copies
+    piece.settle()
     return pieces
 
 

@@ -36,16 +36,16 @@ class Unordered:
         self.held = 0
 
     def admits(self, frame: Messages | Fragment | Skip, free: int) -> bool:
-        """Whether the frame's ids are within ``free`` of the next one.
+        """Whether the frame's messages have room; that for further ones is ``free``.
 
         Raises ``RemoteError`` when a message is over the limit or contradicts what is here.
         """
+        end = self._next_id + self._ahead(free)
         if not isinstance(frame, Messages):
             if isinstance(frame, Fragment):
                 self._check(frame)
-            return unwrap(frame.message_id, self._next_id) < self._next_id + free
-        first = unwrap(frame.first_id, self._next_id)
-        return first + len(frame.payloads) <= self._next_id + free
+            return unwrap(frame.message_id, self._next_id) < end
+        return unwrap(frame.first_id, self._next_id) + len(frame.payloads) <= end
 
     def insert_messages(self, frame: Messages) -> Sequence[bytes]:
         """Take messages in; return those to deliver now."""
@@ -77,12 +77,12 @@ class Unordered:
         self._release(released)
         return released
 
-    def insert_skip(self, frame: Skip) -> Sequence[bytes]:
-        """Wait no more for a message; return the messages to deliver now."""
+    def insert_skip(self, frame: Skip) -> Sequence[bytes] | None:
+        """Wait no more for a message; return those to deliver now, or None if it is no news."""
         message_id = unwrap(frame.message_id, self._next_id)
         entry = self._buffer.find(message_id)
         if message_id < self._next_id or isinstance(entry, bytes):
-            return ()
+            return None
         if isinstance(entry, Reassembly):
             self.held -= entry.held
         else:
@@ -91,6 +91,10 @@ class Unordered:
         released: list[bytes] = []
         self._release(released)
         return released
+
+    def _ahead(self, _free: int) -> int:
+        # Those ahead were delivered, so that whoever reads them makes room while this one waits.
+        return self._buffer.size
 
     def _store(self, message_id: int, payload: bytes, released: list[bytes]) -> None:
         released.append(payload)
@@ -125,6 +129,9 @@ class Ordered(Unordered):
     """Holds back what came before its turn."""
 
     __slots__ = ()
+
+    def _ahead(self, free: int) -> int:
+        return free
 
     def _store(self, message_id: int, payload: bytes, released: list[bytes]) -> None:
         self._buffer.insert(message_id, payload)

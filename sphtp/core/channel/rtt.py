@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from sphtp.core.channel.frames import DELAY_STEP
+
 SMOOTHING: Final = 1 / 8
 DEVIATION_SMOOTHING: Final = 1 / 4
 DEVIATIONS: Final = 4
@@ -22,11 +24,12 @@ class RoundTrip:
     def sample(self, elapsed: float, delay: float = 0.0) -> None:
         """Take the time between a packet's departure and its ack, of which the peer kept ``delay``.
 
-        A delay that would make the way shorter than it ever was is not believed.
+        A delay that would make the way shorter than it ever was, by more than the steps in which
+        delays are told, is not believed.
         """
         self.minimum = min(self.minimum, elapsed)
-        if elapsed - delay >= self.minimum:
-            elapsed -= delay
+        if elapsed - delay >= self.minimum - DELAY_STEP:
+            elapsed = max(elapsed - delay, self.minimum)
         self.latest = elapsed
         if self.smoothed is None:
             self.smoothed, self.deviation = elapsed, elapsed / 2

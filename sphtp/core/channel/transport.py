@@ -167,23 +167,23 @@ class Transport:
 
     def handle_timeout(self, now: float) -> Missed:
         """Give up what is lost, and see to a probe when nothing was acked for too long."""
-        for ticket in self.tickets.expire(now):
-            self.outbox.give_up(ticket)
+        if expired := set(self.tickets.expire(now)):
+            self.outbox.give_up(expired)
         lost, probe = self._recovery.handle_timeout(now)
         close_lost = self._give_up(now, lost)
         if probe is None:
             return Missed(close_lost, ask=False)
         self._governor.unanswered(now, self._recovery.probes)
         # What the oldest packet held goes again, so that the probe is of use if it was lost.
-        self._counters.resent += self.outbox.lost(probe.pieces)
-        self._is_probing = bool(probe.pieces)
-        ask = not probe.pieces or self._governor.suspects_size
+        self._counters.resent += self.outbox.again(probe.pieces)
+        self._is_probing = any(not piece.acked for piece in probe.pieces)
+        ask = not self._is_probing or self._governor.suspects_size
         return Missed(close_lost or probe.closing, ask=ask and not self._acks.ambiguous)
 
     def stop_sending(self) -> None:
         """From now on only acks, and what the connection itself has to say."""
         self._is_sending = False
-        self._recovery = Recovery(self._settings.ack_delay, self._settings.resend_time)
+        self._recovery.stop()
 
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave, one is lost, or a message expires."""
@@ -233,18 +233,18 @@ class Transport:
 
     def _fill(self, now: float) -> Load:
         credit: list[Frame] = []
-        if self.inbox.credit.is_due:
+        if self._is_sending and self.inbox.credit.is_due:
             credit.append(Credit(*self.inbox.credit.tell()))
         if not self._may_send(now):
             return Load(credit)
         self._is_probing = False
         if (size := self._governor.poll_resize()) is not None:
-            self.outbox.resize(size - OVERHEAD)
+            self.tickets.settle(now, self.outbox.resize(size - OVERHEAD), Outcome.LOST)
         load = self.outbox.fill(CREDIT_OVERHEAD if credit else 0)
         if not load.frames:
             self._governor.starved()
         elif load.is_full and (size := self._governor.mtu.poll_probe(now)) is not None:
-            self._early.append(self._packet(now, Load([Padding(size - OVERHEAD)])))
+            self._early.append(self._packet(now, Load([Padding(1)]), size))
         return load._replace(frames=credit + load.frames) if credit else load
 
     def _may_send(self, now: float) -> bool:
@@ -260,10 +260,12 @@ class Transport:
             self._resume_at = ready
         return ready <= now
 
-    def _packet(self, now: float, load: Load) -> bytes:
+    def _packet(self, now: float, load: Load, size: int = 0) -> bytes:
         frames = load.frames
         header = encode_data(self._peer.connection_id, self._acks.header())
         datagram = header + encode_frames([*self._acking.lateness(now), *frames])
+        # A probe's padding goes to the end, whatever its length says.
+        datagram = datagram.ljust(size, b"\0")
         packet = SentPacket(self._acks.next_sequence, now, len(datagram), load.pieces)
         if frames:
             packet.once = load.once

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG
@@ -22,7 +23,7 @@ class UnreliableOutbox:
         self.dropped = 0
         self._limit = limit
         self._next_ids: dict[int, int] = {}
-        self._waiting: deque[tuple[int, int, bytes, Ticket]] = deque()
+        self._waiting: deque[tuple[int, bytes, Ticket]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -34,35 +35,47 @@ class UnreliableOutbox:
         """
         gone = None
         if len(self._waiting) >= self._limit:
-            gone = self._waiting.popleft()[3]
+            gone = self._waiting.popleft()[2]
             self.dropped += 1
-        number = self._next_ids.get(lane, 0)
-        self._next_ids[lane] = number + 1
-        self._waiting.append((lane, number, payload, ticket))
+        self._waiting.append((lane, payload, ticket))
+        return gone
+
+    def give_up(self, tickets: AbstractSet[Ticket]) -> None:
+        """Let go of messages that nobody needs any more."""
+        if self._waiting:
+            self._waiting = deque(entry for entry in self._waiting if entry[2] not in tickets)
+
+    def drop_over(self, size: int) -> list[Ticket]:
+        """Let go of messages over ``size``, and return their tickets."""
+        gone = [ticket for _, payload, ticket in self._waiting if len(payload) > size]
+        self.dropped += len(gone)
+        self.give_up(set(gone))
         return gone
 
     def fill(self, room: int) -> tuple[list[Unreliable], list[Ticket], int]:
         """Take what fits into ``room``; return frames, tickets, and the room that is left."""
         frames: list[Unreliable] = []
         tickets: list[Ticket] = []
-        while self._waiting and OVERHEAD + len(self._waiting[0][2]) <= room:
-            lane, first = self._waiting[0][:2]
+        while self._waiting and OVERHEAD + len(self._waiting[0][1]) <= room:
+            lane = self._waiting[0][0]
             payloads: list[bytes] = []
             room -= UNRELIABLE_OVERHEAD
-            while self._continues(lane, first + len(payloads), room):
-                _, _, payload, ticket = self._waiting.popleft()
+            while self._continues(lane, room):
+                _, payload, ticket = self._waiting.popleft()
                 room -= LENGTH_OVERHEAD + len(payload)
                 payloads.append(payload)
                 tickets.append(ticket)
+            # Numbers are for those that leave: what was dropped before must not use them up.
+            first = self._next_ids.get(lane, 0)
+            self._next_ids[lane] = first + len(payloads)
             frames.append(Unreliable(lane, wrap(first), payloads))
         return frames, tickets, room
 
-    def _continues(self, lane: int, number: int, room: int) -> bool:
+    def _continues(self, lane: int, room: int) -> bool:
         if not self._waiting:
             return False
-        next_lane, next_number, payload, _ = self._waiting[0]
-        follows = (next_lane, next_number) == (lane, number)
-        return follows and LENGTH_OVERHEAD + len(payload) <= room
+        next_lane, payload, _ = self._waiting[0]
+        return next_lane == lane and LENGTH_OVERHEAD + len(payload) <= room
 
 
 class UnreliableInbox:

@@ -23,7 +23,7 @@ def pair(start: int) -> tuple[Acks, Acks]:
 
 def send(acks: Acks) -> tuple[int, Header]:
     header, sequence = acks.header(), acks.next_sequence
-    acks.sent(SentPacket(sequence, 0.0, 100, eliciting=True))
+    acks.sent(SentPacket(sequence, 0.0, 100, ()))
     return sequence, header
 
 
@@ -119,6 +119,33 @@ def test_a_side_notices_when_sequences_get_ambiguous(start: int) -> None:
     assert not left.ambiguous
 
 
+@starting_anywhere
+def test_thousands_may_be_on_their_way_at_once(start: int) -> None:
+    """A window of megabytes in small packets: the first ack comes when the last one has left."""
+    left, right = pair(start)
+    acked = 0
+    headers = [send(left)[1] for _ in range(FARTHEST)]
+    for number, header in enumerate(headers, 1):
+        right.received(right.restore(header.sequence))
+        if number % ACK_BITS == 0:
+            acked += len(left.acknowledge(right.header()))
+    assert acked == FARTHEST
+
+
+@starting_anywhere
+def test_packets_that_are_never_acked_are_not_kept(start: int) -> None:
+    left, right = pair(start)
+    for number in range(20_000):
+        header = send(left)[1]
+        if number % 3 == 0:
+            right.received(right.restore(header.sequence))
+        if number % 60 == 0:
+            left.acknowledge(right.header())
+    kept = [entry for entry in left._sent._entries if entry is not None]
+    assert len(kept) <= BUFFER + 60
+    assert len(left._sent._entries) <= 4 * BUFFER
+
+
 @given(
     st.sampled_from(STARTS),
     st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 40)), max_size=300),
@@ -151,7 +178,7 @@ def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
     acked = received = 0
     for _ in range(3 * 65536):
         sequence, header = left.next_sequence, left.header()
-        left.sent(SentPacket(sequence, 0.0, 1, eliciting=True))
+        left.sent(SentPacket(sequence, 0.0, 1, ()))
         if random.random() < 0.5:
             restored = right.restore(header.sequence)
             assert restored - sequence == wrap(start) - start

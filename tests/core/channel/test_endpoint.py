@@ -6,12 +6,11 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.endpoint import TURN, Endpoint
 from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
-    Offer,
     Refusal,
     decode_refuse_untrusted,
     encode_accept,
@@ -23,6 +22,7 @@ from sphtp.core.channel.opening import Address, Transmit
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.talk import offer
 
 Endings = Callable[[Connection], list[Closed]]
 Lose = Callable[[Pair, Callable[[Address, bytes], bool]], None]
@@ -34,8 +34,7 @@ def kind(datagram: bytes) -> Kind:
 
 
 def connect(number: int, wanted: int = 0) -> bytes:
-    offer = Offer(number, 5, 0, 1024, 1200, 10_000)
-    return encode_connect(Connect(token=number, wanted=wanted, offer=offer))
+    return encode_connect(Connect(token=number, wanted=wanted, offer=offer(number, 5)))
 
 
 def poll_all(endpoint: Endpoint, now: float) -> list[Transmit]:
@@ -109,8 +108,7 @@ def test_a_wrong_peer_refuses(endings: Endings) -> None:
 def test_a_peer_that_claims_another_id_is_not_taken() -> None:
     endpoint = Endpoint(Random(1), ChannelSettings())
     dialled = endpoint.dial(0.0, [RIGHT], wanted=9)
-    offer = Offer(77, 8, 0, 1024, 1200, 10_000)
-    accept = encode_accept(dialled.connection_id, Accept(dialled.opening.token, offer))
+    accept = encode_accept(dialled.connection_id, Accept(dialled.opening.token, offer(77, 8)))
     endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
     assert dialled.state is State.CONNECTING
 
@@ -184,7 +182,7 @@ def test_unknown_ids_are_counted_and_an_accept_is_declined() -> None:
     for first in (0x10, 0x12, 0x13):
         endpoint.handle_datagram_untrusted(0.0, RIGHT, bytes([first]) + bytes(60))
     assert (endpoint.counters.unknown, endpoint.counters.malformed) == (1, 2)
-    accept = encode_accept(123, Accept(77, Offer(55, 3, 0, 1024, 1200, 1000)))
+    accept = encode_accept(123, Accept(77, offer(55, 3)))
     endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
     assert endpoint.counters.unknown == 2
     (answer,) = poll_all(endpoint, 0.0)
@@ -261,23 +259,25 @@ def test_an_incoming_channel_is_reported_once_and_open() -> None:
 
 
 def test_connections_take_turns() -> None:
-    pair = Pair(1)
+    pair = Pair(1, settings=ChannelSettings(congestion="fixed:1e9", max_datagram=1200))
     connections = [pair.left.dial(0.0, [RIGHT]) for _ in range(3)]
     pair.run(1)
     for connection in connections:
-        for _ in range(5):
-            connection.send(bytes(1100))
+        connection.port.send_many([bytes(1100)] * 2 * TURN)
         pair.left.touch(connection)
     ids = [decode_front_untrusted(sent.datagram)[1] for sent in poll_all(pair.left, pair.now)]
-    assert len(ids) == 15
-    assert all(len(set(ids[n : n + 3])) == 3 for n in range(0, 15, 3))
+    assert len(ids) == 6 * TURN
+    turns = [set(ids[n : n + TURN]) for n in range(0, 6 * TURN, TURN)]
+    assert [len(turn) for turn in turns] == [1] * 6
+    assert turns[:3] == turns[3:]
+    assert len(set(ids)) == 3
 
 
 def test_who_changed_is_told() -> None:
     pair = Pair(1)
     left, _ = pair.open()
     assert pair.left.poll_active() is None
-    left.send(b"x")
+    left.port.send_many([b"x"])
     pair.left.touch(left)
     assert pair.left.poll_active() is left
     assert pair.left.poll_active() is None

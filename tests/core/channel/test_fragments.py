@@ -1,73 +1,73 @@
-"""Cut on one side, put together on the other, and never confused by what contradicts itself."""
+"""Fragments put together again: in any order, overlapping, never confused by what they claim."""
+
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.fragments import Parts, Plan, Reassembly
+from sphtp.core.channel.fragments import Reassembly
 from sphtp.core.channel.frames import Fragment
 from sphtp.errors import RemoteError
 
-WHOLE, PART = 13, 10
 
-
-@pytest.mark.parametrize(
-    ("size", "count"), [(0, 1), (1, 1), (13, 1), (14, 2), (20, 2), (21, 3), (30, 3), (1000, 100)]
-)
-def test_a_message_is_cut_only_when_it_must_be(size: int, count: int) -> None:
-    parts = Parts(b"x" * size, WHOLE, PART)
-    assert parts.count == count
-    assert parts.unacked == set(range(count))
-
-
-@given(st.binary(max_size=300), st.randoms(use_true_random=False))
-def test_parts_in_any_order_and_number_make_the_message(payload: bytes, random: object) -> None:
-    parts = Parts(payload, WHOLE, PART)
-    order = [*range(parts.count), *range(parts.count)]
-    random.shuffle(order)  # type: ignore[attr-defined]
-    reassembly = Reassembly(parts.count)
-    missing = set(range(parts.count))
-    for index in order:
-        if not missing:
-            break
-        assert (index in reassembly) == (index not in missing)
+def test_fragments_in_any_order_make_the_message() -> None:
+    reassembly = Reassembly(7)
+    for offset, part in ((3, b"def"), (6, b"g")):
+        reassembly.add(offset, part)
         assert reassembly.finish() is None
-        reassembly.add(index, parts.part(index))
-        missing.discard(index)
+    reassembly.add(0, b"abc")
+    assert reassembly.finish() == b"abcdefg"
+
+
+@given(st.binary(min_size=1, max_size=300), st.randoms(use_true_random=False))
+def test_overlapping_fragments_make_the_message(payload: bytes, random: Random) -> None:
+    """Cut at random, again and again, as when the path takes smaller and smaller packets."""
+    reassembly = Reassembly(len(payload))
+    covered: set[int] = set()
+    while len(covered) < len(payload):
+        assert reassembly.finish() is None
+        start = random.randrange(len(payload))
+        end = min(len(payload), start + random.randint(1, 60))
+        reassembly.add(start, payload[start:end])
+        covered |= set(range(start, end))
+        assert reassembly.size == len(covered)
     assert reassembly.finish() == payload
-    assert reassembly.size == len(payload)
 
 
 def test_memory_is_what_arrived_and_not_what_was_claimed() -> None:
-    reassembly = Reassembly(65_535)
+    reassembly = Reassembly(2**26)
     assert reassembly.held == 0
-    reassembly.add(7, b"abc")
-    reassembly.add(7, b"abc")
-    assert reassembly.held == 3 + Reassembly.PART_COST
+    for _ in range(3):
+        reassembly.add(7, b"abc")
+    assert reassembly.held == 3 + Reassembly.COST
+    reassembly.add(6, b"xabcy")
+    assert reassembly.held == 5 + 3 * Reassembly.COST
 
 
-def test_a_plan_says_what_parts_cost() -> None:
-    known = Reassembly(3)
-    known.add(0, b"abc")
-    plan = Plan(known, 3)
-    assert plan.add(Fragment(0, 0, 3, b"abc"), 100) == 0
-    assert plan.add(Fragment(0, 1, 3, b"de"), 100) == 2 + Reassembly.PART_COST
-    assert plan.add(Fragment(0, 1, 3, b"de"), 100) == 0
+def test_what_came_first_is_kept() -> None:
+    reassembly = Reassembly(4)
+    reassembly.add(1, b"bc")
+    reassembly.add(0, b"XXXX")
+    assert reassembly.finish() == b"XbcX"
 
 
-@pytest.mark.parametrize("known", [None, Reassembly(3)])
-def test_another_count_is_refused(known: Reassembly | None) -> None:
-    plan = Plan(known, 3)
-    plan.add(Fragment(0, 0, 3, b"a"), 100)
-    with pytest.raises(RemoteError, match="3 parts now has 4"):
-        plan.add(Fragment(0, 3, 4, b"a"), 100)
+@given(st.lists(st.tuples(st.integers(0, 100), st.binary(max_size=100)), max_size=50))
+def test_whatever_is_claimed_no_more_than_the_whole_is_kept(parts: list[tuple[int, bytes]]) -> None:
+    reassembly = Reassembly(40)
+    for offset, part in parts:
+        reassembly.add(offset, part)
+        assert reassembly.size <= 40
+    whole = reassembly.finish()
+    assert whole is None or len(whole) == 40
 
 
-def test_more_bytes_or_parts_than_the_limit_are_refused() -> None:
-    plan = Plan(None, 3)
-    plan.add(Fragment(0, 0, 3, b"abc"), 5)
-    plan.add(Fragment(0, 1, 3, b"de"), 5)
-    with pytest.raises(RemoteError, match="limit of 5"):
-        plan.add(Fragment(0, 2, 3, b"f"), 5)
-    with pytest.raises(RemoteError, match="6 parts"):
-        Plan(None, 6).add(Fragment(0, 0, 6, b"a"), 5)
+def test_another_total_is_refused() -> None:
+    with pytest.raises(RemoteError, match="3 bytes now has 4"):
+        Reassembly(3).check(Fragment(0, 0, 0, 4, b"a"), 100)
+
+
+def test_a_total_over_the_limit_is_refused() -> None:
+    Reassembly(100).check(Fragment(0, 0, 0, 100, b"a"), 100)
+    with pytest.raises(RemoteError, match="101 bytes is over the limit of 100"):
+        Reassembly(101).check(Fragment(0, 0, 0, 101, b"a"), 100)

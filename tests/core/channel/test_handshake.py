@@ -29,11 +29,12 @@ OFFER = Offer(
     peer_id=0x55667788,
     first_sequence=0x0102,
     receive_buffer=0x0304,
+    receive_buffer_bytes=0x0A0B0C0D,
     max_datagram=0x0506,
     max_message=0x0708090A,
 )
 TOKEN = 0x0102030405060708
-OFFER_BYTES = bytes.fromhex("44332211 88776655 0201 0403 0605 0a090807")
+OFFER_BYTES = bytes.fromhex("44332211 88776655 0201 0403 0d0c0b0a 0605 0a090807")
 TOKEN_BYTES = bytes.fromhex("0807060504030201")
 
 CONNECT = bytes.fromhex("11 00000000") + TOKEN_BYTES + bytes.fromhex("0d0c0b0a") + OFFER_BYTES

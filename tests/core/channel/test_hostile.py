@@ -2,12 +2,23 @@
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.frames import Close, Fragment, Frame, Messages, Ping, encode_frames
+from sphtp.core.channel.frames import (
+    Close,
+    Credit,
+    Fragment,
+    Frame,
+    Messages,
+    Ping,
+    Skip,
+    Unreliable,
+)
+from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
@@ -22,7 +33,7 @@ def forge(
     return encode_data(to.connection_id, Header(sequence, ack, bits)) + encode_frames(frames)
 
 
-def open_pair(**changes: int) -> tuple[Pair, Connection, Connection]:
+def open_pair(**changes: Any) -> tuple[Pair, Connection, Connection]:
     pair = Pair(1, settings=ChannelSettings(**changes))
     left, right = pair.open()
     pair.run(0.5)
@@ -31,12 +42,14 @@ def open_pair(**changes: int) -> tuple[Pair, Connection, Connection]:
 
 def test_acks_of_packets_never_sent_change_nothing() -> None:
     pair, left, right = open_pair()
-    right.send(b"x")
-    before = right.statistics()
+    right.port.send_many([b"x"])
+    before = right.port.statistics()
     for ack in (5, 100, 30_000):
-        datagram = forge(right, [Messages(0, [b"forged"])], sequence=10, ack=ack, bits=0xFFFFFFFF)
+        datagram = forge(
+            right, [Messages(0, 0, [b"forged"])], sequence=10, ack=ack, bits=0xFFFFFFFF
+        )
         pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
-    after = right.statistics()
+    after = right.port.statistics()
     assert (after.forged_acks, after.malformed) == (3, 3)
     assert (after.waiting, after.unread, after.rtt) == (1, 0, before.rtt)
     assert after.received == before.received
@@ -48,35 +61,38 @@ def test_acks_of_packets_never_sent_change_nothing() -> None:
 def test_a_malformed_packet_is_not_even_heard() -> None:
     """Its acks do not count, and it is no sign of life."""
     pair, left, right = open_pair()
-    right.send(b"x")
+    right.port.send_many([b"x"])
     pair.touch(right)
-    waiting, newest = right.poll_timeout(), right.statistics().sent - 1
-    contradiction = [Fragment(0, 0, 2, b"a"), Fragment(0, 5, 9, b"b")]
+    waiting, newest = right.poll_timeout(), right.port.statistics().sent - 1
     bad = [
-        forge(right, contradiction, sequence=10, ack=newest, bits=1),
+        forge(right, [Fragment(0, 0, 0, 2**26, b"a")], sequence=10, ack=newest, bits=1),
+        forge(right, [Messages(64, 0, [b"a"])], sequence=10, ack=newest, bits=1),
+        forge(right, [Unreliable(64, 0, [b"a"])], sequence=10, ack=newest, bits=1),
+        forge(right, [Skip(127, 0, 0)], sequence=10, ack=newest, bits=1),
         forge(right, [Ping()], sequence=10, ack=newest, bits=1) + b"\0",
         forge(right, sequence=10, ack=newest, bits=1)[:-1],
-        forge(right, [Messages(0, [bytes(2000)])], sequence=10),
+        forge(right, [Messages(0, 0, [bytes(65_500)])], sequence=10),
     ]
     for datagram in bad:
         pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
-    assert right.statistics().malformed == len(bad)
-    assert right.statistics().waiting == 1
+    assert right.port.statistics().malformed == len(bad)
+    assert right.port.statistics().waiting == 1
     assert right.poll_timeout() == waiting
     good = forge(right, [Ping()], sequence=10, ack=newest, bits=1)
     pair.right.handle_datagram_untrusted(pair.now, LEFT, good)
-    assert right.statistics().waiting == 0
+    assert right.port.statistics().waiting == 0
     pair.run(1)
     assert pair.receive(left) == [b"x"]
 
 
 def test_fragments_that_contradict_each_other_are_dropped() -> None:
     pair, _, right = open_pair()
-    for sequence, (index, count) in enumerate([(0, 3), (1, 2), (3, 4), (1, 3)], 10):
-        datagram = forge(right, [Fragment(0, index, count, b"%d" % index)], sequence=sequence)
+    for sequence, (offset, total) in enumerate([(0, 3), (1, 2), (3, 4), (1, 3)], 10):
+        frame = Fragment(0, 0, offset, total, b"%d" % offset)
+        datagram = forge(right, [frame], sequence=sequence)
         pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
-    assert right.statistics().malformed == 2
-    last = forge(right, [Fragment(0, 2, 3, b"2")], sequence=20)
+    assert right.port.statistics().malformed == 2
+    last = forge(right, [Fragment(0, 0, 2, 3, b"2")], sequence=20)
     pair.right.handle_datagram_untrusted(pair.now, LEFT, last)
     assert pair.receive(right) == [b"012"]
 
@@ -88,23 +104,23 @@ def test_a_flood_of_first_fragments_stays_bounded() -> None:
     random, sequence = Random(1), 10
     for _ in range(100_000):
         sequence += 1
-        fragment = Fragment(random.randrange(65536), 0, 80, bytes(1000))
+        fragment = Fragment(random.randrange(64), random.randrange(65536), 0, 80_000, bytes(1000))
         datagram = forge(right, [fragment], sequence=sequence & 0xFFFF)
         pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
         if sequence % 16 == 0:
             while pair.right.poll_transmit(pair.now) is not None:
                 pass
-    assert right._transport.inbox.held <= limit + 2000
-    assert right.statistics().too_early > 1000
-    assert right.statistics().unread == 0
+    assert right._transport.inbox.held <= right._transport.inbox._limit + 2000
+    assert right.port.statistics().too_early > 1000
+    assert right.port.statistics().unread == 0
 
 
 def test_data_from_a_foreign_address_is_dropped() -> None:
     pair, _, right = open_pair()
     for address in (("10.0.0.1", 1001), ("10.0.0.9", 1000), RIGHT):
-        datagram = forge(right, [Messages(0, [b"forged"]), Close(0, "")])
+        datagram = forge(right, [Messages(0, 0, [b"forged"]), Close(0, "")])
         pair.right.handle_datagram_untrusted(pair.now, address, datagram)
-    figures = right.statistics()
+    figures = right.port.statistics()
     assert (figures.foreign_address, figures.unread, right.state) == (3, 0, State.OPEN)
 
 
@@ -115,21 +131,21 @@ def test_duplicate_too_old_and_too_early_are_told_apart() -> None:
         ([Ping()], 2000),
         ([Ping()], 2000),
         ([Ping()], 976),
-        ([Messages(8, [b"x"])], 2001),
-        ([Messages(8, [b"x"])], 2001),
-        ([Messages(8, [b"x"])], 2001),
-        ([Messages(8, [b"x"])], 2001),
+        ([Messages(0, 8, [b"x"])], 2001),
+        ([Messages(0, 8, [b"x"])], 2001),
+        ([Messages(0, 8, [b"x"])], 2001),
+        ([Messages(0, 8, [b"x"])], 2001),
     ):
         pair.right.handle_datagram_untrusted(
             pair.now, LEFT, forge(right, frames, sequence=sequence)
         )
-    figures = right.statistics()
+    figures = right.port.statistics()
     assert (figures.duplicates, figures.too_old, figures.too_early) == (2, 1, 4)
 
 
 def test_a_refused_packet_is_not_acked_and_a_repeated_one_is() -> None:
     pair, _, right = open_pair(receive_buffer=8)
-    early = forge(right, [Messages(8, [b"x"])], sequence=10)
+    early = forge(right, [Messages(0, 8, [b"x"])], sequence=10)
     pair.right.handle_datagram_untrusted(pair.now, LEFT, early)
     assert pair.right.poll_transmit(pair.now) is None
     repeat = forge(right, [Ping()], sequence=9)
@@ -168,6 +184,50 @@ def test_a_close_with_an_unknown_reason_is_no_clean_end() -> None:
     pair.right.handle_datagram_untrusted(pair.now, LEFT, forge(right, [Close(99, "?")]))
     assert right.closed is not None
     assert right.closed.text.endswith("aborted the channel: ?")
+
+
+def test_a_message_over_the_limit_is_refused_whole_or_cut() -> None:
+    pair, _, right = open_pair(max_message=1000)
+    over: list[list[Frame]] = [
+        [Messages(0, 0, [bytes(1001)])],
+        [Unreliable(0, 0, [bytes(1001)])],
+        [Fragment(0, 0, 0, 1001, b"x")],
+    ]
+    for frames in over:
+        datagram = forge(right, frames, sequence=10)
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+    assert right.port.statistics().malformed == 3
+    at_the_limit = forge(right, [Messages(0, 0, [bytes(1000)])], sequence=10)
+    pair.right.handle_datagram_untrusted(pair.now, LEFT, at_the_limit)
+    assert pair.receive(right) == [bytes(1000)]
+
+
+def test_a_sender_that_ignores_its_credit_is_held() -> None:
+    pair, _, right = open_pair(receive_buffer=100, receive_buffer_bytes=20_000, max_message=1000)
+    for number in range(20_000):
+        lane = number % 64 | 0x80 * (number % 3 == 0)
+        frame = Messages(lane, number // 64, [bytes(500)])
+        datagram = forge(right, [frame], sequence=(number + 10) & 0xFFFF)
+        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+        while pair.right.poll_transmit(pair.now) is not None:
+            pass
+    assert right._transport is not None
+    assert right._transport.inbox.held <= right._transport.inbox._limit + 500
+    assert right.port.statistics().unread <= 101
+    assert right.port.statistics().too_early > 0
+
+
+def test_credit_without_end_and_word_of_messages_that_never_were_do_no_harm() -> None:
+    pair, left, right = open_pair()
+    frames: list[Frame] = [Credit(0xFFFFFFFF, 2**64 - 1), Credit(0, 0)]
+    frames += [Skip(7, 3, 2**32 - 1)] * 50
+    pair.right.handle_datagram_untrusted(pair.now, LEFT, forge(right, frames, sequence=10))
+    pair.run(0.5)
+    assert right.port.statistics().malformed == 0
+    right.port.send_many([bytes(100)] * 500)
+    pair.touch(right)
+    pair.run(5)
+    assert pair.receive(left) == [bytes(100)] * 500
 
 
 @given(st.lists(st.binary(max_size=80), max_size=30), st.booleans())

@@ -3,16 +3,16 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.settings import ChannelSettings
+from tests.core.channel.talk import offer
 
 REPORTS = {Action.END, Action.FINISH, Action.LINGER}
 
 
 def test_the_runner_has_a_method_for_every_action() -> None:
-    opening = Opening(Offer(1, 1, 0, 1024, 1200, 1000), token=1)
+    opening = Opening(offer(), token=1)
     connection = Connection(0.0, ChannelSettings(), opening, State.ANSWERING)
     assert set(connection._actions) == set(Action) == LIFECYCLE.actions
 

@@ -1,44 +1,60 @@
-"""The send queue against the seed's rules, with acks and losses in any order."""
+"""The send queue: lanes, what a packet takes of them, with acks and losses in any order."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.acks import Piece
-from sphtp.core.channel.frames import Fragment, Messages, Unreliable
-from sphtp.core.channel.outbox import Outbox
+from sphtp.core.channel.delivery import FLAG, Delivery, Lane
+from sphtp.core.channel.frames import Fragment, Messages, Skip, Unreliable
+from sphtp.core.channel.outbox import Load, Outbox
+from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.errors import MessageTooLargeError, StateError
+from sphtp.core.channel.ticket import Ticket
+from sphtp.errors import LocalError, MessageTooLargeError, StateError
+from tests.core.channel.talk import offer
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
-ROOM = 100
-# With this room: a whole message has 94 bytes, a part 91, an unreliable message 96.
+ROOM = 300
+# With this room: a whole message has 292 bytes, as has one that is sent once; a fragment 286.
+WHOLE = 292
 
 
-def outbox(peer_buffer: int = 1024, peer_limit: int = 10_000, **changes: int) -> Outbox:
-    return Outbox(ChannelSettings(**changes), ROOM, peer_buffer, peer_limit)
+def outbox(messages: int = 1024, size: int = 2**20, limit: int = 10_000, **changes: Any) -> Outbox:
+    peer = offer(messages=messages, size=size, limit=limit)
+    return Outbox(ChannelSettings(**changes), ROOM, peer)
 
 
-def ids(pieces: list[Piece]) -> list[int]:
-    return [message_id for message_id, _ in pieces]
+def push(box: Outbox, *payloads: bytes, lane: int = 0) -> None:
+    box.push_many(payloads, lane)
+
+
+def once(
+    box: Outbox, payload: bytes, delivery: Delivery = Delivery.UNRELIABLE, lane: int = 0
+) -> Ticket | None:
+    return box.push_once(payload, Ticket(0.0, lane), delivery)
+
+
+def places(load: Load) -> list[tuple[int, int]]:
+    return [(piece.first_id, piece.index) for piece in load.pieces]
 
 
 def test_messages_leave_in_order_and_once() -> None:
     box = outbox()
-    for number in range(3):
-        box.push(bytes([number]))
-    packing = box.fill()
-    assert packing.frames == [Messages(0, [b"\0", b"\1", b"\2"])]
+    push(box, b"\0", b"\1", b"\2")
+    load = box.fill()
+    assert load.frames == [Messages(0, 0, [b"\0", b"\1", b"\2"])]
     assert box.fill().frames == []
     assert (box.waiting, box.idle) == (3, False)
-    box.acked(packing.pieces)
+    box.acked(load.pieces)
     assert (box.waiting, box.idle) == (0, True)
 
 
 def test_a_hole_keeps_what_is_behind_it_waiting() -> None:
     box = outbox()
-    for _ in range(3):
-        box.push(b"x" * 90)
+    push(box, *[b"x" * WHOLE] * 3)
     packets = [box.fill().pieces for _ in range(3)]
     box.acked(packets[1])
     box.acked(packets[2])
@@ -51,17 +67,16 @@ def test_a_hole_keeps_what_is_behind_it_waiting() -> None:
 
 def test_lost_messages_go_before_new_ones_oldest_first() -> None:
     box = outbox()
-    for _ in range(4):
-        box.push(b"x" * 90)
+    push(box, *[b"x" * WHOLE] * 4)
     packets = [box.fill().pieces for _ in range(3)]
     assert box.lost(packets[2]) == 1
     assert box.lost(packets[0]) == 1
-    assert [ids(box.fill().pieces) for _ in range(4)] == [[0], [2], [3], []]
+    assert [places(box.fill()) for _ in range(4)] == [[(0, 0)], [(2, 0)], [(3, 0)], []]
 
 
 def test_a_late_ack_settles_what_was_given_up() -> None:
     box = outbox()
-    box.push(b"a")
+    push(box, b"a")
     pieces = box.fill().pieces
     assert box.lost(pieces) == 1
     box.acked(pieces)
@@ -70,124 +85,302 @@ def test_a_late_ack_settles_what_was_given_up() -> None:
     assert box.idle
 
 
-@pytest.mark.parametrize("start", STARTS)
-def test_an_id_the_receiver_cannot_buffer_is_never_sent(start: int) -> None:
-    box = outbox(peer_buffer=3, first_sequence=start)
+def test_what_probes_repeat_is_not_sent_again_and_again() -> None:
+    """Of all packets that hold a piece, the last one to be lost puts it in line."""
+    box = outbox()
+    push(box, b"a")
+    packets = [box.fill().pieces]
     for _ in range(5):
-        box.push(b"x")
+        assert box.again(packets[0]) == 1
+        assert box.again(packets[0]) == 0
+        packets.append(box.fill().pieces)
+        assert len(packets[-1]) == 1
+    assert [box.lost(pieces) for pieces in packets] == [0, 0, 0, 0, 0, 1]
+    assert len(box.fill().pieces) == 1
+    assert box.fill().pieces == []
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_more_messages_than_the_receiver_allows_are_not_sent(start: int) -> None:
+    box = outbox(messages=3, first_sequence=start)
+    push(box, *[b"x"] * 5)
     first = box.fill().pieces
-    assert ids(first) == [start, start + 1, start + 2]
-    box.acked(first[1:])
-    assert box.fill().pieces == [], "the oldest is still unacked"
-    box.acked(first[:1])
-    assert ids(box.fill().pieces) == [start + 3, start + 4]
+    assert [piece.count for piece in first] == [3]
+    box.acked(first)
+    assert box.fill().pieces == [], "they are there, but not read"
+    box.credit.raise_to(4, 2**30)
+    assert [piece.count for piece in box.fill().pieces] == [1]
+
+
+def test_ids_that_the_receiver_cannot_tell_apart_are_not_sent() -> None:
+    """Where order does not matter, later ones may be read while an earlier one is missing."""
+    box = outbox(messages=4, lanes=(Lane(ordered=False),))
+    push(box, *[b"x" * WHOLE] * 9)
+    packets = [box.fill().pieces for _ in range(4)]
+    for pieces in packets[1:]:
+        box.acked(pieces)
+    box.credit.raise_to(1000, 2**30)
+    assert box.fill().pieces == []
+    box.acked(packets[0])
+    assert places(box.fill()) == [(4, 0)]
+
+
+def test_more_bytes_than_the_receiver_allows_are_not_sent() -> None:
+    box = outbox(size=500)
+    push(box, *[b"x" * WHOLE] * 5)
+    assert [len(box.fill().pieces) for _ in range(3)] == [1, 1, 0]
+    box.credit.raise_to(1024, 600)
+    assert [len(box.fill().pieces) for _ in range(2)] == [1, 0]
+
+
+def test_large_messages_of_several_lanes_do_not_wait_for_one_anothers_credit() -> None:
+    """None could be read, and so none would ever make room."""
+    box = outbox(size=1000, lanes=(Lane(), Lane(), Lane()))
+    for lane in range(3):
+        push(box, bytes(900), lane=lane)
+    sent: set[tuple[int, int, int]] = set()
+    while load := box.fill().pieces:
+        sent |= {(piece.frame.lane, piece.first_id, piece.index) for piece in load}
+    assert {lane for lane, _, _ in sent} == {0, 1}, "and the third one is not begun"
+    assert len(sent) == 8
 
 
 def test_the_queue_is_bounded_in_messages() -> None:
     box = outbox(send_buffer=2)
-    box.push(b"")
-    box.push(b"")
-    assert not box.has_room(0)
-    with pytest.raises(StateError, match="2 messages wait"):
-        box.push(b"")
+    push(box, b"", b"")
+    assert box.room_for([0]) == 0
+    with pytest.raises(StateError, match="2 wait"):
+        push(box, b"")
+    with pytest.raises(StateError, match="2 wait"):
+        box.push(b"", Ticket(0.0))
     box.acked(box.fill().pieces)
-    assert box.has_room(0)
+    assert box.room_for([0] * 5) == 2
 
 
 def test_the_queue_is_bounded_in_bytes_but_one_message_always_fits() -> None:
     box = outbox(send_buffer_bytes=10)
-    assert box.has_room(50)
-    box.push(bytes(50))
-    assert not box.has_room(0)
+    assert box.room_for([50, 1]) == 1
+    push(box, bytes(50))
+    assert box.room_for([0]) == 0
     box.acked(box.fill().pieces)
-    box.push(bytes(4))
-    assert box.has_room(6)
-    assert not box.has_room(7)
+    push(box, bytes(4))
+    assert box.room_for([3, 3, 3]) == 2
+    assert box.room_for([7]) == 0
     with pytest.raises(StateError):
-        box.push(bytes(7))
+        push(box, bytes(7))
 
 
-@pytest.mark.parametrize(
-    ("limits", "largest"),
-    [
-        ({"peer_limit": 500}, 500),
-        ({"max_message": 400}, 400),
-        ({"max_message": 2**26, "peer_limit": 2**26}, 65_535 * 91),
-    ],
-)
-def test_a_message_over_the_limit_is_refused_at_once(limits: dict[str, int], largest: int) -> None:
-    box = outbox(**limits)
-    box.check(largest)
+@pytest.mark.parametrize(("limits", "largest"), [((500, 10**6), 500), ((10**6, 400), 400)])
+def test_a_message_over_the_limit_is_refused_at_once(limits: tuple[int, int], largest: int) -> None:
+    box = outbox(limit=limits[0], max_message=limits[1])
+    assert box.room_for([largest]) == 1
     with pytest.raises(MessageTooLargeError, match=rf"{largest + 1} bytes.*{largest}$"):
-        box.check(largest + 1)
+        box.room_for([0, largest + 1])
     with pytest.raises(MessageTooLargeError):
-        box.push(bytes(largest + 1))
+        push(box, bytes(largest + 1))
+    with pytest.raises(MessageTooLargeError):
+        once(box, bytes(largest + 1))
     assert box.idle
 
 
-@pytest.mark.parametrize("size", [0, 1, 93, 94, 95, 96, 181, 182, 183, 5000])
-def test_a_large_message_travels_in_parts(size: int) -> None:
+@pytest.mark.parametrize("lane", [-1, 2, 64])
+def test_a_lane_that_there_is_not_is_named(lane: int) -> None:
+    box = outbox(lanes=(Lane(), Lane()))
+    commands: list[Callable[[], object]] = [
+        lambda: push(box, b"", lane=lane),
+        lambda: box.push(b"", Ticket(0.0, lane)),
+        lambda: once(box, b"", lane=lane),
+    ]
+    for command in commands:
+        with pytest.raises(LocalError, match=f"lane {lane}; this channel has lanes 0 to 1"):
+            command()
+    assert box.idle
+
+
+@pytest.mark.parametrize("size", [0, 1, 291, 292, 293, 572, 573, 5000])
+def test_a_large_message_travels_in_fragments(size: int) -> None:
     box, payload = outbox(), bytes(number % 251 for number in range(size))
-    box.push(payload)
+    push(box, payload)
     parts: list[bytes] = []
-    while (packing := box.fill()).frames:
-        for frame in packing.frames:
+    while (load := box.fill()).frames:
+        for frame in load.frames:
             assert isinstance(frame, Messages | Fragment)
             parts += frame.payloads if isinstance(frame, Messages) else [frame.payload]
         assert not box.idle
-        box.acked(packing.pieces)
+        box.acked(load.pieces)
     assert b"".join(parts) == payload
-    assert len(parts) == (1 if size <= 94 else -(-size // 91))
+    assert len(parts) == (1 if size <= WHOLE else -(-size // 286))
     assert box.idle
 
 
-def test_only_lost_parts_are_sent_again() -> None:
+def test_only_lost_fragments_are_sent_again() -> None:
     box = outbox()
-    box.push(bytes(91 * 4))
+    push(box, bytes(286 * 4))
     packets = [box.fill().pieces for _ in range(4)]
     box.acked(packets[0])
     box.acked(packets[2])
     assert box.lost(packets[1]) == box.lost(packets[3]) == 1
-    assert [box.fill().pieces for _ in range(3)] == [[(0, 1)], [(0, 3)], []]
+    assert [places(box.fill()) for _ in range(3)] == [[(0, 286)], [(0, 3 * 286)], []]
 
 
-def test_an_unreliable_message_over_one_packet_is_refused() -> None:
+def test_a_message_sent_once_has_one_packet() -> None:
     box = outbox()
-    box.push_unreliable(bytes(96))
-    with pytest.raises(MessageTooLargeError, match=r"97 bytes.*96"):
-        box.push_unreliable(bytes(97))
-    with pytest.raises(MessageTooLargeError, match=r"51 bytes.*50"):
-        outbox(peer_limit=50).push_unreliable(bytes(51))
+    once(box, bytes(WHOLE))
+    with pytest.raises(MessageTooLargeError, match=r"293 bytes; one packet takes 292"):
+        once(box, bytes(WHOLE + 1))
+    assert len(box.fill().frames) == 1
 
 
-def test_of_too_many_unreliable_messages_the_oldest_are_dropped() -> None:
-    box = outbox(unreliable_buffer=2)
-    for number in range(5):
-        box.push_unreliable(bytes([number]))
-    assert box.unreliable_dropped == 3
-    assert not box.idle
-    assert box.fill().frames == [Unreliable([b"\3", b"\4"])]
+def test_when_packets_shrink_what_none_can_carry_is_dropped() -> None:
+    """Or it would wait for ever, and all others behind it."""
+    box = outbox()
+    for size in (292, 10, 200):
+        once(box, bytes(size))
+    gone = box.resize(100)
+    assert len(gone) == 2
+    assert box.fill().frames == [Unreliable(0, 0, [bytes(10)])]
     assert box.idle
 
 
-@given(
-    st.sampled_from(STARTS),
-    st.lists(st.integers(0, 400), max_size=30),
-    st.lists(st.tuples(st.booleans(), st.integers(0, 50)), max_size=200),
-)
-def test_every_message_leaves_in_the_end(
-    start: int, sizes: list[int], verdicts: list[tuple[bool, int]]
+def test_of_too_many_messages_sent_once_the_oldest_are_dropped() -> None:
+    box = outbox(unreliable_buffer=2)
+    gone = [once(box, bytes([number])) for number in range(5)]
+    assert [ticket is not None for ticket in gone] == [False, False, True, True, True]
+    assert box.unreliable.dropped == 3
+    assert not box.idle
+    load = box.fill()
+    assert load.frames == [Unreliable(0, 0, [b"\3", b"\4"])]
+    assert len(load.once) == 2
+    assert box.idle
+
+
+def test_a_lane_of_higher_priority_goes_first() -> None:
+    box = outbox(lanes=(Lane(), Lane(priority=1), Lane(priority=-1)))
+    for lane in (2, 0, 1):
+        push(box, *[b"x" * 200] * 3, lane=lane)
+    order = [piece.frame.lane for _ in range(9) for piece in box.fill().pieces]
+    assert order == [1, 1, 1, 0, 0, 0, 2, 2, 2]
+
+
+def test_lanes_of_equal_priority_share_by_weight() -> None:
+    box = outbox(lanes=(Lane(weight=3), Lane()))
+    for lane in (0, 1):
+        push(box, *[b"x" * WHOLE] * 400, lane=lane)
+    order = [piece.frame.lane for _ in range(400) for piece in box.fill().pieces]
+    assert order.count(0) == pytest.approx(300, abs=2)
+    assert order[:40].count(0) == pytest.approx(30, abs=2)
+
+
+def test_a_lane_that_was_silent_has_saved_nothing_up() -> None:
+    box = outbox(lanes=(Lane(), Lane()))
+    push(box, *[b"x" * WHOLE] * 600)
+    for _ in range(400):
+        box.acked(box.fill().pieces)
+    push(box, *[b"x" * WHOLE] * 200, lane=1)
+    order = [piece.frame.lane for _ in range(100) for piece in box.fill().pieces]
+    assert order.count(0) == pytest.approx(50, abs=2)
+
+
+def test_lanes_say_whether_they_are_ordered() -> None:
+    box = outbox(lanes=(Lane(), Lane(ordered=False)))
+    push(box, b"a", lane=1)
+    once(box, b"u", Delivery.SEQUENCED, lane=1)
+    once(box, b"v", Delivery.UNRELIABLE, lane=1)
+    assert box.fill().frames == [
+        Unreliable(1 | FLAG, 0, [b"u"]),
+        Unreliable(1, 0, [b"v"]),
+        Messages(1 | FLAG, 0, [b"a"]),
+    ]
+
+
+def test_copies_ride_along_as_often_as_asked() -> None:
+    box = outbox()
+    box.push(b"urgent", Ticket(0.0, copies=2))
+    first = box.fill().pieces
+    riders: list[list[bytes]] = []
+    for number in range(4):
+        push(box, b"%d" % number)
+        load = box.fill()
+        riders.append([it for frame in load.frames for it in frame.payloads])  # type: ignore[union-attr]
+    assert riders == [[b"0", b"urgent"], [b"1", b"urgent"], [b"2"], [b"3"]]
+    assert box.lost(first) == 0, "a copy may still come"
+
+
+def test_copies_of_what_fills_a_packet_do_not_ride_along() -> None:
+    box = outbox()
+    box.push(bytes(286 + 100), Ticket(0.0, copies=2))
+    sent = [place for _ in range(2) for place in places(box.fill())]
+    for _ in range(5):
+        push(box, b"x")
+        sent += [place for place in places(box.fill()) if place[0] == 0]
+    assert sent == [(0, 0), (0, 286), (0, 286), (0, 286)]
+
+
+def test_many_copies_take_turns() -> None:
+    box = outbox()
+    for number in range(50):
+        box.push(bytes([number]) * 100, Ticket(0.0, copies=3))
+    sent: list[int] = []
+    for _ in range(300):
+        push(box, b"x")
+        load = box.fill()
+        assert sum(piece.cost for piece in load.pieces) <= ROOM
+        assert len(set(load.pieces)) == len(load.pieces)
+        sent += [piece.first_id for piece in load.pieces if piece.first_id < 50]
+    assert sorted(sent) == sorted([*range(50)] * 4)
+    assert not box._riding
+
+
+def test_a_message_given_up_before_it_left_goes_as_word_of_it() -> None:
+    box = outbox()
+    perishable = Ticket(0.0, deadline=1.0)
+    push(box, b"before")
+    box.push(b"late", perishable)
+    push(box, b"after")
+    box.give_up({perishable})
+    load = box.fill()
+    assert load.frames == [Messages(0, 0, [b"before"]), Skip(0, 1, 4), Messages(0, 2, [b"after"])]
+    box.acked(load.pieces)
+    assert box.idle
+    assert box.room_for([10_000] * 9) == 9
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 4])
+def test_a_large_message_can_be_given_up_at_any_time(taken: int) -> None:
+    box = outbox()
+    perishable = Ticket(0.0, deadline=1.0)
+    box.push(bytes(286 * 4), perishable)
+    loads = [box.fill() for _ in range(taken)]
+    for load in loads[1:]:
+        box.acked(load.pieces)
+    box.give_up({perishable})
+    if taken == 4:
+        assert list(box.fill().frames) == [Skip(0, 0, 286 * 4)]
+    while pieces := box.fill().pieces:
+        assert {type(piece.frame) for piece in pieces} == {Skip}
+        box.acked(pieces)
+    for load in loads[:1]:
+        box.acked(load.pieces)
+    assert box.idle
+    assert box.room_for([10_000] * 9) == 9
+    assert box.credit._bytes_used == 286 * 4, "what the receiver gives back"
+    assert box.credit._messages_used == 1
+
+
+def settle(
+    box: Outbox, sizes: Sequence[int], verdicts: Sequence[tuple[bool, int]], rooms: Sequence[int]
 ) -> None:
-    """Packets are acked or lost in any order; then all are acked, and nothing waits."""
-    box = outbox(peer_buffer=8, first_sequence=start)
-    for size in sizes:
-        box.push(bytes(size))
-    flying: list[list[Piece]] = []
+    """Ack or lose packets in any order; then ack all. What is acked never leaves again."""
+    flying: list[Sequence[Piece]] = []
     settled: set[Piece] = set()
-    for is_acked, pick in [*verdicts, *[(True, 0)] * 1000]:
+    resize = list(rooms)
+    for is_acked, pick in [*verdicts, *[(True, 0)] * 2000]:
+        if resize and pick % 5 == 0:
+            box.resize(resize.pop())
         if pieces := box.fill().pieces:
             assert not settled & set(pieces), "what was acked is not sent again"
-            assert max(ids(pieces)) < start + len(sizes) - box.waiting + 8
+            assert len(set(pieces)) == len(pieces)
+            assert sum(piece.cost for piece in pieces) <= box.room
             flying.append(pieces)
         if not flying:
             break
@@ -198,3 +391,19 @@ def test_every_message_leaves_in_the_end(
         else:
             box.lost(pieces)
     assert box.idle
+    assert box._bytes == 0
+
+
+@given(
+    st.sampled_from(STARTS),
+    st.lists(st.integers(0, 1200), max_size=30),
+    st.lists(st.tuples(st.booleans(), st.integers(0, 50)), max_size=200),
+    st.lists(st.sampled_from((240, 300, 600, 1200)), max_size=6),
+)
+def test_every_message_leaves_in_the_end(
+    start: int, sizes: list[int], verdicts: list[tuple[bool, int]], rooms: list[int]
+) -> None:
+    box = outbox(first_sequence=start)
+    for size in sizes:
+        push(box, bytes(size))
+    settle(box, sizes, verdicts, rooms)

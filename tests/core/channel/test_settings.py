@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from sphtp.core.channel.delivery import Lane
 from sphtp.core.channel.settings import RANGES, ChannelSettings
 from sphtp.errors import SettingsError
 
 
 def test_every_setting_has_a_range() -> None:
-    assert {field.name for field in fields(ChannelSettings)} == set(RANGES)
+    others = {"congestion", "lanes"}
+    assert {field.name for field in fields(ChannelSettings)} == set(RANGES) | others
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -20,6 +22,28 @@ def test_out_of_range_is_named(name: str) -> None:
         changes: dict[str, Any] = {name: value}
         with pytest.raises(SettingsError, match=f"^{name} is "):
             ChannelSettings(**changes)
+
+
+@pytest.mark.parametrize("count", [0, 65])
+def test_a_number_of_lanes_that_cannot_be_is_refused(count: int) -> None:
+    with pytest.raises(SettingsError, match=f"lanes has {count} entries; allowed is 1 to 64"):
+        ChannelSettings(lanes=(Lane(),) * count)
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])
+def test_a_weight_that_means_nothing_is_refused(weight: float) -> None:
+    with pytest.raises(SettingsError, match="weight is"):
+        Lane(weight=weight)
+
+
+def test_an_unknown_congestion_control_is_refused() -> None:
+    with pytest.raises(SettingsError, match="'vegas'"):
+        ChannelSettings(congestion="vegas")
+
+
+def test_a_buffer_that_may_not_take_a_message_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"receive_buffer_bytes .* twice max_message"):
+        ChannelSettings(receive_buffer_bytes=1999, max_message=1000)
 
 
 def test_a_keepalive_that_keeps_nothing_alive_is_refused() -> None:

@@ -98,12 +98,12 @@ class Duel:
             )
         for side, other in ((left, right), (right, left)):
             for number, connection in enumerate(side):
-                connection.send(b"%d" % number)
+                connection.port.send_many([b"%d" % number])
                 for endpoint in self.endpoints.values():
                     endpoint.touch(connection)
             self.flush()
             self.settle(1)
-            heard = sorted(connection.receive() or b"nothing" for connection in other)
+            heard = sorted(message for it in other for message in it.port.receive_many(9))
             assert heard == sorted(b"%d" % number for number in range(len(side))), played
 
 

@@ -5,6 +5,7 @@ import pytest
 from sphtp.core.channel.lifecycle import State
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
+from tests.core.channel.talk import send_once
 
 Trace = list[tuple[float, Address, bytes]]
 
@@ -29,7 +30,7 @@ def play(seed: int) -> Trace:
     left, right = pair.open()
     sent = [bytes([number]) * number * 10 for number in range(200)]
     assert pair.transfer(left, right, sent) == sent
-    right.send_unreliable(b"x")
+    send_once(right, b"x")
     right.close(pair.now)
     pair.touch(right)
     pair.run(20)

@@ -12,10 +12,18 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.talk import send_once
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
-# Nobody is declared gone here, however bad it gets.
-PATIENT: dict[str, Any] = {"timeout": 10_000, "connect_timeout": 3600, "close_timeout": 3600}
+# Nobody is declared gone here, however bad it gets; and no loss is taken for a full path.
+PATIENT: dict[str, Any] = {
+    "timeout": 10_000,
+    "connect_timeout": 3600,
+    "close_timeout": 3600,
+    "congestion": "fixed:1e6",
+}
+CONTROLLERS = ["newreno", "cubic", "tolerant"]
+LONG = 100_000.0
 
 WEATHER = {
     "fair": Faults(),
@@ -41,7 +49,7 @@ def check_both_ways(pair: Pair, left: Connection, right: Connection, seconds: fl
         sent = messages(pair.seed)
         received = pair.transfer(sender, receiver, sent, seconds)
         assert received == sent, f"seed {pair.seed}"
-        assert sender.statistics().malformed == 0
+        assert sender.port.statistics().malformed == 0
     assert (left.state, right.state) == (State.OPEN, State.OPEN)
 
 
@@ -50,7 +58,15 @@ def check_both_ways(pair: Pair, left: Connection, right: Connection, seconds: fl
 def test_everything_arrives(weather: str, seed: int) -> None:
     pair = Pair(seed, WEATHER[weather], ChannelSettings(**PATIENT))
     left, right = pair.open(seconds=3600)
-    check_both_ways(pair, left, right, seconds=3600)
+    check_both_ways(pair, left, right, seconds=LONG)
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("weather", ["loss of 50 %", "disorder", "all at once"])
+def test_everything_arrives_whoever_is_in_control(controller: str, weather: str) -> None:
+    pair = Pair(3, WEATHER[weather], ChannelSettings(**PATIENT | {"congestion": controller}))
+    left, right = pair.open(seconds=3600)
+    check_both_ways(pair, left, right, seconds=LONG)
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -60,7 +76,7 @@ def test_everything_arrives_across_a_wrap(start: int, weather: str) -> None:
     other = ChannelSettings(first_sequence=start, **PATIENT)
     pair = Pair(1, WEATHER[weather], settings, other)
     left, right = pair.open(seconds=3600)
-    check_both_ways(pair, left, right, seconds=3600)
+    check_both_ways(pair, left, right, seconds=LONG)
 
 
 @pytest.mark.parametrize("loss", [0.5, 0.9, 0.99])
@@ -71,8 +87,8 @@ def test_loss_of_one_direction_only(loss: float, lossy: tuple[Address, Address])
     left, right = pair.open()
     pair.network.set_faults(Faults(loss=loss), *lossy)
     sent = messages(1)
-    assert pair.transfer(left, right, sent, 3600) == sent
-    pair.drive(lambda: not left.statistics().waiting, 3600)
+    assert pair.transfer(left, right, sent, LONG) == sent
+    pair.drive(lambda: not left.port.statistics().waiting, LONG)
     assert not pair.receive(right)
 
 
@@ -84,7 +100,7 @@ def test_sequences_and_ids_wrap_while_messages_get_lost(start: int) -> None:
     left, right = pair.open()
     sent = [b"%0200d" % number for number in range(1200)]
     assert pair.transfer(left, right, sent, 600) == sent
-    assert left.statistics().sent > 1200
+    assert left.port.statistics().sent > 1200
 
 
 @pytest.mark.soak
@@ -96,7 +112,7 @@ def test_sequences_and_ids_wrap_several_times(start: int) -> None:
     for first in range(0, 3 * 65536, 1024):
         sent = [b"%0200d" % number for number in range(first, first + 1024)]
         assert pair.transfer(left, right, sent, 600) == sent
-    assert left.statistics().sent > 3 * 65536
+    assert left.port.statistics().sent > 3 * 65536
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -109,9 +125,9 @@ def test_corruption_raises_nothing_hangs_nothing_and_grows_nothing(seed: int) ->
     pair.network.set_default(Faults(corrupt=0.3, jitter=0.01))
     for number in range(200):
         for connection in (left, right):
-            if connection.state is State.OPEN and connection.has_room(3000):
-                connection.send(bytes(number * 15))
-                connection.send_unreliable(b"u")
+            if connection.state is State.OPEN and connection.port.room_for([3000]):
+                connection.port.send_many([bytes(number * 15)])
+                send_once(connection, b"u")
             pair.touch(connection)
             pair.receive(connection)
         pair.run(0.1)

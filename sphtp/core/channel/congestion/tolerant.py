@@ -201,7 +201,9 @@ class Tolerant:
     def _pace(self, smoothed: float) -> None:
         gain = PACING_GAIN[self.phase]
         if self._path.rate:
-            rate = gain * MARGIN * self._path.rate
+            # One packet per round trip always: pings use up what a slower rate allows.
+            least = self._datagram / max(smoothed, CLOCK_GRAIN)
+            rate = max(gain * MARGIN * self._path.rate, least)
         elif smoothed > 0:
             rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
         else:

@@ -1,0 +1,76 @@
+"""When an ack is owed, whatever the application sends."""
+
+import pytest
+
+from sphtp.core.channel.acking import EARLY, AckTimer
+from sphtp.core.channel.frames import AckDelay
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.testing import Faults, Pair
+
+
+def test_an_ack_waits_for_company_and_not_for_long() -> None:
+    timer = AckTimer(2, 0.01)
+    assert timer.due is None
+    timer.owe(1.0, 0, at_once=False)
+    assert timer.due == pytest.approx(1.01)
+    timer.owe(1.005, 1, at_once=False)
+    assert timer.due == 1.005
+    timer.sent()
+    assert timer.due is None
+    timer.owe(2.0, 2, at_once=False)
+    assert timer.due == pytest.approx(2.01), "the count starts anew"
+
+
+def test_a_gap_is_told_at_once() -> None:
+    timer = AckTimer(16, 0.01)
+    timer.owe(1.0, 5, at_once=True)
+    assert timer.due == 1.0
+
+
+def test_a_repeat_hurries_the_ack_and_never_puts_it_off() -> None:
+    timer = AckTimer(2, 0.01)
+    timer.owe_again(1.0)
+    assert timer.due == 1.0
+    timer.owe_again(2.0)
+    assert timer.due == 1.0
+
+
+def test_before_the_bits_run_out_an_ack_is_overdue() -> None:
+    timer = AckTimer(2, 0.01)
+    assert not timer.is_overdue(10**6)
+    timer.owe(0.0, 100, at_once=False)
+    timer.owe(0.0, 90, at_once=False)
+    assert not timer.is_overdue(90 + EARLY - 1)
+    assert timer.is_overdue(90 + EARLY)
+    timer.sent()
+    assert not timer.is_overdue(10**6)
+
+
+def test_lateness_is_told_when_it_is_worth_it() -> None:
+    timer = AckTimer(2, 0.01)
+    timer.heard(1.0)
+    assert timer.lateness(1.0) == timer.lateness(1.0005) == []
+    (late,) = timer.lateness(1.25)
+    assert isinstance(late, AckDelay)
+    assert late.delay == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("every", [1, 2, 16])
+def test_one_way_traffic_is_acked_as_often_as_asked(every: int) -> None:
+    settings = ChannelSettings(ack_every=every, max_datagram=1200, congestion="fixed:1e6")
+    pair = Pair(1, settings=settings)
+    left, right = pair.open()
+    pair.transfer(left, right, [bytes(1100)] * 2000)
+    figures = right.port.statistics()
+    assert figures.sent == pytest.approx(2000 / min(every, 9), rel=0.1)
+    assert left.port.statistics().lost == 0
+
+
+def test_a_late_ack_does_not_make_the_way_longer() -> None:
+    """The other side is slow to answer, and says so."""
+    pair = Pair(1, Faults(delay=0.05), right_settings=ChannelSettings(ack_delay=0.5, ack_every=16))
+    left, _ = pair.open()
+    for _ in range(30):
+        pair.send(left, b"x")
+        pair.run(1.1)
+    assert left.port.statistics().rtt == pytest.approx(0.1, abs=0.01)

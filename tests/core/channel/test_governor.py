@@ -1,0 +1,120 @@
+"""Congestion control, pacing and path MTU as one, and what recovery tells them."""
+
+from sphtp.core.channel.acks import SentPacket
+from sphtp.core.channel.governor import BURST, PERSISTENT, Governor
+from sphtp.core.channel.recovery import Recovery
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.testing import Faults, Pair
+from sphtp.testing.pair import LEFT, RIGHT
+
+
+class Sender:
+    """A governor and the recovery that it relies on, as a transport drives them."""
+
+    def __init__(self, largest: int = 9000, **changes: str) -> None:
+        self.recovery = Recovery(0.01, 0.1)
+        self.governor = Governor(ChannelSettings(**changes), self.recovery, largest)  # type: ignore[arg-type]
+        self.count = 0
+
+    def send(self, now: float, size: int, *, probe: bool = False) -> SentPacket:
+        packet = SentPacket(self.count, now, size, ())
+        packet.eliciting, packet.probe = True, probe
+        self.count += 1
+        self.governor.sent(now, packet)
+        self.recovery.sent(packet)
+        return packet
+
+    def ack(self, now: float, *packets: SentPacket) -> None:
+        for packet in packets:
+            packet.acked = True
+        lost = self.recovery.acked(now, packets, 0.0)
+        self.governor.acked(now, packets, self.recovery.round_trip.latest)
+        if lost:
+            self.governor.lost(now, lost)
+
+
+def test_the_window_is_what_may_be_in_flight() -> None:
+    sender = Sender()
+    while sender.governor.has_window():
+        sender.send(0.0, 1200)
+    in_flight = sender.recovery.bytes_in_flight
+    assert sender.governor.window <= in_flight < sender.governor.window + 1200
+
+
+def test_a_lost_datagram_narrows_the_window_and_a_lost_probe_does_not() -> None:
+    for is_probe, narrows in ((True, False), (False, True)):
+        sender = Sender(congestion="newreno")
+        first = sender.send(0.0, 1400, probe=is_probe)
+        others = [sender.send(0.0, 1200) for _ in range(4)]
+        before = sender.governor.window
+        sender.ack(0.1, others[2])
+        assert first.lost
+        assert (sender.governor.window < before) == narrows
+
+
+def test_a_loss_that_was_none_is_taken_back() -> None:
+    sender = Sender(congestion="newreno")
+    packets = [sender.send(0.0, 1200) for _ in range(5)]
+    before = sender.governor.window
+    sender.ack(0.1, packets[4])
+    assert sender.governor.window < before
+    sender.ack(0.11, packets[0])
+    sender.ack(0.11, packets[1])
+    assert sender.governor.window >= before
+
+
+def test_sizes_grow_as_probes_arrive() -> None:
+    sender = Sender(largest=1500)
+    governor = sender.governor
+    assert governor.poll_resize() is None
+    size = governor.mtu.poll_probe(0.0)
+    assert size == 1400
+    sender.ack(0.1, sender.send(0.0, size, probe=True))
+    assert governor.poll_resize() == 1400
+    assert governor.poll_resize() is None
+
+
+def test_both_sides_limits_are_kept_to_from_the_start() -> None:
+    governor = Sender(largest=500).governor
+    assert governor.mtu.size == 500
+    assert governor.mtu.poll_probe(0.0) is None
+
+
+def test_silence_for_several_probes_starts_from_the_bottom() -> None:
+    sender = Sender(congestion="newreno")
+    sender.ack(0.1, *[sender.send(0.0, 1200) for _ in range(5)])
+    for probes in range(1, PERSISTENT):
+        sender.governor.unanswered(1.0, probes)
+        assert sender.governor.window > 2400
+    sender.governor.unanswered(1.0, PERSISTENT)
+    assert sender.governor.window == 2400
+
+
+def test_a_fixed_rate_is_kept_to() -> None:
+    sender = Sender(congestion="fixed:12000")
+    now = 0.0
+    for _ in range(100):
+        now = max(now, sender.governor.ready_at(now))
+        sender.send(now, 1200)
+    assert abs(now - (100 - BURST) * 0.1) < 0.3
+    assert sender.governor.rate == 12_000
+
+
+def test_a_user_who_gives_little_does_not_open_the_window() -> None:
+    pair = Pair(1, Faults(delay=0.05), ChannelSettings(congestion="newreno"))
+    left, right = pair.open()
+    for _ in range(200):
+        pair.transfer(left, right, [b"x"])
+    assert left.port.transport is not None
+    assert left.port.transport._governor.window < 50_000
+
+
+def test_the_rate_never_falls_under_what_pings_take() -> None:
+    """Or nothing but pings would ever leave on a path that loses nearly everything."""
+    settings = ChannelSettings(congestion="tolerant", timeout=10_000, connect_timeout=3600)
+    pair = Pair(1, settings=settings)
+    left, right = pair.open()
+    pair.network.set_faults(Faults(loss=0.9), LEFT, RIGHT)
+    pair.network.set_faults(Faults(loss=0.9), RIGHT, LEFT)
+    sent = [b"%d" % number + bytes(1000) for number in range(60)]
+    assert pair.transfer(left, right, sent, 20_000) == sent

@@ -1,0 +1,128 @@
+"""One lane's messages: ids, order, and what is kept until it is acked."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.channel.delivery import FLAG, Lane
+from sphtp.core.channel.flow import SendCredit
+from sphtp.core.channel.frames import Fragment, Messages, Skip
+from sphtp.core.channel.lane import MOST, SendLane
+from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.ticket import Ticket
+from sphtp.core.serial import wrap
+
+STARTS = (0, 32767, 65535, 2**32 - 1)
+ROOM = 300
+
+
+def credit(messages: int = 10**6, size: int = 10**9) -> SendCredit:
+    return SendCredit(messages, size)
+
+
+def take_all(lane: SendLane, room: int = ROOM) -> list[Piece]:
+    pieces = []
+    while (piece := lane.take(room, credit())) is not None:
+        pieces.append(piece)
+    return pieces
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_ids_go_on_from_the_first_whatever_is_sent(start: int) -> None:
+    lane = SendLane(3, Lane(), start)
+    lane.push_many([b"a", b"b"], ROOM)
+    lane.push(b"c", ROOM)
+    lane.push(bytes(500), ROOM)
+    lane.push(b"e", ROOM, Ticket(0.0, deadline=1.0))
+    lane.push(b"f", ROOM, Ticket(0.0))
+    frames = [piece.frame for piece in take_all(lane)]
+    kinds = [Messages, Fragment, Fragment, Messages, Messages]
+    assert [type(frame) for frame in frames] == kinds
+    ids = [it.message_id if isinstance(it, Fragment) else it.first_id for it in frames]  # type: ignore[union-attr]
+    assert ids == [wrap(start + number) for number in (0, 3, 3, 4, 5)]
+    assert {frame.lane for frame in frames} == {3}
+    assert lane.waiting == 6
+
+
+def test_the_flag_says_that_order_does_not_matter() -> None:
+    lane = SendLane(3, Lane(ordered=False), 0)
+    lane.push(b"a", ROOM)
+    assert take_all(lane)[0].frame.lane == 3 | FLAG
+
+
+def test_nothing_goes_beyond_the_window() -> None:
+    lane = SendLane(0, Lane(), 0, window=10)
+    lane.push_many([b""] * 15, ROOM)
+    (piece,) = take_all(lane)
+    assert piece.count == 10
+    lane.acked(piece)
+    assert take_all(lane)[0].count == 5
+
+
+def test_a_window_is_never_more_than_the_ids_can_tell() -> None:
+    lane = SendLane(0, Lane(), 0, window=65_535)
+    for _ in range(3):
+        lane.push_many([b""] * MOST, 10**6)
+    assert sum(piece.count for piece in take_all(lane, 10**6)) == MOST
+
+
+def test_what_is_given_up_while_under_way_is_told_at_once() -> None:
+    lane, ticket = SendLane(0, Lane(), 0), Ticket(0.0, deadline=1.0)
+    lane.push(b"before", ROOM)
+    lane.push(b"late", ROOM, ticket)
+    first, second = take_all(lane)
+    lane.give_up({ticket})
+    lane.give_up({ticket})
+    assert [piece.frame for piece in take_all(lane)] == [Skip(0, 1, 4)]
+    lane.acked(second)
+    lane.acked(first)
+    assert lane.waiting == 0
+    assert not lane.wants_to_send
+
+
+def test_when_packets_shrink_everything_is_cut_anew() -> None:
+    lane = SendLane(0, Lane(), 0)
+    payloads = [bytes([number]) * 250 for number in range(4)]
+    lane.push_many(payloads, 1000)
+    lane.push(bytes(3000), 1000)
+    flying = take_all(lane, 1000)
+    lane.push_many(payloads, 1000)
+    lane.cut_anew(240)
+    assert all(piece.acked for piece in flying if piece.cost > 240)
+    again = take_all(lane, 240)
+    assert all(piece.cost <= 240 for piece in again)
+    assert {type(piece.frame) for piece in again} == {Fragment}
+    for piece in (*again, *[piece for piece in flying if not piece.acked]):
+        lane.acked(piece)
+    assert lane.waiting == 0
+
+
+@given(
+    st.sampled_from(STARTS),
+    st.lists(st.lists(st.integers(0, 700), min_size=1, max_size=5), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_waiting_is_from_the_oldest_unacked(
+    start: int, batches: list[list[int]], random: Random
+) -> None:
+    lane, sizes = SendLane(0, Lane(), start), [size for batch in batches for size in batch]
+    for batch in batches:
+        lane.push_many([bytes(size) for size in batch], ROOM)
+    flying = take_all(lane)
+    # The last piece of each message, by which it ends.
+    unacked = set(range(len(sizes)))
+    parts = dict.fromkeys(unacked, 0)
+    for piece in flying:
+        first = piece.first_id - start
+        for number in range(first, first + max(1, piece.count)):
+            parts[number] += 1
+    random.shuffle(flying)
+    for piece in flying:
+        lane.acked(piece)
+        first = piece.first_id - start
+        for number in range(first, first + max(1, piece.count)):
+            parts[number] -= 1
+        unacked = {number for number in unacked if parts[number]}
+        assert lane.waiting == (len(sizes) - min(unacked) if unacked else 0)

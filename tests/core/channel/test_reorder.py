@@ -1,0 +1,131 @@
+"""The receive side of a lane: each message once, in order or as it comes, however frames come."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.channel.frames import Fragment, Messages, Skip
+from sphtp.core.channel.reorder import Ordered, Unordered
+from sphtp.core.serial import wrap
+from sphtp.errors import RemoteError
+
+STARTS = (0, 32767, 65535, 2**32 - 1)
+BOTH = pytest.mark.parametrize("make", [Ordered, Unordered])
+
+Frames = list[Messages | Fragment | Skip]
+
+
+def feed(lane: Unordered, *frames: Messages | Fragment | Skip) -> list[bytes]:
+    released: list[bytes] = []
+    for frame in frames:
+        assert lane.admits(frame, 1024)
+        if isinstance(frame, Messages):
+            released += lane.insert_messages(frame)
+        elif isinstance(frame, Fragment):
+            released += lane.insert_fragment(frame)
+        else:
+            released += lane.insert_skip(frame) or []
+    return released
+
+
+def row(first: int, *payloads: bytes) -> Messages:
+    return Messages(0, wrap(first), list(payloads))
+
+
+def test_ordered_waits_and_unordered_does_not() -> None:
+    frames = [row(1, b"b"), row(3, b"d"), row(0, b"a"), row(2, b"c")]
+    assert feed(Ordered(0, 64, 100), *frames) == [b"a", b"b", b"c", b"d"]
+    assert feed(Unordered(0, 64, 100), *frames) == [b"b", b"d", b"a", b"c"]
+
+
+@BOTH
+def test_overlapping_rows_give_each_message_once(make: type[Unordered]) -> None:
+    lane = make(0, 64, 100)
+    frames = [row(1, b"b", b"c"), row(0, b"a", b"b"), row(2, b"c", b"d"), row(0, b"a")]
+    assert sorted(feed(lane, *frames)) == [b"a", b"b", b"c", b"d"]
+    assert lane.held == 0
+
+
+@BOTH
+def test_a_window_bounds_what_may_come_early(make: type[Unordered]) -> None:
+    lane = make(0, 4, 100)
+    assert lane.admits(row(3, b"d"), 4)
+    assert not lane.admits(row(3, b"d", b"e"), 4)
+    assert not lane.admits(Fragment(0, 4, 0, 9, b"e"), 4)
+    assert not lane.admits(Skip(0, 4, 9), 4)
+    feed(lane, row(0, b"a"))
+    assert lane.admits(Skip(0, 4, 9), 4)
+
+
+def test_unread_messages_narrow_the_window_only_where_order_matters() -> None:
+    assert not Ordered(0, 4, 100).admits(row(1, b"b"), 1)
+    assert Unordered(0, 4, 100).admits(row(1, b"b"), 1)
+    for make in (Ordered, Unordered):
+        lane = make(5, 4, 100)
+        assert lane.admits(row(4, b"old"), 0), "a repeat has to be acked"
+
+
+@BOTH
+def test_a_message_over_the_limit_or_against_itself_is_refused(make: type[Unordered]) -> None:
+    lane = make(0, 64, 10)
+    with pytest.raises(RemoteError, match="limit of 10"):
+        lane.admits(Fragment(0, 0, 0, 11, b"x"), 64)
+    feed(lane, Fragment(0, 1, 0, 10, b"x"))
+    with pytest.raises(RemoteError, match="10 bytes now has 9"):
+        lane.admits(Fragment(0, 1, 1, 9, b"x"), 64)
+    assert lane.held == 1 + 128
+
+
+def test_a_skip_lets_go_of_what_is_there() -> None:
+    lane = Ordered(0, 64, 100)
+    assert feed(lane, Fragment(0, 0, 0, 9, b"abc"), row(1, b"b")) == []
+    assert lane.insert_skip(Skip(0, 0, 9)) == [b"b"]
+    assert lane.insert_skip(Skip(0, 0, 9)) is None
+    assert lane.insert_skip(Skip(0, 1, 1)) is None
+    assert lane.held == 0
+    assert lane.insert_skip(Skip(0, 5, 1)) == []
+    assert lane.insert_skip(Skip(0, 5, 1)) is None
+    assert feed(lane, row(5, b"late"), Fragment(0, 5, 0, 9, b"late")) == []
+    assert feed(lane, row(2, b"c", b"d", b"e")) == [b"c", b"d", b"e"]
+    assert feed(lane, row(6, b"g")) == [b"g"]
+
+
+@BOTH
+def test_an_empty_message_is_not_taken_for_nothing(make: type[Unordered]) -> None:
+    lane = make(0, 64, 100)
+    assert feed(lane, row(1, b""), row(0, b"")) == [b"", b""]
+
+
+@given(
+    st.sampled_from(STARTS),
+    st.lists(st.tuples(st.binary(max_size=30), st.sampled_from(("whole", "cut", "skip")))),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_any_order_and_repetition(
+    start: int, script: list[tuple[bytes, str]], random: Random, is_ordered: bool
+) -> None:
+    frames: Frames = []
+    expected: list[bytes] = []
+    for number, (payload, kind) in enumerate(script):
+        message_id = wrap(start + number)
+        if kind == "skip":
+            frames.append(Skip(0, message_id, len(payload)))
+            continue
+        expected.append(payload)
+        if kind == "cut" and payload:
+            for size in (random.randint(1, 9), random.randint(1, 9)):
+                frames += [
+                    Fragment(0, message_id, at, len(payload), payload[at : at + size])
+                    for at in range(0, len(payload), size)
+                ]
+        else:
+            frames.append(row(start + number, payload))
+    frames += random.sample(frames, len(frames) // 2)
+    random.shuffle(frames)
+    lane = (Ordered if is_ordered else Unordered)(start, 4096, 100)
+    received = feed(lane, *frames)
+    assert received == expected if is_ordered else sorted(received) == sorted(expected)
+    assert (lane.held, lane._stored, lane._next_id) == (0, 0, start + len(script))
