@@ -14,7 +14,7 @@ from sphtp_server.logs import open_log
 from sphtp_server.settings import SOURCES, ServerSettings
 
 
-@click.command()
+@click.command(short_help="Run a server, which introduces clients to each other.")
 @SOURCES.options
 def server(config: Path | None, **flags: Any) -> None:
     """Run a server: it introduces clients to each other.
