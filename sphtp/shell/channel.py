@@ -11,9 +11,6 @@ from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.errors import RefusedError, UnreachableError
 
-# Endings after which messages that were sent may not have arrived.
-_UNDELIVERED = frozenset({CloseReason.VANISHED, CloseReason.DRAIN_TIMEOUT})
-
 
 class Channel(trio.abc.Channel[Any]):
     """Reliable messages in order, and unreliable ones, between this node and one peer.
@@ -29,6 +26,8 @@ class Channel(trio.abc.Channel[Any]):
         self._changed = trio.lowlevel.ParkingLot()
         self._is_open = False
         self._closing = False
+        # Whether somebody has been told that messages may be lost.
+        self._has_told = False
         self._undecodable = 0
 
     @property
@@ -103,11 +102,11 @@ class Channel(trio.abc.Channel[Any]):
         """Wait until everything sent has arrived, then close. Cancelled, it aborts.
 
         Raises:
-            trio.BrokenResourceError: the peer vanished, or did not take everything within
-                ``close_timeout``, so that messages may not have arrived.
+            trio.BrokenResourceError: messages may not have arrived, because the peer vanished,
+                closed first, or took nothing for ``close_timeout``. Not raised where ``send`` or
+                ``receive`` have said so before.
         """
-        if self._closing or self._connection.closed is not None:
-            self._closing = True
+        if self._closing:
             await trio.lowlevel.checkpoint()
             return
         self._closing = True
@@ -115,13 +114,13 @@ class Channel(trio.abc.Channel[Any]):
         self._touched()
         self._changed.unpark_all()
         try:
+            await trio.lowlevel.checkpoint()
             while (closed := self._connection.closed) is None:
                 await self._changed.park()
         except trio.Cancelled:
             self.abort("closed without waiting")
             raise
-        if closed.reason in _UNDELIVERED and self._connection.statistics().waiting:
-            raise trio.BrokenResourceError(closed.text)
+        self._check_delivered(closed)
 
     def abort(self, why: str = "aborted") -> None:
         """Close at once; the peer is told why, once, and what is not acknowledged may be lost."""
@@ -129,6 +128,15 @@ class Channel(trio.abc.Channel[Any]):
         self._connection.abort(trio.current_time(), why)
         self._touched()
         self._changed.unpark_all()
+
+    def _detach(self) -> None:
+        """The node is closing, and all its channels with it."""
+        self._closing = True
+        self._changed.unpark_all()
+
+    def _check_delivered(self, closed: Closed) -> None:
+        if self._connection.statistics().waiting and not self._has_told:
+            raise trio.BrokenResourceError(closed.text)
 
     async def _wait_open(self) -> None:
         while not self._is_open:
@@ -146,6 +154,7 @@ class Channel(trio.abc.Channel[Any]):
         if self._closing:
             raise trio.ClosedResourceError("this channel is closed")
         if self._connection.closed is not None:
+            self._has_told = True
             raise trio.BrokenResourceError(self._connection.closed.text)
 
     def _check_receivable(self) -> None:
@@ -154,6 +163,7 @@ class Channel(trio.abc.Channel[Any]):
             return
         if closed.reason is CloseReason.DONE:
             raise trio.EndOfChannel(closed.text)
+        self._has_told = True
         raise trio.BrokenResourceError(closed.text)
 
 

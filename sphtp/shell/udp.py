@@ -61,6 +61,7 @@ class UdpSocket:
         self.counters = UdpCounters()
         self._drop = drop
         self._socket = _bind(host, port)
+        self._address: Address = self._socket.getsockname()[:2]
 
     def __enter__(self) -> Self:
         return self
@@ -75,9 +76,8 @@ class UdpSocket:
 
     @property
     def address(self) -> Address:
-        """Where it is bound, with the real port."""
-        host, port = self._socket.getsockname()[:2]
-        return host, port
+        """Where it is bound, with the real port; it can still be asked after closing."""
+        return self._address
 
     @property
     def family(self) -> socket.AddressFamily:

@@ -206,6 +206,9 @@ class Connection:
     def _hear(self, now: float, heard: Heard) -> None:
         self._timers.move(Timer.IDLE, now + self._settings.timeout)
         self._step(now, Event.CONFIRMED)
+        if heard.progress:
+            # A drain may take long; what must not happen is that it makes no way.
+            self._timers.move(Timer.CLOSE, now + self._settings.close_timeout)
         if heard.close_acked:
             self._step(now, Event.CLOSE_ACKED)
         if heard.close is not None:

@@ -31,10 +31,14 @@ from sphtp.errors import RemoteError
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a packet means for the life of its connection."""
+    """What a packet means for the life of its connection.
+
+    There is ``progress`` when it acks a packet that held reliable messages.
+    """
 
     close: Close | None
     close_acked: bool
+    progress: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +98,13 @@ class Transport:
             self._handle_repeat(now, arrival, frames)
             return None
         is_admitted = self.inbox.admits(frames)
-        close_acked = self._handle_acks(now, header)
+        acked = self._handle_acks(now, header)
+        close_acked = any(packet.closing for packet in acked)
+        progress = any(packet.pieces for packet in acked)
         if not is_admitted:
             self._counters.too_early += 1
-            return Heard(None, close_acked)
-        return Heard(self._accept(now, sequence, frames), close_acked)
+            return Heard(None, close_acked, progress)
+        return Heard(self._accept(now, sequence, frames), close_acked, progress)
 
     def handle_timeout(self, now: float) -> Missed:
         """Give up overdue packets; their messages are in line again."""
@@ -156,7 +162,7 @@ class Transport:
         self._counters.sent += 1
         self._counters.bytes_sent += size
 
-    def _handle_acks(self, now: float, header: Header) -> bool:
+    def _handle_acks(self, now: float, header: Header) -> list[SentPacket]:
         try:
             acked = self._acks.acknowledge(header)
         except RemoteError:
@@ -170,7 +176,7 @@ class Transport:
         # Only the newest packet says how long the way is now; the others' acks may be repeats.
         if acked and acked[-1].eliciting and acked[-1].sequence & 0xFFFF == header.ack:
             self._round_trip.sample(now - acked[-1].sent_at)
-        return any(packet.closing for packet in acked)
+        return acked
 
     def _handle_repeat(self, now: float, arrival: Arrival, frames: Sequence[Frame]) -> None:
         if arrival is Arrival.TOO_OLD:
