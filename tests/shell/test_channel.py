@@ -298,8 +298,7 @@ async def test_a_closed_node_ends_all_waiting():
     accepted: list[object] = []
 
     async def accept_all(node):
-        async for channel in node.incoming():
-            accepted.append(channel)
+        accepted.extend([channel async for channel in node.incoming()])
         with pytest.raises(trio.ClosedResourceError):
             await node.accept()
         accepted.append("ended")
@@ -346,9 +345,9 @@ async def test_one_bad_address_does_not_spoil_the_others():
                 raise AssertionError("there is no such host")
 
 
-async def test_cancelling_a_dial_leaves_nothing_behind():
+async def test_cancelling_a_dial_leaves_nothing_behind(monkeypatch):
     async with open_node() as right, open_node() as left:
-        right._udp.receive_batch = lambda limit: iter(())
+        monkeypatch.setattr(right._udp, "receive_batch", lambda limit: iter(()))
         with trio.move_on_after(0.05) as scope:
             async with left.open_channel(*right.address):
                 raise AssertionError("nobody answers")
