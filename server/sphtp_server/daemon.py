@@ -8,9 +8,8 @@ from typing import Final
 
 import trio
 
+from sphtp import Server, ServerState, open_server
 from sphtp.core.control.counters import Count
-from sphtp.core.control.server_table import ServerState
-from sphtp.shell.server import Server, open_server
 from sphtp_server.happenings import Happenings
 from sphtp_server.logs import Id, Log
 from sphtp_server.settings import ServerSettings

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from sphtp.core.control.events import (
+from sphtp import Reason
+from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.vocabulary import MemberState
+from sphtp.events import (
     ClientChanged,
     ClientEntered,
     ClientLeft,
@@ -15,8 +18,6 @@ from sphtp.core.control.events import (
     UserMessage,
     ViewChanged,
 )
-from sphtp.core.control.records import ClusterView, Member, PeerRecord
-from sphtp.core.control.vocabulary import MemberState, Reason
 from sphtp_server.logs import Id, Log, LogLevel
 
 Fields = dict[str, Any]

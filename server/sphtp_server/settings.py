@@ -5,11 +5,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sphtp.core.control.limits import ServerLimits
-from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions
 from sphtp.errors import SettingsError
-from sphtp.shell.server import ServerOptions
 from sphtp_server.logs import LogFormat, LogLevel
 from sphtp_server.sources import Sources
 
@@ -66,7 +63,9 @@ class ServerSettings(BaseModel):
     announce_deadline: float = Field(
         _TIMERS.announce_deadline, description="Seconds that a client waits for every server."
     )
-    max_clients: int = Field(_LIMITS.max_clients, ge=1, description="Clients that are admitted.")
+    max_clients: int = Field(
+        _LIMITS.max_clients, ge=1, le=MAX_CLIENTS, description="Clients that are admitted."
+    )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The least that is logged.")
     log_format: LogFormat = Field("console", description="Lines for people, or JSON.")

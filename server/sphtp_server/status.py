@@ -11,10 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sphtp.core.control.records import ServerAddress
+from sphtp import BusError, ServerAddress, fetch_status
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.bus import BusError
-from sphtp.shell.status import fetch_status
 
 UNREACHABLE: Final = 4
 
