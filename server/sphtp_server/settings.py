@@ -6,6 +6,7 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions
+from sphtp.core.control.limits import MAX_CLIENTS
 from sphtp.errors import SettingsError
 from sphtp_server.logs import LogFormat, LogLevel
 from sphtp_server.sources import Sources
@@ -64,7 +65,10 @@ class ServerSettings(BaseModel):
         _TIMERS.announce_deadline, description="Seconds that a client waits for every server."
     )
     max_clients: int = Field(
-        _LIMITS.max_clients, ge=1, le=MAX_CLIENTS, description="Clients that are admitted."
+        _LIMITS.max_clients,
+        ge=1,
+        le=MAX_CLIENTS,
+        description=f"Clients that are admitted, {MAX_CLIENTS} at most.",
     )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The least that is logged.")

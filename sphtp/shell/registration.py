@@ -90,12 +90,12 @@ class Registration:
                 raise RefusedError(f"the servers refuse this client: {reason}", reason)
             await self._changed.park()
 
-    async def wait_established(self, timeout: float) -> None:
-        """Wait until every server of the view has acknowledged.
+    async def wait_established(self, timeout: float, deadline: float) -> None:
+        """Wait until every server of the view has acknowledged; ``timeout`` is for the complaint.
 
         Raises ``UnreachableError``, which says who did not answer, and ``RefusedError``.
         """
-        with trio.move_on_after(timeout):
+        with trio.CancelScope(deadline=deadline):
             await self.wait(lambda: self.machine.state is ClientState.ESTABLISHED)
             return
         raise UnreachableError(f"not registered within {timeout:g} s: {self._what_is_missing()}")

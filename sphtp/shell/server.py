@@ -65,6 +65,9 @@ class ServerStatistics:
     """Connections at this moment of the socket that clients hear."""
     hearing_from: int
     """Connections at this moment of the socket that clients and servers speak to."""
+    connections_ended: int
+    """Connections of clients and servers that ended. NNG ends one that brings a message of more
+    than twice the largest size, and nothing tells that from a program that stopped."""
     connections_refused: int
     """Connections turned away because there were too many."""
     events_dropped: int
@@ -172,6 +175,7 @@ class Server:
             counters=self._machine.counters.as_dict(),
             publishing_to=self._bus.clients.connections,
             hearing_from=self._bus.subscriber.connections,
+            connections_ended=self._bus.subscriber.ended,
             connections_refused=self._bus.clients.refused + self._bus.subscriber.refused,
             events_dropped=self._feed.dropped,
             undialable=self._undialable,
@@ -180,7 +184,8 @@ class Server:
     def events(self) -> Listener[ServerEvent]:
         """Return an async iterator over what happens from now on; it ends with the server.
 
-        It never holds the server up: a reader that falls 1024 events behind misses some, and
+        ``with server.events() as events:`` closes it; it is also closed when it is dropped. It
+        never holds the server up: a reader that falls 1024 events behind misses some, and
         ``statistics().events_dropped`` counts them.
         """
         return self._feed.listen()

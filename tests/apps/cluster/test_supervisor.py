@@ -11,9 +11,7 @@ from sphtp_client.board import Board, Role
 from sphtp_client.child import LINE_LIMIT, Patience, split_lines
 from sphtp_client.supervisor import Job, open_supervisor
 
-HEAD = (
-    "import json, signal, sys, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
-)
+HEAD = "import json, signal, sys, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
 READY = "say(event='connected', id=7, slab=0, slabs=1)\n"
 OBEDIENT = READY + "sys.stdin.read()\n"
 DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + "while True: signal.pause()\n"
