@@ -18,11 +18,9 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
-
-LINGER: Final = 0.05
-"""Seconds from a server's last words to the closing of its sockets, which drops what is queued."""
 
 SPARE_PIPES: Final = 64
 """Connections beyond the clients' that a server accepts: other servers, and people who ask."""
@@ -212,22 +210,7 @@ class Server:
         self._flush()
 
     async def _run(self) -> None:
-        while True:
-            batch: list[bytes] = []
-            with self._bus.bell.listening(self._machine.poll_timeout()):
-                batch = await self._bus.subscriber.receive_batch()
-            now = trio.current_time()
-            if self._bus.bell.answer():
-                self._machine.handle_connected(now)
-            for data in batch:
-                self._machine.handle_message(now, data)
-            self._handle_due(now)
-            self._flush()
-
-    def _handle_due(self, now: float) -> None:
-        deadline = self._machine.poll_timeout()
-        if deadline is not None and deadline <= now:
-            self._machine.handle_timeout(now)
+        await drive(self._machine, self._bus.subscriber, self._bus.bell, self._flush)
 
     async def _leave(self) -> None:
         self._machine.stop(trio.current_time())
