@@ -6,7 +6,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-PYTEST_FLAGS ?= -m "not soak"
+PYTEST_FLAGS ?= -m "not soak" -n auto --dist worksteal
 PIP_INSTALL  := .venv/bin/python -m pip --disable-pip-version-check --no-input install --prefer-binary
 LOGGED       := >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
 

@@ -20,6 +20,8 @@ from sphtp_client.events import (
     PeerLeft,
     Progress,
     Result,
+    ServerCame,
+    ServerLost,
     Started,
 )
 
@@ -84,6 +86,8 @@ class Board:
         self._hear: Mapping[type[Any], Callable[[Seat, Any], None]] = {
             Started: self._started,
             Connected: self._connected,
+            ServerCame: self._servers_changed,
+            ServerLost: self._servers_changed,
             Progress: self._progress,
             PeerLeft: self._peer_left,
             Result: self._result,
@@ -95,6 +99,11 @@ class Board:
         """Add a process that is about to start."""
         seat = self.seats[name] = Seat(name, role, slab)
         return seat
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a process has ended because we had told it to."""
+        return any(seat.exit is not None and seat.exit.asked for seat in self.seats.values())
 
     def of(self, role: Role) -> list[Seat]:
         """Return the seats of one role."""
@@ -141,10 +150,13 @@ class Board:
             f"{seat.name}: pid {seat.pid} id {event.id:#010x} connected, slab {event.slab}"
         )
 
+    def _servers_changed(self, seat: Seat, event: ServerCame | ServerLost) -> None:
+        seat.servers = event.servers
+
     def _progress(self, seat: Seat, event: Progress) -> None:
         if seat.step == 0 and event.step > 0:
             self.news.append(f"{seat.name}: running")
-        seat.step, seat.steps_per_s = event.step, event.steps_per_s
+        seat.step, seat.steps_per_s = event.step, event.steps_per_s or 0.0
         seat.servers, seat.links = event.servers, event.links
 
     def _peer_left(self, seat: Seat, event: PeerLeft) -> None:

@@ -24,7 +24,7 @@ from sphtp_client.scenario import load_scenario
 from sphtp_client.verdict import Verdict
 
 
-@click.command()
+@click.command(short_help="Run servers and clients here, and verify the result.")
 @with_options(CLUSTER_OPTIONS)
 def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> None:
     """Run servers and clients on this machine until the scenario has been simulated.
@@ -55,7 +55,7 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     loaded = load_scenario(scenario)
     chosen = loaded.steps if steps is None else steps
     plan = ClusterPlan(scenario=scenario.resolve(), steps=chosen, **values)
-    borders(loaded, plan.clients)
+    borders(loaded, plan.clients, "--clients")
     ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry)
     channel_settings(plan.channel_timeout, plan.resend_time)
     return plan

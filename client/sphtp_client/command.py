@@ -11,6 +11,7 @@ import trio
 
 from sphtp import ControlTimers
 from sphtp.errors import SettingsError, SphtpError
+from sphtp_client.cut import borders
 from sphtp_client.events import Failed
 from sphtp_client.job import SlabJob
 from sphtp_client.links import PeerLeftError
@@ -54,7 +55,7 @@ class ClientOptions:
         )
 
 
-@click.command()
+@click.command(short_help="Simulate one slab of a scenario.")
 @with_options(CLIENT_OPTIONS)
 def client(**values: Any) -> None:
     """Simulate one slab of a scenario together with the peers of the other slabs.
@@ -78,6 +79,7 @@ def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
     steps = scenario.steps if options.steps is None else options.steps
     if options.alone:
         return partial(run_alone, scenario, steps, reporter)
+    borders(scenario, options.slabs, "--slabs")
     job = SlabJob(scenario, options.slab, options.slabs, steps)
     return partial(run_peer, job, options.reach(), reporter)
 

@@ -20,8 +20,8 @@ def max_slabs(scenario: Scenario) -> int:
     return max(int(scenario.box[0] / (MARGIN * _narrowest(scenario))), 1)
 
 
-def borders(scenario: Scenario, count: int) -> tuple[float, ...]:
-    """Return the ``count + 1`` borders of that many slabs in m.
+def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float, ...]:
+    """Return the ``count + 1`` borders of that many slabs in m; ``name`` is what they are called.
 
     Raises ``SettingsError`` if a slab would be narrower than halo and stride: then a sphere could
     matter to a peer that is not a neighbour of its owner.
@@ -29,7 +29,7 @@ def borders(scenario: Scenario, count: int) -> tuple[float, ...]:
     most = max_slabs(scenario)
     if not 1 <= count <= most:
         raise SettingsError(
-            f"slabs = {count}: must be 1 to {most} for this scenario, because a slab of the "
+            f"{name} = {count}: must be 1 to {most} for this scenario, because a slab of the "
             f"{scenario.box[0]:g} m long box must be wider than {_narrowest(scenario):.4g} m"
         )
     return tuple(scenario.box[0] * n / count for n in range(count + 1))

@@ -54,7 +54,8 @@ class PlainDisplay:
         """Write what is new."""
         self._tell_news()
         now = self._clock()
-        if now - self._drawn >= LINE_EVERY:
+        # Servers that go home one by one would look like servers that are lost.
+        if now - self._drawn >= LINE_EVERY and not self._board.is_ending:
             self._drawn = now
             self._write(summary(self._board, self._steps, now - self._began))
 

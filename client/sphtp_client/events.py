@@ -54,13 +54,33 @@ class Connected(Record):
     servers: tuple[int, ...] = ()
 
 
+class ServerCame(Record):
+    """One more server knows this client; ``servers`` are all that do."""
+
+    event: Literal["server_came"] = "server_came"
+    id: int
+    servers: tuple[int, ...] = ()
+
+
+class ServerLost(Record):
+    """A server said good-bye or fell silent; ``servers`` are those that remain."""
+
+    event: Literal["server_lost"] = "server_lost"
+    id: int
+    reason: str
+    servers: tuple[int, ...] = ()
+
+
 class Progress(Record):
-    """How far a slab is; ``servers`` are the ids of those that know this client."""
+    """How far a slab is; ``servers`` are the ids of those that know this client.
+
+    One step says nothing about speed, so the first report tells none.
+    """
 
     event: Literal["progress"] = "progress"
     step: int
     steps: int
-    steps_per_s: float
+    steps_per_s: float | None = None
     servers: tuple[int, ...] = ()
     links: tuple[LinkReport, ...] = ()
 
@@ -104,7 +124,9 @@ class Failed(Record):
     message: str
 
 
-Event = Started | Connected | Progress | PeerLeft | Result | Finished | Failed
+Event = (
+    Started | Connected | ServerCame | ServerLost | Progress | PeerLeft | Result | Finished | Failed
+)
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 

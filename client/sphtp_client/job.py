@@ -20,7 +20,10 @@ class SlabJob:
 
     def __post_init__(self) -> None:
         if not 0 <= self.slab < self.slabs:
-            raise SettingsError(f"slab = {self.slab}: must be 0 to {self.slabs - 1}")
+            raise SettingsError(
+                f"--slab = {self.slab}: must be 0 to {self.slabs - 1}, because --slabs, the number "
+                f"of them, is {self.slabs}"
+            )
         text = self.scenario.model_dump_json()
         object.__setattr__(self, "digest", sha256(text.encode()).hexdigest())
 

@@ -8,11 +8,12 @@ from sphtp_client.events import LinkReport, Progress
 from sphtp_client.reporter import Reporter
 from sphtp_client.slab import Slab
 
-TELL_EVERY = 0.5  # seconds
-
 
 class Pace:
-    """Counts steps from its making on; ``on_step`` is for ``run_slab``."""
+    """Counts steps from its making on; ``on_step`` is for ``run_slab``.
+
+    It tells the reporter of the first step, and from then on as often as that one wants to hear.
+    """
 
     def __init__(
         self,
@@ -25,8 +26,8 @@ class Pace:
         self._reporter = reporter
         self._links = links
         self._servers = servers
-        self._began = self._told = trio.current_time()
-        self._told_step = 0
+        self._began = trio.current_time()
+        self._told: tuple[float, int] | None = None  # when, and which step
 
     @property
     def seconds(self) -> float:
@@ -38,16 +39,20 @@ class Pace:
         # Without neighbours nothing else lets the heartbeats through.
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        if now - self._told < TELL_EVERY and slab.step > 1:
+        if self._told is not None and now - self._told[0] < self._reporter.progress_every:
             return
-        speed = (slab.step - self._told_step) / max(now - self._told, 1e-9)
-        self._told, self._told_step = now, slab.step
+        speed = None if self._told is None else self._speed_since(*self._told, now, slab.step)
+        self._told = now, slab.step
         self._reporter.say(
             Progress(
                 step=slab.step,
                 steps=self._steps,
-                steps_per_s=round(speed, 1),
+                steps_per_s=speed,
                 servers=self._servers(),
                 links=self._links(),
             )
         )
+
+    @staticmethod
+    def _speed_since(then: float, before: int, now: float, step: int) -> float:
+        return round((step - before) / max(now - then, 1e-9), 1)

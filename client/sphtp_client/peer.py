@@ -1,13 +1,23 @@
 """One simulation client: a slab of the box, at work among its neighbours."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import sphtp
 from sphtp import ChannelSettings, Client, ControlTimers
-from sphtp.core.control.events import PeerLeft as PeerLeftEvent
+from sphtp import events as library
 from sphtp.shell.lifetime import running
 from sphtp_client.circle import Circle, meet, open_circle
-from sphtp_client.events import Connected, Finished, PeerLeft, Result, Totals
+from sphtp_client.events import (
+    Connected,
+    Finished,
+    PeerLeft,
+    Result,
+    ServerCame,
+    ServerLost,
+    Totals,
+)
 from sphtp_client.gather import collect, deliver
 from sphtp_client.initial import initial_spheres
 from sphtp_client.job import SlabJob
@@ -57,10 +67,11 @@ async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
     ) as client:
         servers = tuple(sorted(client.servers))
         reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
-        roster = await meet(client, job, reach.wait)
-        async with open_circle(client, roster, reach.wait) as circle:
-            work = _Work(job, reporter, client, circle, slab, table)
-            await work.perform()
+        async with running(partial(_tell_of_servers, client, client.events(), reporter)):
+            roster = await meet(client, job, reach.wait)
+            async with open_circle(client, roster, reach.wait) as circle:
+                work = _Work(job, reporter, client, circle, slab, table)
+                await work.perform()
         reporter.say(work.finished())
 
 
@@ -73,6 +84,21 @@ async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
     seconds = pace.seconds
     reporter.say(_result(scenario, steps, seconds, table, slab.spheres))
     reporter.say(Finished(steps=steps, seconds=round(seconds, 3)))
+
+
+async def _tell_of_servers(
+    client: Client, events: AsyncIterator[library.ClientEvent], reporter: Reporter
+) -> None:
+    async for event in events:
+        servers = tuple(sorted(client.servers))
+        match event:
+            case library.ServerEntered(member):
+                reporter.say(ServerCame(id=member.id, servers=servers))
+            case library.ServerLeft(member, reason):
+                why = reason.name.lower()
+                reporter.say(ServerLost(id=member.id, reason=why, servers=servers))
+            case _:
+                pass
 
 
 @dataclass(eq=False)
@@ -140,7 +166,7 @@ class _Work:
                 self._miss(slab, peer_id, "it is not among the peers any more")
         slabs = {peer_id: slab for slab, peer_id in self.circle.roster.items()}
         async for event in events:
-            if isinstance(event, PeerLeftEvent) and event.record.id in slabs:
+            if isinstance(event, library.PeerLeft) and event.record.id in slabs:
                 self._miss(slabs[event.record.id], event.record.id, event.reason.name.lower())
 
     def _miss(self, slab: int, peer_id: int, reason: str) -> None:

@@ -1,7 +1,7 @@
 """How a client tells what happens: lines for people, or JSON for programs."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TextIO
 
 from sphtp_client.events import (
@@ -12,13 +12,17 @@ from sphtp_client.events import (
     PeerLeft,
     Progress,
     Result,
+    ServerCame,
+    ServerLost,
     Started,
     Totals,
 )
 
 
 class Reporter(Protocol):
-    """Whatever wants to hear of a run."""
+    """Whatever wants to hear of a run; of its progress every so many seconds."""
+
+    progress_every: float
 
     def say(self, event: Event) -> None:
         """Tell one event."""
@@ -27,6 +31,8 @@ class Reporter(Protocol):
 
 class JsonReporter:
     """One JSON object per line."""
+
+    progress_every = 0.5
 
     def __init__(self, output: TextIO, _errors: TextIO) -> None:
         self._output = output
@@ -38,6 +44,8 @@ class JsonReporter:
 
 class TextReporter:
     """A line that a person can read; a failure goes where errors go."""
+
+    progress_every = 2.0
 
     def __init__(self, output: TextIO, errors: TextIO) -> None:
         self._output = output
@@ -68,9 +76,20 @@ def _started(event: Started) -> str:
 
 
 def _connected(event: Connected) -> str:
-    servers = ", ".join(f"{server:#010x}" for server in event.servers)
     who = f"slab {event.slab} of {event.slabs}"
-    return f"{who}: connected as id {event.id:#010x}, servers {servers}"
+    return f"{who}: connected as id {event.id:#010x}, servers {_ids(event.servers)}"
+
+
+def _server_came(event: ServerCame) -> str:
+    return f"server {event.id:#010x} came; servers {_ids(event.servers)}"
+
+
+def _server_lost(event: ServerLost) -> str:
+    return f"server {event.id:#010x} is gone ({event.reason}); servers {_ids(event.servers)}"
+
+
+def _ids(servers: Iterable[int]) -> str:
+    return ", ".join(f"{server:#010x}" for server in servers) or "none"
 
 
 def _progress(event: Progress) -> str:
@@ -79,7 +98,8 @@ def _progress(event: Progress) -> str:
         + ("" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms")
         for link in event.links
     )
-    return f"step {event.step}/{event.steps}, {event.steps_per_s:.0f} steps/s" + "".join(links)
+    speed = "" if event.steps_per_s is None else f", {event.steps_per_s:.0f} steps/s"
+    return f"step {event.step}/{event.steps}{speed}" + "".join(links)
 
 
 def _result(event: Result) -> str:
@@ -107,6 +127,8 @@ def _failed(event: Failed) -> str:
 _SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {
     Started: _started,
     Connected: _connected,
+    ServerCame: _server_came,
+    ServerLost: _server_lost,
     Progress: _progress,
     PeerLeft: str,
     Result: _result,

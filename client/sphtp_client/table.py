@@ -21,7 +21,7 @@ def summary(board: Board, steps: int, seconds: float) -> str:
     parts = [
         f"{seconds:6.1f} s",
         f"step {_slowest(clients)}/{steps}",
-        f"{min((seat.steps_per_s for seat in clients), default=0.0):.0f} steps/s",
+        *_about_speed(clients),
         *_about_links([link for seat in clients for link in seat.links]),
         f"servers {sum(seat.alive for seat in servers)}/{len(servers)}",
         *(f"reference step {seat.step}" for seat in board.of(Role.REFERENCE)),
@@ -75,6 +75,12 @@ def loss_share(links: Iterable[LinkReport]) -> float:
     for link in links:
         sent, lost = sent + link.sent, lost + link.lost
     return lost / sent if sent else 0.0
+
+
+def _about_speed(clients: list[Seat]) -> Iterable[str]:
+    slowest = min((seat.steps_per_s for seat in clients), default=0.0)
+    if slowest:  # otherwise somebody has not told any yet
+        yield f"{slowest:.0f} steps/s"
 
 
 def _about_links(links: list[LinkReport]) -> Iterable[str]:

@@ -7,14 +7,14 @@ from typing import Any
 import click
 import trio
 
+from sphtp import BusAddressInUseError, BusError
 from sphtp.errors import SettingsError
-from sphtp.shell.bus import BusAddressInUseError, BusError
 from sphtp_server.daemon import serve
 from sphtp_server.logs import open_log
 from sphtp_server.settings import SOURCES, ServerSettings
 
 
-@click.command()
+@click.command(short_help="Run a server, which introduces clients to each other.")
 @SOURCES.options
 def server(config: Path | None, **flags: Any) -> None:
     """Run a server: it introduces clients to each other.

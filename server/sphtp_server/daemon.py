@@ -2,19 +2,24 @@
 
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 import trio
 
-from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.timers import ControlTimers
-from sphtp.shell.server import Server, open_server
-from sphtp_server.happenings import log_event
-from sphtp_server.logs import Log
+from sphtp import Server, ServerState, open_server
+from sphtp.core.control.counters import Count
+from sphtp_server.happenings import Happenings
+from sphtp_server.logs import Id, Log
 from sphtp_server.settings import ServerSettings
 
 STDIN: Final = 0
+
+EVERYDAY: Final = frozenset(
+    (Count.FOREIGN, Count.REFUSED_BY_STATE, Count.STALE_NONCE, Count.NOT_REGISTERED)
+)
+"""What is counted whenever servers and clients come and go."""
 
 
 async def serve(settings: ServerSettings, log: Log) -> None:
@@ -26,7 +31,7 @@ async def serve(settings: ServerSettings, log: Log) -> None:
     # Signals are caught before the first line is written: its reader may send one at once.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with open_server(settings.options()) as server, trio.open_nursery() as nursery:
-            _log_start(server, settings.timers(), log)
+            _log_start(server, settings, log)
             nursery.start_soon(_log_events, server, log)
             nursery.start_soon(_log_drops, server, settings.log_interval, log)
             if settings.exit_with_stdin:
@@ -35,30 +40,33 @@ async def serve(settings: ServerSettings, log: Log) -> None:
                 log.info("leaving", because=signal.Signals(number).name)
                 break
             nursery.cancel_scope.cancel()
-        log.info("left", id=server.id)
+        log.info("left", id=Id(server.id))
 
 
-def _log_start(server: Server, timers: ControlTimers, log: Log) -> None:
+def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
     log.info(
         "started",
-        id=server.id,
+        id=Id(server.id),
         pub=server.address.pub,
         sub=server.address.sub,
         advertised=str(server.advertised),
-        state=server.state.name,
+        state=server.state.value,
         pid=os.getpid(),
     )
     if server.state is ServerState.JOINING:
-        log.warning(
+        # Whoever names another server expects it; whoever does not may not know of --new.
+        say = log.info if settings.join else log.warning
+        say(
             "joining: admits no new client until another server is found, or for this many "
             "seconds; where nobody holds an id yet, start with --new",
-            seconds=timers.joining,
+            seconds=settings.timers().joining,
         )
 
 
 async def _log_events(server: Server, log: Log) -> None:
+    happenings = Happenings(log, server.view, lambda: server.id)
     async for event in server.events():
-        log_event(log, event)
+        happenings.tell(event)
 
 
 async def _log_drops(server: Server, interval: float, log: Log) -> None:
@@ -67,10 +75,18 @@ async def _log_drops(server: Server, interval: float, log: Log) -> None:
         await trio.sleep(interval)
         counts = server.statistics().counters
         grown = {name: count - before.get(name, 0) for name, count in counts.items()}
-        news = {name: count for name, count in grown.items() if count}
-        if news:
-            log.warning("messages dropped or refused", **news)
+        log_drops(log, {name: count for name, count in grown.items() if count})
         before = counts
+
+
+def log_drops(log: Log, counts: Mapping[str, int]) -> None:
+    """Warn of what was counted, apart from what is ordinary."""
+    ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
+    unusual = {name: count for name, count in counts.items() if name not in EVERYDAY}
+    if ordinary:
+        log.debug("messages dropped, as is usual", **ordinary)
+    if unusual:
+        log.warning("messages dropped or refused", **unusual)
 
 
 async def _leave_with_stdin(scope: trio.CancelScope, log: Log) -> None:

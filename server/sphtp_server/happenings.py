@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from sphtp.core.control.events import (
+from sphtp import Reason
+from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.vocabulary import MemberState
+from sphtp.events import (
     ClientChanged,
     ClientEntered,
     ClientLeft,
@@ -15,54 +18,89 @@ from sphtp.core.control.events import (
     UserMessage,
     ViewChanged,
 )
-from sphtp.core.control.records import Member, PeerRecord
-from sphtp_server.logs import Log, LogLevel
+from sphtp_server.logs import Id, Log, LogLevel
 
 Fields = dict[str, Any]
 
 
-def log_event(log: Log, event: ServerEvent) -> None:
-    """Write the line of one event."""
-    level, words, fields = _LINES[type(event)]
-    getattr(log, level)(words, **fields(event))
+class Happenings:
+    """Writes events down. It remembers the view, of which an event tells all and a line the news.
+
+    ``view`` is the one to begin with, ``own`` returns the server's id, which it may have to change.
+    """
+
+    def __init__(self, log: Log, view: ClusterView, own: Callable[[], int]) -> None:
+        self._log = log
+        self._view = view
+        self._own = own
+
+    def tell(self, event: ServerEvent) -> None:
+        """Write the line of one event, if it is news."""
+        if isinstance(event, ViewChanged):
+            self._tell_view(event.view)
+        else:
+            level, words, fields = _LINES[type(event)]
+            getattr(self._log, level(event))(words, **fields(event))
+
+    def _tell_view(self, view: ClusterView) -> None:
+        before, self._view = self._view, view
+        for member in view.members:
+            if _has_become_active(member, before) and member.id != self._own():
+                self._log.info("server is active", server=Id(member.id))
+        servers = [Id(member.id) for member in view.members]
+        if servers != [member.id for member in before.members]:
+            self._log.info("view changed", view=view.number, servers=servers)
+        elif view.number != before.number:
+            self._log.debug("view renumbered", view=view.number)
+
+
+def _has_become_active(member: Member, before: ClusterView) -> bool:
+    joining = {(m.id, m.nonce) for m in before.members if m.state is MemberState.JOINING}
+    return member.state is MemberState.ACTIVE and (member.id, member.nonce) in joining
+
+
+def _always(level: LogLevel) -> Callable[[Any], LogLevel]:
+    return lambda _: level
+
+
+def _of_loss(event: MemberLeft) -> LogLevel:
+    return "info" if event.reason is Reason.LEFT else "warning"
 
 
 def _client(record: PeerRecord) -> Fields:
-    return {"client": record.id, "addresses": [f"{c.host} {c.port}" for c in record.candidates]}
+    return {"client": Id(record.id), "addresses": [f"{c.host} {c.port}" for c in record.candidates]}
 
 
 def _member(member: Member) -> Fields:
     address = None if member.address is None else str(member.address)
-    return {"server": member.id, "address": address, "state": member.state.name}
+    return {"server": Id(member.id), "address": address, "state": member.state.name.lower()}
 
 
-_LINES: Final[dict[type[ServerEvent], tuple[LogLevel, str, Callable[[Any], Fields]]]] = {
-    ClientEntered: ("info", "client entered", lambda event: _client(event.record)),
-    ClientChanged: ("debug", "client changed", lambda event: _client(event.record)),
-    ClientSuspected: ("warning", "client suspected", lambda event: {"client": event.id}),
+_Line = tuple[Callable[[Any], LogLevel], str, Callable[[Any], Fields]]
+
+_LINES: Final[dict[type[ServerEvent], _Line]] = {
+    ClientEntered: (_always("info"), "client entered", lambda event: _client(event.record)),
+    ClientChanged: (_always("debug"), "client changed", lambda event: _client(event.record)),
+    ClientSuspected: (
+        _always("warning"),
+        "client suspected",
+        lambda event: {"client": Id(event.id)},
+    ),
     ClientLeft: (
-        "info",
+        _always("info"),
         "client left",
-        lambda event: {"client": event.record.id, "reason": event.reason.name},
+        lambda event: {"client": Id(event.record.id), "reason": event.reason.name.lower()},
     ),
-    MemberEntered: ("info", "server entered", lambda event: _member(event.member)),
+    MemberEntered: (_always("info"), "server entered", lambda event: _member(event.member)),
     MemberLeft: (
-        "warning",
+        _of_loss,
         "server left",
-        lambda event: {**_member(event.member), "reason": event.reason.name},
+        lambda event: {**_member(event.member), "reason": event.reason.name.lower()},
     ),
-    ViewChanged: (
-        "info",
-        "view changed",
-        lambda event: {
-            "view": event.view.number,
-            "servers": [member.id for member in event.view.members],
-        },
-    ),
-    StateChanged: ("info", "state changed", lambda event: {"state": event.state.name}),
+    StateChanged: (_always("info"), "state changed", lambda event: {"state": event.state.value}),
     UserMessage: (
-        "debug",
+        _always("debug"),
         "message of the application",
-        lambda event: {"sender": event.sender, "command": event.command},
+        lambda event: {"sender": Id(event.sender), "command": event.command},
     ),
 }

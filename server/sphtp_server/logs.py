@@ -12,6 +12,14 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 Log = structlog.typing.FilteringBoundLogger
 
+
+class Id(int):
+    """An id in a field of a log line: hexadecimal for people, a number in JSON."""
+
+    def __repr__(self) -> str:
+        return f"{int(self):#010x}"
+
+
 _RENDERERS: Final[dict[LogFormat, Callable[[bool], structlog.typing.Processor]]] = {
     "console": lambda terminal: structlog.dev.ConsoleRenderer(
         colors=terminal, pad_event_to=24, sort_keys=False

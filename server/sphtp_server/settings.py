@@ -5,11 +5,9 @@ from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sphtp.core.control.limits import ServerLimits
-from sphtp.core.control.records import MAX_DATA, ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions
+from sphtp.core.control.limits import MAX_CLIENTS
 from sphtp.errors import SettingsError
-from sphtp.shell.server import ServerOptions
 from sphtp_server.logs import LogFormat, LogLevel
 from sphtp_server.sources import Sources
 
@@ -35,7 +33,13 @@ class ServerSettings(BaseModel):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     pub_port: Port = Field(8764, description="Port to publish on; 0 takes any that is free.")
-    sub_port: Port = Field(8765, description="Port to hear clients on; 0 takes any that is free.")
+    sub_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port to hear clients on; 0 takes any that is free. Without it: the one after "
+        "--pub-port.",
+    )
     advertise: Address | None = Field(
         None,
         description="Address that others reach this server at, such as tcp://host:8764 or, with "
@@ -44,9 +48,8 @@ class ServerSettings(BaseModel):
     join: tuple[Address, ...] = Field(
         (), description="Address of another server of the cluster, tcp://host:8764; repeatable."
     )
-    new_cluster: bool = Field(
+    new: bool = Field(
         False,
-        json_schema_extra={"flag": "--new"},
         description="This cluster starts now and nobody holds an id yet, so do not wait. Without "
         "it a server that finds no other waits two expiries before it admits anybody.",
     )
@@ -61,9 +64,11 @@ class ServerSettings(BaseModel):
     announce_deadline: float = Field(
         _TIMERS.announce_deadline, description="Seconds that a client waits for every server."
     )
-    max_clients: int = Field(_LIMITS.max_clients, ge=1, description="Clients that are admitted.")
-    max_data: int = Field(
-        _LIMITS.max_data, ge=0, le=MAX_DATA, description="Bytes of data that a client may bring."
+    max_clients: int = Field(
+        _LIMITS.max_clients,
+        ge=1,
+        le=MAX_CLIENTS,
+        description=f"Clients that are admitted, {MAX_CLIENTS} at most.",
     )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The least that is logged.")
@@ -81,6 +86,14 @@ class ServerSettings(BaseModel):
     def _timers_agree(self) -> Self:
         try:
             self.timers()
+        except SettingsError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @model_validator(mode="after")
+    def _ports_exist(self) -> Self:
+        try:
+            self.bind()
         except SettingsError as error:
             raise ValueError(str(error)) from error
         return self
@@ -116,18 +129,25 @@ class ServerSettings(BaseModel):
             announce_deadline=self.announce_deadline,
         )
 
+    def bind(self) -> ServerAddress:
+        """Return where to listen.
+
+        Raises:
+            SettingsError: there is no such address.
+        """
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        second = "" if self.sub_port is None else f",{self.sub_port}"
+        return ServerAddress.parse(f"tcp://{host}:{self.pub_port}{second}")
+
     def options(self) -> ServerOptions:
         """Return what the library needs to know."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
         return ServerOptions(
-            bind=ServerAddress(
-                pub=f"tcp://{host}:{self.pub_port}", sub=f"tcp://{host}:{self.sub_port}"
-            ),
+            bind=self.bind(),
             advertise=ServerAddress.parse(self.advertise) if self.advertise else None,
             join=tuple(ServerAddress.parse(address) for address in self.join),
-            new_cluster=self.new_cluster,
+            new_cluster=self.new,
             timers=self.timers(),
-            limits=ServerLimits(max_clients=self.max_clients, max_data=self.max_data),
+            limits=ServerLimits(max_clients=self.max_clients),
             seed=self.seed,
         )
 

@@ -32,7 +32,7 @@ class Sources(Generic[M]):
     """Where the settings of ``model`` may come from.
 
     Args:
-        model: its fields have descriptions; ``json_schema_extra={"flag": "--x"}`` renames a flag.
+        model: its fields have descriptions.
         prefix: of the environment variables, such as ``SPHTP_SERVER_``.
     """
 
@@ -90,21 +90,19 @@ class Sources(Generic[M]):
                 yield name, Setting(f"environment variable {self.variable(name)}", value)
 
     def _flags(self, flags: Mapping[str, Any]) -> Iterator[tuple[str, Setting]]:
-        for name, field in self.model.model_fields.items():
+        for name in self.model.model_fields:
             value = flags.get(name)
             if value is not None and value != ():
-                yield name, Setting(f"option {flag(name, field)}", value)
+                yield name, Setting(f"option {flag(name)}", value)
 
 
-def flag(name: str, field: FieldInfo) -> str:
+def flag(name: str) -> str:
     """Return the flag of a field, such as ``--pub-port``."""
-    extra = field.json_schema_extra
-    renamed = extra.get("flag") if isinstance(extra, dict) else None
-    return str(renamed or "--" + name.replace("_", "-"))
+    return "--" + name.replace("_", "-")
 
 
 def _option(name: str, field: FieldInfo, variable: str) -> Callable[[Command], Command]:
-    declared = flag(name, field)
+    declared = flag(name)
     text = f"{field.description} {_default(field)}[{variable}]"
     if field.annotation is bool:
         both = f"{declared}/--no-{declared.removeprefix('--')}"

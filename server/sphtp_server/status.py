@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -10,12 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sphtp.core.control.records import ServerAddress
+from sphtp import BusError, ServerAddress, fetch_status
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.bus import BusError
-from sphtp.shell.status import fetch_status
 
 UNREACHABLE: Final = 4
+
+IDS: Final = frozenset(("id",))
+"""Shown in hexadecimal, as everywhere else."""
+
+FOR_PROGRAMS: Final = frozenset(("revision", "told_by"))
+"""Of interest to somebody who looks into the protocol, and left to JSON."""
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAddress:
@@ -25,12 +30,13 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAd
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-@click.command()
+@click.command(short_help="Ask a server how it is.")
 @click.argument("address", callback=_address)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
     default=5.0,
     show_default=True,
     help="Seconds to wait for the answer.",
@@ -66,7 +72,8 @@ def show(document: dict[str, Any], console: Console, title: str = "server") -> N
         if isinstance(value, dict):
             show(value, console, name)
         elif isinstance(value, list):
-            console.print(_heading(f"{name} ({len(value)})"), _rows(name, value))
+            console.print(_heading(f"{name} ({len(value)})"))
+            console.print(*_rows(name, value), end="")
 
 
 def _heading(title: str) -> Text:
@@ -78,21 +85,29 @@ def _heading(title: str) -> Text:
 def _pairs(values: dict[str, Any]) -> Table:
     table = Table(show_header=False)
     for name, value in values.items():
-        table.add_row(_cell(name), _cell(value))
+        table.add_row(_cell(name), _value(name, value))
     return table
 
 
-def _rows(title: str, values: list[Any]) -> Table | str:
+def _rows(title: str, values: list[Any]) -> Iterator[Table]:
     rows = [value if isinstance(value, dict) else {title: value} for value in values]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = dict.fromkeys(name for row in rows for name in row if name not in FOR_PROGRAMS)
     if not columns:
-        return ""
+        return
     table = Table()
     for name in columns:
         table.add_column(_cell(name))
     for row in rows:
-        table.add_row(*(_cell(row.get(name, "")) for name in columns))
-    return table
+        table.add_row(*(_value(name, row.get(name, "")) for name in columns))
+    yield table
+
+
+def _value(name: str, value: Any) -> Text:
+    if name in IDS and isinstance(value, int):
+        return _cell(f"{value:#010x}")
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return _cell(", ".join(value))
+    return _cell(value)
 
 
 def _cell(value: Any) -> Text:

@@ -2,41 +2,87 @@
 
 from collections.abc import Sequence
 from ipaddress import ip_address
+from typing import Final
 from urllib.parse import urlsplit
 
+import trio
+
 from sphtp.core.control.records import Candidate, ServerAddress
-from sphtp.errors import SettingsError
+from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.udp import Address, local_address_towards
 
+RETRY: Final = 0.25
+"""Seconds between two rounds of asking for names that nobody knows yet."""
 
-async def where_to_bind(servers: Sequence[ServerAddress]) -> str:
-    """Choose the address to bind: the one that faces the servers, or all when they differ.
 
-    Binding no more than that keeps a cluster on loopback out of everybody else's reach.
+class Outlook:
+    """This machine as the servers see it. Programs start in any order, so a name may come late.
+
+    Its methods raise ``UnreachableError`` when there is no way to any of the servers ``timeout``
+    seconds after this was made.
     """
-    facing = await _facing(servers)
-    if len(facing) == 1:
-        return facing[0]
-    return "::" if all(":" in host for host in facing) else "0.0.0.0"  # noqa: S104
 
+    def __init__(self, servers: Sequence[ServerAddress], timeout: float) -> None:
+        self._servers = [_host_and_port(server.pub) for server in servers]
+        self._timeout = timeout
+        self.deadline = trio.current_time() + timeout
 
-async def candidates_of(bound: Address, servers: Sequence[ServerAddress]) -> list[Candidate]:
-    """List where peers may reach a socket bound there.
+    async def where_to_bind(self) -> str:
+        """Choose the address to bind: the one that faces the servers, or all when they differ.
 
-    Bound to every address, it is told by those that face the servers; loopback is then left out
-    unless there is nothing else, for it means another machine to everybody else.
-    """
-    host, port = bound
-    if not ip_address(host).is_unspecified:
-        return [Candidate(host, port)]
-    facing = await _facing(servers)
-    outside = [address for address in facing if not ip_address(address).is_loopback]
-    return [Candidate(address, port) for address in outside or facing]
+        Binding no more than that keeps a cluster on loopback out of everybody else's reach.
+        """
+        facing = await self._facing()
+        if len(facing) == 1:
+            return facing[0]
+        return "::" if all(":" in host for host in facing) else "0.0.0.0"  # noqa: S104
 
+    async def candidates_of(
+        self, bound: Address, advertise: Sequence[Address] = ()
+    ) -> list[Candidate]:
+        """List where peers may reach a socket bound there: what ``advertise`` says, if anything.
 
-async def _facing(servers: Sequence[ServerAddress]) -> list[str]:
-    facing = [await local_address_towards(*_host_and_port(server.pub)) for server in servers]
-    return list(dict.fromkeys(facing))
+        Bound to every address, it is told by those of its family that face the servers; loopback
+        is then left out unless there is nothing else, for it means another machine to everybody
+        else. Raises ``SettingsError`` when no address of that family faces a server.
+        """
+        if advertise:
+            return [Candidate(*address) for address in advertise]
+        host, port = bound
+        here = ip_address(host)
+        if not here.is_unspecified:
+            return [Candidate(host, port)]
+        facing = map(ip_address, await self._facing())
+        own = [address for address in facing if address.version == here.version]
+        if not own:
+            raise SettingsError(
+                f"host is {host}, and no IPv{here.version} address faces the servers; "
+                "give another host, or name an address in advertise"
+            )
+        outside = [address for address in own if not address.is_loopback]
+        return [Candidate(str(address), port) for address in outside or own]
+
+    async def _facing(self) -> list[str]:
+        complaint = f"{', '.join(host for host, _ in self._servers)} still being looked up"
+        with trio.CancelScope(deadline=self.deadline):
+            while True:
+                facing, complaints = await self._look()
+                if facing:
+                    return facing
+                complaint = "; ".join(complaints)
+                await trio.sleep(RETRY)
+        raise UnreachableError(f"not registered within {self._timeout:g} s: {complaint}")
+
+    async def _look(self) -> tuple[list[str], list[str]]:
+        """Return the addresses that face servers, and what was said of servers without any."""
+        facing: dict[str, None] = {}
+        complaints: dict[str, None] = {}
+        for host, port in self._servers:
+            try:
+                facing[await local_address_towards(host, port)] = None
+            except UnreachableError as error:
+                complaints[str(error)] = None
+        return list(facing), list(complaints)
 
 
 def _host_and_port(url: str) -> Address:

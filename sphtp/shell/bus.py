@@ -10,7 +10,6 @@ import socket
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pynng
@@ -20,7 +19,10 @@ from pynng import lib as nng
 from sphtp.errors import LocalError, MessageTooLargeError, SettingsError
 
 MAX_MESSAGE_SIZE: Final = 65536
-"""Bytes. A receiver that meets a larger message drops it, and the connection it came through."""
+"""Bytes that a publisher sends at most."""
+
+RECEIVE_SIZE: Final = 2 * MAX_MESSAGE_SIZE
+"""Bytes. NNG drops a larger message, and its connection; below, readers count what is too large."""
 
 DEFAULT_BUFFER: Final = 8192
 """Messages, the most that NNG allows. With its own 16, a mass start loses nine answers of ten."""
@@ -49,6 +51,15 @@ class BusAddressInUseError(BusError):
     """Somebody else listens on that address already; the message names it."""
 
 
+class _Ends:
+    """Counts connections that ended. A method of the socket would keep the socket alive."""
+
+    number = 0
+
+    def count_in_nng_thread(self, _: Any) -> None:
+        self.number += 1
+
+
 class _BusSocket:
     """What both sorts have in common: addresses and lifetime."""
 
@@ -59,9 +70,11 @@ class _BusSocket:
         self._closed = False
         self._max_pipes = max_pipes
         self._refused = 0
+        self._ends = _Ends()
         self._on_connected = on_connected
         self._dialers: dict[str, Any] = {}
         opened.tcp_keepalive = True
+        opened.add_post_pipe_remove_cb(self._ends.count_in_nng_thread)
         if max_pipes is not None:
             opened.add_pre_pipe_connect_cb(self._admit_in_nng_thread)
         if on_connected is not None:
@@ -71,12 +84,7 @@ class _BusSocket:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -93,6 +101,11 @@ class _BusSocket:
     def refused(self) -> int:
         """How many connections were refused because there were ``max_pipes`` already."""
         return self._refused
+
+    @property
+    def ended(self) -> int:
+        """How many connections ended, for whatever reason; NNG tells none."""
+        return self._ends.number
 
     def listen(self, url: str) -> str:
         """Listen on ``url`` and return it with the real port, should it have asked for port 0.
@@ -204,14 +217,14 @@ class Subscriber(_BusSocket):
 
     Args:
         buffer: messages kept while nobody receives, 1 to 8192; when full, the oldest goes.
-        max_size: bytes; a larger message is dropped, and the connection it came through.
+        max_size: bytes; a larger message is dropped, with the connection it came through.
         max_pipes, on_connected: as for `Publisher`.
     """
 
     def __init__(
         self,
         buffer: int = DEFAULT_BUFFER,
-        max_size: int = MAX_MESSAGE_SIZE,
+        max_size: int = RECEIVE_SIZE,
         *,
         max_pipes: int | None = None,
         on_connected: Callable[[], None] | None = None,

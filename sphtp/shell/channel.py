@@ -17,9 +17,6 @@ from sphtp.shell.receipt import Callback, Receipt
 # One packer for all: making one costs ten times what packing a small message does.
 _pack: Final = msgpack.Packer(autoreset=True).pack
 
-# Endings after which messages that were sent may not have arrived.
-_UNDELIVERED = frozenset({CloseReason.VANISHED, CloseReason.DRAIN_TIMEOUT})
-
 
 class Channel(trio.abc.ReceiveChannel[Any]):
     """Reliable messages in order, and unreliable ones, between this node and one peer.
@@ -42,6 +39,8 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._changed = trio.lowlevel.ParkingLot()
         self._is_open = False
         self._closing = False
+        # Whether somebody has been told that messages may be lost.
+        self._has_told = False
         self._undecodable = 0
 
     @property
@@ -176,11 +175,11 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         """Wait until everything sent has arrived, then close. Cancelled, it aborts.
 
         Raises:
-            trio.BrokenResourceError: the peer vanished, or did not take everything within
-                ``close_timeout``, so that messages may not have arrived.
+            trio.BrokenResourceError: messages may not have arrived, because the peer vanished,
+                closed first, or took nothing for ``close_timeout``. Not raised where ``send`` or
+                ``receive`` have said so before.
         """
-        if self._closing or self._connection.closed is not None:
-            self._closing = True
+        if self._closing:
             await trio.lowlevel.checkpoint()
             return
         self._closing = True
@@ -188,13 +187,13 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._touched()
         self._changed.unpark_all()
         try:
+            await trio.lowlevel.checkpoint()
             while (closed := self._connection.closed) is None:
                 await self._changed.park()
         except trio.Cancelled:
             self.abort("closed without waiting")
             raise
-        if closed.reason in _UNDELIVERED and self._connection.port.statistics().waiting:
-            raise trio.BrokenResourceError(closed.text)
+        self._check_delivered(closed)
 
     def abort(self, why: str = "aborted") -> None:
         """Close at once; the peer is told why, once, and what is not acknowledged may be lost."""
@@ -212,6 +211,15 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         receipt = self._receipts[ticket] = Receipt(ticket, self._run_callback)
         self._touched()
         return receipt
+
+    def _detach(self) -> None:
+        """The node is closing, and all its channels with it."""
+        self._closing = True
+        self._changed.unpark_all()
+
+    def _check_delivered(self, closed: Closed) -> None:
+        if self._connection.port.statistics().waiting and not self._has_told:
+            raise trio.BrokenResourceError(closed.text)
 
     async def _wait_open(self) -> None:
         while not self._is_open:
@@ -254,6 +262,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     def _check_sendable(self) -> None:
         self._check_open()
         if self._connection.closed is not None:
+            self._has_told = True
             raise trio.BrokenResourceError(self._connection.closed.text)
 
     def _check_receivable(self) -> None:
@@ -262,6 +271,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             return
         if closed.reason is CloseReason.DONE:
             raise trio.EndOfChannel(closed.text)
+        self._has_told = True
         raise trio.BrokenResourceError(closed.text)
 
 

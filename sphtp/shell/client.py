@@ -15,10 +15,10 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
-from sphtp.core.control.records import Candidate, Member, ServerAddress
+from sphtp.core.control.records import Member, ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.addresses import candidates_of, where_to_bind
+from sphtp.shell.addresses import Outlook
 from sphtp.shell.channel import Channel
 from sphtp.shell.feed import Listener
 from sphtp.shell.lifetime import running
@@ -66,7 +66,7 @@ async def open_client(
         data: what peers learn of this client at once, as msgpack; 4096 bytes at most.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
-        timeout: seconds to wait for the registration.
+        timeout: seconds to wait for servers' names and the registration.
         timers: periods of the control plane; the servers' own.
         channel_settings: limits and timers of the channels.
         receive_loss: the share of datagrams to throw away, for trying out what loss does.
@@ -78,22 +78,22 @@ async def open_client(
         RefusedError: the servers do not want this client.
     """
     addresses = _parse(servers)
-    host = host or await where_to_bind(addresses)
+    outlook = Outlook(addresses, timeout)
+    host = host or await outlook.where_to_bind()
     async with open_node(
         host, port, settings=channel_settings, receive_loss=receive_loss, seed=seed
     ) as node:
-        told = [Candidate(*address) for address in advertise]
         machine = ClientMachine(
             SystemRandom() if seed is None else Random(seed),
             timers or ControlTimers(),
             servers=addresses,
-            candidates=told or await candidates_of(node.address, addresses),
+            candidates=await outlook.candidates_of(node.address, advertise),
             data=b"" if data is None else msgpack.packb(data),
             ids=ids,
         )
         with open_bus() as bus:
             client = Client(node, machine, bus)
-            async with client._registered(timeout):  # noqa: SLF001 - two halves of one thing
+            async with client._registered(timeout, outlook.deadline):  # noqa: SLF001
                 yield client
 
 
@@ -108,8 +108,11 @@ class Client:
 
     @property
     def id(self) -> int:
-        """The odd number that all servers acknowledged."""
-        return self._machine.id
+        """The odd number that all servers acknowledged last.
+
+        After ``IdLost`` it stays until another one is acknowledged.
+        """
+        return self._node.peer_id
 
     @property
     def state(self) -> ClientState:
@@ -143,7 +146,8 @@ class Client:
     def events(self) -> Listener[ClientEvent]:
         """Return an async iterator over what happens from now on; it ends with the client.
 
-        A reader that falls 1024 events behind misses some; ``statistics`` counts them.
+        ``with client.events() as events:`` closes it; it is also closed when it is dropped. A
+        reader that falls 1024 events behind misses some; ``statistics`` counts them.
         """
         return self._registration.feed.listen()
 
@@ -203,10 +207,10 @@ class Client:
         return self._node.incoming()
 
     @asynccontextmanager
-    async def _registered(self, timeout: float) -> AsyncIterator[None]:
+    async def _registered(self, timeout: float, deadline: float) -> AsyncIterator[None]:
         async with running(self._registration.run):
             try:
-                await self._registration.wait_established(timeout)
+                await self._registration.wait_established(timeout, deadline)
                 yield
             finally:
                 with trio.CancelScope(shield=True):

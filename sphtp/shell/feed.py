@@ -1,6 +1,8 @@
 """Events for whoever wants them, without ever waiting for anybody."""
 
+from types import TracebackType
 from typing import Generic, Self, TypeVar
+from weakref import WeakSet
 
 import trio
 
@@ -11,23 +13,51 @@ FEED_BUFFER = 1024
 
 
 class Listener(Generic[T]):
-    """An async iterator over the events since it was made; it ends when their source does."""
+    """An async iterator over the events since it was made; it ends when their source does.
 
-    def __init__(self, channel: trio.MemoryReceiveChannel[T]) -> None:
-        self._channel = channel
+    In a ``with`` block it is closed at the block's end; otherwise when nobody refers to it any
+    more.
+    """
+
+    def __init__(self, buffer: int) -> None:
+        self._sender, self._receiver = trio.open_memory_channel[T](buffer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
         try:
-            return await self._channel.receive()
+            return await self._receiver.receive()
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
 
     def close(self) -> None:
-        """Want no more events."""
-        self._channel.close()
+        """Want no more events. Closing twice is fine."""
+        self._receiver.close()
+
+    def _offer(self, event: T) -> bool:
+        """Tell whether there was room; a closed listener needs none."""
+        try:
+            self._sender.send_nowait(event)
+        except trio.WouldBlock:
+            return False
+        except trio.BrokenResourceError:
+            pass
+        return True
+
+    def _end(self) -> None:
+        self._sender.close()
 
 
 class Feed(Generic[T]):
@@ -35,7 +65,8 @@ class Feed(Generic[T]):
 
     def __init__(self, buffer: int = FEED_BUFFER) -> None:
         self._buffer = buffer
-        self._channels: list[trio.MemorySendChannel[T]] = []
+        # Held weakly: whoever drops a listener without closing it wants no more events either.
+        self._listeners: WeakSet[Listener[T]] = WeakSet()
         self._closed = False
         self._dropped = 0
 
@@ -46,27 +77,22 @@ class Feed(Generic[T]):
 
     def listen(self) -> Listener[T]:
         """Return a listener for the events from now on."""
-        sender, receiver = trio.open_memory_channel[T](self._buffer)
+        listener = Listener[T](self._buffer)
         if self._closed:
-            sender.close()
+            listener._end()  # noqa: SLF001 - the two halves of one thing
         else:
-            self._channels.append(sender)
-        return Listener(receiver)
+            self._listeners.add(listener)
+        return listener
 
     def publish(self, event: T) -> None:
         """Hand an event over; never blocks."""
-        for channel in tuple(self._channels):
-            try:
-                channel.send_nowait(event)
-            except trio.WouldBlock:
+        for listener in tuple(self._listeners):
+            if not listener._offer(event):  # noqa: SLF001
                 self._dropped += 1
-            except trio.BrokenResourceError:
-                self._channels.remove(channel)
-                channel.close()
 
     def close(self) -> None:
         """End all listeners once they have had what is waiting for them."""
         self._closed = True
-        for channel in self._channels:
-            channel.close()
-        self._channels.clear()
+        for listener in tuple(self._listeners):
+            listener._end()  # noqa: SLF001
+        self._listeners.clear()

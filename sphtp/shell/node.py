@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from random import Random, SystemRandom
 from typing import Final
@@ -11,10 +11,9 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.opening import Transmit
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.errors import SettingsError
+from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
@@ -43,6 +42,7 @@ class NodeStatistics:
     unknown: int
     refused_full: int
     refused_wrong_peer: int
+    refused_closed: int
 
 
 @asynccontextmanager
@@ -76,13 +76,16 @@ async def open_node(
     entropy = SystemRandom() if seed is None else Random(seed)
     drop = _losing(receive_loss, seed) if receive_loss else None
     with UdpSocket(host, port, drop) as udp:
-        node = Node(udp, Endpoint(entropy, settings or ChannelSettings(), peer_id))
+        settings = settings or ChannelSettings()
+        node = Node(udp, Endpoint(entropy, settings, peer_id))
         try:
             async with running(node._run), running(node._run_callbacks):  # noqa: SLF001
                 yield node
         finally:
-            with trio.CancelScope(shield=True):
-                await node._leave()  # noqa: SLF001
+            node._close()  # noqa: SLF001
+            with trio.move_on_after(settings.linger) as scope:
+                scope.shield = True
+                await node._linger()  # noqa: SLF001
 
 
 class Node:
@@ -100,6 +103,7 @@ class Node:
         self._callbacks: deque[tuple[Callback, Receipt]] = deque()
         self._called = trio.Event()
         self._arrivals = trio.lowlevel.ParkingLot()
+        self._is_closed = False
 
     @property
     def address(self) -> Address:
@@ -131,10 +135,13 @@ class Node:
             wanted: its id in the cluster; whoever has another one refuses.
 
         Raises:
-            UnreachableError: nobody answered within ``connect_timeout``.
-            RefusedError: the peer is full, or not the one wanted.
+            UnreachableError: nobody answered within ``connect_timeout``, or no address is one that
+                this node's socket can send to.
+            RefusedError: the peer is full, leaving, or not the one wanted.
+            trio.ClosedResourceError: this node was closed.
         """
         candidates = await self._resolve([(host, port), *more])
+        self._check_open()
         connection = self._endpoint.dial(trio.current_time(), candidates, wanted)
         channel = self._adopt(connection)
         self._bell.ring()
@@ -143,16 +150,25 @@ class Node:
             yield channel
 
     async def accept(self) -> Channel:
-        """Wait for the next channel that another node opens."""
+        """Wait for the next channel that another node opens.
+
+        Raises ``trio.ClosedResourceError`` when this node is closed, before or meanwhile.
+        """
         await trio.lowlevel.checkpoint()
+        self._check_open()
         while (connection := self._endpoint.poll_incoming()) is None:
             await self._arrivals.park()
+            self._check_open()
         return self._adopt(connection)
 
     async def incoming(self) -> AsyncIterator[Channel]:
-        """Iterate over the channels that other nodes open."""
+        """Iterate over the channels that other nodes open, until this node is closed."""
         while True:
-            yield await self.accept()
+            try:
+                channel = await self.accept()
+            except trio.ClosedResourceError:
+                return
+            yield channel
 
     async def _run(self) -> None:
         while True:
@@ -164,15 +180,20 @@ class Node:
             await self._udp.wait_readable()
             readable = True
         self._bell.answer()
-        if readable:
-            self._receive(trio.current_time())
-        self._endpoint.handle_timeout(trio.current_time())
+        now = trio.current_time()
+        # What lies in the socket still may hold the acks and the signs of life that are overdue.
+        if not readable or self._receive(now):
+            self._endpoint.handle_timeout(now)
         while not self._flush(trio.current_time()):
             await self._udp.wait_writable()
 
-    def _receive(self, now: float) -> None:
+    def _receive(self, now: float) -> bool:
+        """Take a batch off the socket; false when there may be more."""
+        received = 0
         for address, datagram in self._udp.receive_batch(BATCH):
             self._endpoint.handle_datagram_untrusted(now, address, datagram)
+            received += 1
+        return received < BATCH
 
     def _flush(self, now: float) -> bool:
         """Send and report all there is; false when the socket has no room for the rest."""
@@ -213,7 +234,8 @@ class Node:
 
     def _adopt(self, connection: Connection) -> Channel:
         channel = Channel(connection, lambda: self._touch(connection), self._run_soon)
-        self._channels[connection] = channel
+        if connection.closed is None:
+            self._channels[connection] = channel
         return channel
 
     def _run_soon(self, callback: Callback, receipt: Receipt) -> None:
@@ -237,27 +259,39 @@ class Node:
             self._bell.ring()
         self._bell.hurry(self._endpoint.poll_timeout())
 
-    async def _leave(self) -> None:
-        """Tell every peer that is still there, once, and wake whoever waits.
+    def _close(self) -> None:
+        """Tell every peer that is still there, once, and wake whoever waits."""
+        self._is_closed = True
+        for channel in self._channels.values():
+            channel._detach()  # noqa: SLF001
+        self._endpoint.close(trio.current_time(), "its node closed")
+        self._flush(trio.current_time())
+        self._arrivals.unpark_all()
 
-        Peers that have closed are answered for as long as they may ask again: they would wait for
-        an ack that got lost, and take this side for vanished.
+    async def _linger(self) -> None:
+        """Answer peers that have closed for as long as they may ask again.
+
+        They would wait for an ack that got lost.
         """
-        now = trio.current_time()
-        for connection in self._endpoint.connections:
-            if connection.state is not State.LINGERING:
-                connection.abort(now, "its node closed")
-            self._touch(connection)
         while self._endpoint.connections:
             await self._take_turn()
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError("this node is closed")
+
     async def _resolve(self, addresses: Sequence[Address]) -> list[Address]:
+        """Look up what this node can send to; one bad address does not spoil the others."""
         found: dict[Address, None] = {}
         for host, port in addresses:
-            answers = await trio.socket.getaddrinfo(
-                host, port, family=self._udp.family, type=trio.socket.SOCK_DGRAM
-            )
-            found |= {(str(answer[4][0]), int(answer[4][1])): None for answer in answers}
+            with suppress(OSError):
+                answers = await trio.socket.getaddrinfo(
+                    host, port, family=self._udp.family, type=trio.socket.SOCK_DGRAM
+                )
+                found |= {(str(answer[4][0]), int(answer[4][1])): None for answer in answers}
+        if not found:
+            hosts = ", ".join(host for host, _ in addresses)
+            raise UnreachableError(f"no address of {hosts} is one that this node can send to")
         return list(found)
 
 

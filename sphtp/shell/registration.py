@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 import trio
 
@@ -16,10 +15,8 @@ from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
-
-LINGER: Final = 0.05
-"""Seconds from the good-bye to the closing of the sockets, which drops what is queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +58,7 @@ class Registration:
         """Keep the registration alive."""
         self.machine.handle_start(trio.current_time())
         self.flush()
-        while True:
-            batch: list[bytes] = []
-            with self._bus.bell.listening(self.machine.poll_timeout()):
-                batch = await self._bus.subscriber.receive_batch()
-            now = trio.current_time()
-            if self._bus.bell.answer():
-                self.machine.handle_connected(now)
-            for data in batch:
-                self.machine.handle_message(now, data)
-            self._handle_due(now)
-            self.flush()
+        await drive(self.machine, self._bus.subscriber, self._bus.bell, self.flush)
 
     async def leave(self) -> None:
         """Say good-bye, and give it time to leave the machine."""
@@ -90,12 +77,12 @@ class Registration:
                 raise RefusedError(f"the servers refuse this client: {reason}", reason)
             await self._changed.park()
 
-    async def wait_established(self, timeout: float) -> None:
-        """Wait until every server of the view has acknowledged.
+    async def wait_established(self, timeout: float, deadline: float) -> None:
+        """Wait until every server of the view has acknowledged; ``timeout`` is for the complaint.
 
         Raises ``UnreachableError``, which says who did not answer, and ``RefusedError``.
         """
-        with trio.move_on_after(timeout):
+        with trio.CancelScope(deadline=deadline):
             await self.wait(lambda: self.machine.state is ClientState.ESTABLISHED)
             return
         raise UnreachableError(f"not registered within {timeout:g} s: {self._what_is_missing()}")
@@ -112,11 +99,6 @@ class Registration:
             self._on_event(event)
             self.feed.publish(event)
         self._changed.unpark_all()
-
-    def _handle_due(self, now: float) -> None:
-        deadline = self.machine.poll_timeout()
-        if deadline is not None and deadline <= now:
-            self.machine.handle_timeout(now)
 
     def _what_is_missing(self) -> str:
         servers = self.machine.servers

@@ -18,11 +18,9 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
-
-LINGER: Final = 0.05
-"""Seconds from a server's last words to the closing of its sockets, which drops what is queued."""
 
 SPARE_PIPES: Final = 64
 """Connections beyond the clients' that a server accepts: other servers, and people who ask."""
@@ -65,6 +63,9 @@ class ServerStatistics:
     """Connections at this moment of the socket that clients hear."""
     hearing_from: int
     """Connections at this moment of the socket that clients and servers speak to."""
+    connections_ended: int
+    """Connections of clients and servers that ended. NNG ends one that brings a message of more
+    than twice the largest size, and nothing tells that from a program that stopped."""
     connections_refused: int
     """Connections turned away because there were too many."""
     events_dropped: int
@@ -172,6 +173,7 @@ class Server:
             counters=self._machine.counters.as_dict(),
             publishing_to=self._bus.clients.connections,
             hearing_from=self._bus.subscriber.connections,
+            connections_ended=self._bus.subscriber.ended,
             connections_refused=self._bus.clients.refused + self._bus.subscriber.refused,
             events_dropped=self._feed.dropped,
             undialable=self._undialable,
@@ -180,7 +182,8 @@ class Server:
     def events(self) -> Listener[ServerEvent]:
         """Return an async iterator over what happens from now on; it ends with the server.
 
-        It never holds the server up: a reader that falls 1024 events behind misses some, and
+        ``with server.events() as events:`` closes it; it is also closed when it is dropped. It
+        never holds the server up: a reader that falls 1024 events behind misses some, and
         ``statistics().events_dropped`` counts them.
         """
         return self._feed.listen()
@@ -207,22 +210,7 @@ class Server:
         self._flush()
 
     async def _run(self) -> None:
-        while True:
-            batch: list[bytes] = []
-            with self._bus.bell.listening(self._machine.poll_timeout()):
-                batch = await self._bus.subscriber.receive_batch()
-            now = trio.current_time()
-            if self._bus.bell.answer():
-                self._machine.handle_connected(now)
-            for data in batch:
-                self._machine.handle_message(now, data)
-            self._handle_due(now)
-            self._flush()
-
-    def _handle_due(self, now: float) -> None:
-        deadline = self._machine.poll_timeout()
-        if deadline is not None and deadline <= now:
-            self._machine.handle_timeout(now)
+        await drive(self._machine, self._bus.subscriber, self._bus.bell, self._flush)
 
     async def _leave(self) -> None:
         self._machine.stop(trio.current_time())

@@ -85,6 +85,7 @@ class UdpSocket:
         self._socket = _bind(host, port)
         self._buffer = memoryview(bytearray(LARGEST_DATAGRAM))
         self._segments = _has_offload(self._socket)
+        self._address: Address = self._socket.getsockname()[:2]
 
     def __enter__(self) -> Self:
         return self
@@ -99,9 +100,8 @@ class UdpSocket:
 
     @property
     def address(self) -> Address:
-        """Where it is bound, with the real port."""
-        host, port = self._socket.getsockname()[:2]
-        return host, port
+        """Where it is bound, with the real port; it can still be asked after closing."""
+        return self._address
 
     @property
     def family(self) -> socket.AddressFamily:

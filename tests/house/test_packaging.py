@@ -1,4 +1,4 @@
-"""What is shipped: three packages, typed, with the commands that the metadata promises.
+"""What is shipped: three packages, typed, with scenarios and the commands that metadata promises.
 
 What the built wheel really holds is checked by `.ci/run`, which builds and installs one.
 """
@@ -14,14 +14,18 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 PACKAGES = ["sphtp", "server/sphtp_server", "client/sphtp_client"]
+SCENARIOS = {"scenarios": "sphtp_client/scenarios"}
 
 # The only folder whose modules may need what an extra brings.
 COMPARED = ROOT / "client" / "sphtp_client" / "bench" / "systems"
 IMPORTED_AS = {"pyenet": "enet", "pyzmq": "zmq"}
 
 
-def test_the_wheel_ships_three_packages() -> None:
-    assert {"packages": PACKAGES} == WHEEL
+def test_the_wheel_ships_three_packages_and_the_scenarios_in_one_of_them() -> None:
+    assert {"packages": PACKAGES, "force-include": SCENARIOS} == WHEEL
+    for source, target in SCENARIOS.items():
+        assert list((ROOT / source).glob("*.toml"))
+        assert target in {f"{Path(package).name}/scenarios" for package in PACKAGES}
 
 
 def test_each_package_is_typed() -> None:

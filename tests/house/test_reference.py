@@ -6,14 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType, UnionType
 from typing import Any, NamedTuple
 
 import pytest
 from pydantic import BaseModel
 
 import sphtp
-from sphtp import ChannelSettings, ControlTimers, SettingsError
-from sphtp.core.control.limits import ServerLimits
+import sphtp.core.channel.events as channel_events
+import sphtp.core.control.events as control_events
+from sphtp import ChannelSettings, ControlTimers, ServerLimits, SettingsError
 from sphtp_server.settings import SOURCES, ServerSettings
 from tests.house.pages import ROOT, load_tool, sections, table_rows
 
@@ -57,6 +59,20 @@ def is_public(module: Any, name: str) -> bool:
     return not name.startswith("_") and not isinstance(value, type(module))
 
 
+def test_every_event_is_public() -> None:
+    of_core = {name for module in (channel_events, control_events) for name in defined_in(module)}
+    assert {name for name in vars(sphtp.events) if not name.startswith("_")} == of_core
+
+
+def defined_in(module: ModuleType) -> set[str]:
+    """Return its classes, and its unions of those."""
+    return {
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, UnionType) or getattr(value, "__module__", "") == module.__name__
+    }
+
+
 def test_names_that_live_elsewhere_live_there() -> None:
     elsewhere = [name for name in names_on_the_page() if "." in name]
     assert elsewhere
@@ -95,15 +111,23 @@ DERIVED = {
 }
 
 # What has to give way so that one setting alone is judged.
-MAKING_ROOM = {"keepalive": {"timeout": 86_400.0}, "timeout": {"keepalive": 0.001}}
+MAKING_ROOM: dict[str, dict[str, Any]] = {
+    "pub_port": {"sub_port": 1},
+    "keepalive": {"timeout": 86_400.0},
+    "timeout": {"keepalive": 0.001},
+}
 
 
 def server_settings(**values: Any) -> ServerSettings:
-    return SOURCES.load({name: str(value) for name, value in values.items()}, {}, None)
+    return SOURCES.load({name: str(value) for name, value in with_room(values).items()}, {}, None)
 
 
 def channel_settings(**values: Any) -> ChannelSettings:
-    return ChannelSettings(**{**MAKING_ROOM.get(next(iter(values), ""), {}), **values})
+    return ChannelSettings(**with_room(values))
+
+
+def with_room(values: dict[str, Any]) -> dict[str, Any]:
+    return {**MAKING_ROOM.get(next(iter(values), ""), {}), **values}
 
 
 def defaults_of(kind: type[Any]) -> dict[str, Any]:

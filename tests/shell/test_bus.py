@@ -9,6 +9,7 @@ import trio
 from sphtp.errors import MessageTooLargeError, SettingsError
 from sphtp.shell.bus import (
     MAX_MESSAGE_SIZE,
+    RECEIVE_SIZE,
     BusAddressInUseError,
     BusError,
     Publisher,
@@ -204,6 +205,19 @@ async def test_an_oversize_message_from_a_stranger_is_dropped_and_others_still_a
             await event.wait()
             publisher.send(b"good")
             assert await subscriber.receive_batch() == [b"good"]
+
+
+async def test_a_message_too_large_to_be_sent_still_arrives_to_be_counted() -> None:
+    with Subscriber() as subscriber, pynng.Pub0() as stranger:
+        subscriber.subscribe(b"")
+        stranger.dial(subscriber.listen(ANY), block=True)
+        for size in (MAX_MESSAGE_SIZE + 1, RECEIVE_SIZE):
+            stranger.send(bytes(size))
+            assert await subscriber.receive_batch() == [bytes(size)]
+        assert subscriber.ended == 0
+        stranger.send(bytes(RECEIVE_SIZE + 1))
+        while subscriber.ended == 0:
+            await trio.lowlevel.checkpoint()
 
 
 async def test_an_empty_message_is_a_message() -> None:

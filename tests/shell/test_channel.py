@@ -336,3 +336,78 @@ async def test_a_node_that_is_cancelled_still_answers_a_close_that_came():
                 scope.cancel()
                 await trio.sleep_forever()
         assert scope.cancelled_caught
+
+
+async def test_a_leaving_node_takes_no_new_channels_and_does_not_wait_for_them():
+    settings = ChannelSettings(linger=5, connect_timeout=5)
+    left = open_node(settings=settings)
+    async with left as dialler, open_node(settings=settings) as other:
+        async with open_node(settings=ChannelSettings(linger=0.2)) as leaver:
+            async with other.open_channel(*leaver.address) as first:
+                await leaver.accept()
+            address = leaver.address
+        assert first.statistics().waiting == 0
+        with pytest.raises((sphtp.RefusedError, sphtp.UnreachableError)):
+            async with dialler.open_channel(*address):
+                raise AssertionError("it has left")
+
+
+async def test_a_closed_node_ends_all_waiting():
+    accepted: list[object] = []
+
+    async def accept_all(node):
+        accepted.extend([channel async for channel in node.incoming()])
+        with pytest.raises(trio.ClosedResourceError):
+            await node.accept()
+        accepted.append("ended")
+
+    async with trio.open_nursery() as nursery:
+        async with open_node() as right, open_node() as node:
+            nursery.start_soon(accept_all, node)
+            await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(trio.ClosedResourceError, match="this node is closed"):
+            async with node.open_channel(*right.address):
+                raise AssertionError("it is closed")
+    assert accepted == ["ended"]
+
+
+async def test_a_channel_whose_own_node_closed_is_closed_here():
+    async with open_node(settings=BRISK) as right:
+        async with open_node(settings=BRISK) as left:
+            channel = left.open_channel(*right.address)
+            here = await channel.__aenter__()
+        with pytest.raises(trio.ClosedResourceError):
+            await here.receive()
+        with pytest.raises(trio.ClosedResourceError):
+            await here.send(1)
+        await channel.__aexit__(None, None, None)
+
+
+async def test_closing_says_so_when_the_peer_closed_before_everything_arrived():
+    settings = ChannelSettings(receive_buffer=4, resend_time=0.03, linger=0.1)
+    async with connected(settings=settings) as (here, there):
+        for number in range(20):
+            await here.send(number)
+        await there.aclose()
+        with pytest.raises(trio.BrokenResourceError, match="closed the channel"):
+            await here.aclose()
+        await here.aclose()
+
+
+async def test_one_bad_address_does_not_spoil_the_others():
+    async with open_node() as right, open_node() as left:
+        async with left.open_channel("no such host", 1, ("::1", 9), right.address) as channel:
+            assert channel.peer_address == right.address
+        with pytest.raises(sphtp.UnreachableError, match="no address of no such host"):
+            async with left.open_channel("no such host", 1):
+                raise AssertionError("there is no such host")
+
+
+async def test_cancelling_a_dial_leaves_nothing_behind(monkeypatch):
+    async with open_node() as right, open_node() as left:
+        monkeypatch.setattr(right._udp, "receive_batch", lambda limit: iter(()))
+        with trio.move_on_after(0.05) as scope:
+            async with left.open_channel(*right.address):
+                raise AssertionError("nobody answers")
+        assert scope.cancelled_caught
+        assert not left._endpoint.connections

@@ -1,6 +1,7 @@
 """Clients among real servers, over real sockets on loopback."""
 
 from contextlib import asynccontextmanager
+from socket import AF_INET, SOCK_DGRAM, socket
 
 import pytest
 import trio
@@ -8,10 +9,12 @@ import trio
 import sphtp
 from sphtp import ControlTimers, ServerOptions, open_client, open_server
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.events import Established, PeerLeft, ServerLeft, Suspended
+from sphtp.core.control.events import Established, PeerLeft, ServerEntered, ServerLeft, Suspended
 from sphtp.core.control.limits import ServerLimits
-from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.records import ClusterView, Member, ServerAddress
+from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Reason
+from sphtp.shell.bus import BusError, Publisher, Subscriber
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -112,34 +115,6 @@ async def test_a_peer_that_leaves_is_missed_at_once():
         assert right.id not in left.peers
 
 
-async def test_two_clients_forced_to_one_id_end_under_different_ids():
-    async with cluster(2) as servers, trio.open_nursery() as nursery:
-        # Each hears its own server first, and so announces the id in opposite order.
-        first = await nursery.start(kept, client(servers[0].address, ids=iter([5, 7, 9, 11])))
-        second = await nursery.start(kept, client(servers[1].address, ids=iter([5, 15, 17, 19])))
-        assert first.id != second.id
-        for each in servers:
-            assert {first.id, second.id} <= set(each.clients)
-        nursery.cancel_scope.cancel()
-
-
-async def test_two_clients_that_announce_one_id_at_once_end_under_different_ids():
-    async with cluster(2) as servers, trio.open_nursery() as nursery:
-        registered: list[sphtp.Client] = []
-
-        async def register(address, ids):
-            registered.append(await nursery.start(kept, client(address, ids=iter(ids))))
-
-        async with trio.open_nursery() as starting:
-            starting.start_soon(register, servers[0].address, [5, 7, 9, 11])
-            starting.start_soon(register, servers[1].address, [5, 15, 17, 19])
-        first, second = registered
-        assert first.id != second.id
-        for each in servers:
-            assert {first.id, second.id} <= set(each.clients)
-        nursery.cancel_scope.cancel()
-
-
 async def test_one_server_of_two_leaves_and_the_client_stays():
     async with cluster(1) as servers, trio.open_nursery() as nursery:
         stop = trio.CancelScope()
@@ -230,12 +205,33 @@ async def test_waiting_for_a_peer_has_a_deadline_and_a_name():
                 raise AssertionError("nobody has id 3")
 
 
-async def test_statistics_count_what_was_dropped():
-    async with cluster(1) as servers, client(servers[0].address) as alone:
-        figures = alone.statistics()
-        assert figures.events_dropped == 0
-        assert figures.undialable == 0
-        assert figures.node.malformed == 0
+async def test_statistics_count_what_was_dropped(monkeypatch):
+    def refuse(_, url):
+        raise BusError(f"cannot dial {url}")
+
+    nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
+    async with cluster(1) as servers:
+        with Publisher() as stranger, Subscriber() as deaf:
+            fake = ServerAddress(stranger.listen(ANY.pub), deaf.listen(ANY.pub))
+            async with client(servers[0].address, fake) as alone:
+                events, slow = alone.events(), alone.events()
+                while not (stranger.connections and deaf.connections):
+                    await trio.lowlevel.checkpoint()
+                stranger.send(bytes(4) + b"cut")
+                monkeypatch.setattr(Publisher, "dial", refuse)
+                stranger.send(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
+                assert (await wait_for(events, ServerEntered)).member == nowhere
+                with socket(AF_INET, SOCK_DGRAM) as udp:
+                    udp.sendto(b"no datagram of ours", alone.address)
+                for _ in range(1200):
+                    servers[0].publish(0, 0x100)
+                    await wait_for(events, sphtp.events.UserMessage)
+                figures = alone.statistics()
+                assert figures.counters["malformed"] == 1
+                assert figures.undialable == 1
+                assert figures.events_dropped >= 1200 - 1024
+                assert figures.node.malformed == 1
+                assert slow is not None
 
 
 async def test_leaving_tells_the_servers():

@@ -1,5 +1,8 @@
 """Events reach every listener in order, and nobody waits for a slow one."""
 
+import gc
+import weakref
+
 import pytest
 import trio
 
@@ -46,6 +49,35 @@ async def test_a_listener_that_closed_is_forgotten() -> None:
     assert feed.dropped == 0
     with pytest.raises(trio.ClosedResourceError):
         await take(listener, 1)
+
+
+async def test_a_listener_is_closed_at_the_end_of_its_block() -> None:
+    feed = Feed[int](buffer=1)
+    with feed.listen() as listener:
+        feed.publish(1)
+        assert await take(listener, 1) == [1]
+    for event in range(5):
+        feed.publish(event)
+    assert feed.dropped == 0
+    with pytest.raises(trio.ClosedResourceError):
+        await take(listener, 1)
+
+
+async def test_a_listener_that_nobody_holds_is_gone_with_all_it_kept() -> None:
+    feed = Feed[int](buffer=2)
+    kept = feed.listen()
+    dropped = weakref.ref(feed.listen())
+    looping = feed.listen()
+    feed.publish(0)
+    async for _ in looping:
+        break
+    del looping
+    gc.collect()
+    assert dropped() is None
+    for event in (1, 2):
+        feed.publish(event)
+        assert feed.dropped == event - 1
+    assert await take(kept, 2) == [0, 1]
 
 
 async def test_listening_after_the_end_ends_at_once() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
+import pynng
 import pytest
 import trio
 
@@ -28,7 +29,7 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import UnreachableError
-from sphtp.shell.bus import BusAddressInUseError, BusError, Publisher, Subscriber
+from sphtp.shell.bus import MAX_MESSAGE_SIZE, BusAddressInUseError, BusError, Publisher, Subscriber
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, ServerOptions, open_server
 from sphtp.shell.status import fetch_status
@@ -187,6 +188,22 @@ async def test_garbage_is_counted_and_changes_nothing(garbage: bytes) -> None:
         after = server.statistics().counters
         assert sum(after.values()) == sum(before.values()) + 1
         assert server.state is ServerState.ACTIVE
+
+
+async def test_messages_that_are_too_large_are_counted_or_end_the_connection() -> None:
+    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+        with pynng.Pub0() as stranger:
+            stranger.dial(server.address.sub, block=True)
+            stranger.send(bytes(70_000))
+            while server.statistics().counters.get("oversize") != 1:
+                await client.hear(ServerHeartbeat)
+            assert server.statistics().connections_ended == 0
+            stranger.send(bytes(2 * MAX_MESSAGE_SIZE + 1))
+            while server.statistics().connections_ended != 1:
+                await client.hear(ServerHeartbeat)
+        assert server.statistics().counters["oversize"] == 1
+        client.say(Announce(ID, NONCE))
+        await client.hear(Ack)
 
 
 async def test_messages_of_the_application_go_both_ways() -> None:

@@ -176,6 +176,9 @@ class Connection:
         self._step(now, Event.CONFIRMED)
         if heard.close_lost:
             self._step(now, Event.CLOSE_LOST)
+        if heard.progress:
+            # A drain may take long; what must not happen is that it makes no way.
+            self._timers.move(Timer.CLOSE, now + self._settings.close_timeout)
         if heard.close_acked:
             self._step(now, Event.CLOSE_ACKED)
         if heard.close is not None:

@@ -31,7 +31,7 @@ TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     Timer.CLOSE: (
         Event.CLOSE_OVER,
         CloseReason.DRAIN_TIMEOUT,
-        "{peer} did not take all messages within {close_timeout} s after the close",
+        "{peer} took no more messages for {close_timeout} s after the close",
     ),
 }
 

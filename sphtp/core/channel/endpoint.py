@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
@@ -20,6 +19,7 @@ from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.opening import Address, Opening, Origin, Transmit
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.entropy import Entropy
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
@@ -29,16 +29,6 @@ TURN = 64
 
 # States in which a dial may still cross the peer's own.
 UNDECIDED = (State.CONNECTING, State.ANSWERING)
-
-
-@dataclass(slots=True)
-class EndpointCounters:
-    """Datagrams that reached no connection, and connections refused."""
-
-    malformed: int = 0
-    unknown: int = 0
-    refused_full: int = 0
-    refused_wrong_peer: int = 0
 
 
 class Endpoint:
@@ -66,6 +56,7 @@ class Endpoint:
         self._refusals: deque[Transmit] = deque()
         self._half_open: set[int] = set()
         self._incoming: deque[Connection] = deque()
+        self._is_closed = False
         self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
             Kind.DATA: self._handle_data_untrusted,
             Kind.CONNECT: self._handle_connect_untrusted,
@@ -98,6 +89,17 @@ class Endpoint:
         if self._connections.get(connection.connection_id) is connection:
             self._dirty[connection.connection_id] = None
             self._active[connection.connection_id] = connection
+
+    def close(self, now: float, why: str) -> None:
+        """Abort every channel, and refuse new ones from now on.
+
+        Channels that the peer has closed are left to linger.
+        """
+        self._is_closed = True
+        for connection in self.connections:
+            if connection.state is not State.LINGERING:
+                connection.abort(now, why)
+            self.touch(connection)
 
     # Inputs
 
@@ -169,7 +171,7 @@ class Endpoint:
         connection = self._find(connection_id)
         if connection is None:
             # The attempt is over; whoever waits for its data should know.
-            self._refuse(address, accept.offer.connection_id, accept.token, Refusal.GONE)
+            self._say_no(address, accept.offer.connection_id, accept.token, Refusal.GONE)
             return
         connection.handle_accept(now, address, accept)
 
@@ -200,6 +202,12 @@ class Endpoint:
 
     def _opened_by(self, now: float, address: Address, connect: Connect) -> Connection | None:
         """Find or make the connection that a new CONNECT means."""
+        if self._is_closed:
+            self.counters.refused_closed += 1
+            return self._refuse(address, connect, Refusal.GONE)
+        if connect.wanted not in (0, self.peer_id):
+            self.counters.refused_wrong_peer += 1
+            return self._refuse(address, connect, Refusal.WRONG_PEER)
         dials = [dial for dial in self._dialling.values() if dial.state is State.CONNECTING]
         rivals = [dial for dial in dials if dial.opening.is_from(address, connect)]
         is_own = any(dial.opening.token == connect.token for dial in dials)
@@ -217,21 +225,20 @@ class Endpoint:
         return self._add(connection)
 
     def _answer(self, now: float, address: Address, connect: Connect) -> Connection | None:
-        opener = connect.offer.connection_id
-        if connect.wanted not in (0, self.peer_id):
-            self.counters.refused_wrong_peer += 1
-            self._refuse(address, opener, connect.token, Refusal.WRONG_PEER)
-            return None
         if len(self._half_open) + len(self._incoming) >= self._settings.backlog:
             self.counters.refused_full += 1
-            self._refuse(address, opener, connect.token, Refusal.FULL)
-            return None
+            return self._refuse(address, connect, Refusal.FULL)
         opening = Opening(self._offer(), connect.token)
         connection = self._add(Connection(now, self._settings, opening, State.ANSWERING))
         self._half_open.add(connection.connection_id)
         return connection
 
-    def _refuse(self, address: Address, to: int, token: int, why: Refusal) -> None:
+    def _refuse(self, address: Address, connect: Connect, why: Refusal) -> Connection | None:
+        """Say no; there is no connection then."""
+        self._say_no(address, connect.offer.connection_id, connect.token, why)
+        return None
+
+    def _say_no(self, address: Address, to: int, token: int, why: Refusal) -> None:
         # In a flood some go without an answer; an honest peer asks again.
         if len(self._refusals) < self._settings.backlog:
             self._refusals.append(Transmit(address, encode_refuse(to, Refuse(token, why))))
@@ -282,6 +289,8 @@ class Endpoint:
                 self._incoming.append(connection)
         if connection.state is State.CLOSED:
             self._remove(connection)
+            if connection in self._incoming and not connection.port.readable:
+                self._incoming.remove(connection)
 
     def _remove(self, connection: Connection) -> None:
         connection_id = connection.connection_id

@@ -73,3 +73,14 @@ class Estimates:
 def snapshot(counters: Counters, estimates: Estimates) -> ChannelStatistics:
     """Put both parts together."""
     return ChannelStatistics(**asdict(counters), **asdict(estimates))
+
+
+@dataclass(slots=True)
+class EndpointCounters:
+    """Datagrams that reached no connection, and connections refused."""
+
+    malformed: int = 0
+    unknown: int = 0
+    refused_full: int = 0
+    refused_wrong_peer: int = 0
+    refused_closed: int = 0

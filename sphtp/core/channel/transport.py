@@ -39,11 +39,15 @@ from sphtp.errors import RemoteError
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a packet means for the life of its connection: our CLOSE acked or lost, or theirs."""
+    """What a packet means for the life of its connection: our CLOSE acked or lost, or theirs.
+
+    There is ``progress`` when it acks a packet that held reliable messages.
+    """
 
     close: Close | None = None
     close_acked: bool = False
     close_lost: bool = False
+    progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Missed:
 
 
 NOTHING_HEARD = Heard()
+PROGRESS = Heard(progress=True)
 
 OVERHEAD: Final = DATA.size + ACK_DELAY_OVERHEAD
 
@@ -127,13 +132,16 @@ class Transport:
         is_newest = acked[-1].eliciting and acked[-1].sequence & 0xFFFF == header.ack
         lost = self._recovery.acked(now, acked, _delay(frames) if is_newest else None)
         self._governor.acked(now, acked, self._recovery.round_trip.latest if is_newest else None)
-        close_acked = False
+        close_acked = progress = False
         for packet in acked:
             self._counters.lost_in_appearance += packet.lost
             close_acked |= packet.closing
+            progress |= bool(packet.pieces)
             self._settle(now, packet)
         close_lost = self._give_up(now, lost)
-        return Heard(None, close_acked, close_lost) if close_acked or close_lost else NOTHING_HEARD
+        if close_acked or close_lost:
+            return Heard(None, close_acked, close_lost, progress)
+        return PROGRESS if progress else NOTHING_HEARD
 
     def _handle_repeat(self, now: float, arrival: Arrival, frames: Sequence[Frame]) -> None:
         if arrival is Arrival.TOO_OLD:

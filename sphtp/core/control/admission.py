@@ -14,7 +14,7 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.ids import NO_NONCE
-from sphtp.core.control.ledger import Ledger
+from sphtp.core.control.ledger import Ledger, Standing
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.records import PeerRecord, is_newer
 from sphtp.core.control.registry import Claim, Registry
@@ -26,6 +26,11 @@ _ANNOUNCED = {
     Claim.RESERVED: ServerSignal.ANNOUNCED_NEW,
     Claim.HELD: ServerSignal.ANNOUNCED_HELD,
     Claim.TAKEN: ServerSignal.ANNOUNCED_TAKEN,
+}
+
+_ANNOUNCED_PLAINLY = {
+    Standing.ANNOUNCING: ServerSignal.ANNOUNCED_HELD,
+    Standing.SETTLED: ServerSignal.ANNOUNCED_TAKEN,
 }
 
 
@@ -43,15 +48,14 @@ class Admission:
         self._outbox = outbox
         self._counters = counters
         self._admit = admit
-        self._settled: set[int] = set()
 
     def sort_announce(self, now: float, message: Announce) -> ServerSignal:
         """Tell what an announcement means."""
         claim = self._registry.claim(now, message.id, message.nonce)
         # Without nonces nobody can tell a retry from a second client: the id counts as the same
         # client's until it switches to normal heartbeats.
-        if claim is Claim.HELD and message.nonce == NO_NONCE and message.id in self._settled:
-            return ServerSignal.ANNOUNCED_TAKEN
+        if claim is Claim.HELD and message.nonce == NO_NONCE:
+            return _ANNOUNCED_PLAINLY[self._ledger.standing(message.id)]
         return _ANNOUNCED[claim]
 
     def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
@@ -82,7 +86,6 @@ class Admission:
         elif not self._admit(record):
             self._outbox.nack(holder, Reason.DENIED)
         elif self._ledger.enter(now, record):
-            self._settled.discard(message.id)
             self._outbox.ack(holder)
 
     def register_reserved(self, now: float, message: Announce) -> None:
@@ -114,8 +117,7 @@ class Admission:
     def refresh(self, now: float, message: Heartbeat) -> None:
         """Note that a registered client is alive; ask for its data when ours is not the last."""
         self._ledger.hear(now, message.id)
-        if message.nonce == NO_NONCE:
-            self._settled.add(message.id)
+        self._ledger.settle(message.id)
         record = self._registry.records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)

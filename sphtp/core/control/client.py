@@ -10,7 +10,6 @@ from sphtp.core.control.client_voice import ClientVoice
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.directory import Directory
-from sphtp.core.control.events import ClientEvent
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.identity import Identity
 from sphtp.core.control.ids import EVERYBODY
@@ -67,7 +66,7 @@ class ClientMachine:
         self._timers = timers
         # What the last NACK said; None when there was none.
         self.last_refusal: Reason | None = None
-        self._events: deque[ClientEvent] = deque()
+        self._events: deque[events.ClientEvent] = deque()
         self._identity = Identity(entropy, ids or iter(()))
         self._voice = ClientVoice(self._identity, candidates, data)
         self._directory = Directory(timers, servers, self.counters, self._events.append)
@@ -145,12 +144,12 @@ class ClientMachine:
     def lookup(self, now: float, peer_id: int) -> None:
         """Ask servers for one peer; it comes as an event, and so does it when all know nobody.
 
-        Raises ``StateError``.
+        A client that is not established asks as soon as it is.
         """
         self._wake(now)
-        self._require_id()
         self._directory.search(peer_id)
-        self._voice.lookup(peer=peer_id)
+        if self.state is _S.ESTABLISHED:
+            self._voice.lookup(peer=peer_id)
 
     def set_data(self, now: float, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
@@ -161,7 +160,8 @@ class ClientMachine:
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application to all servers. Raises ``StateError``."""
         self._wake(now)
-        self._require_id()
+        if self.state is not _S.ESTABLISHED:
+            raise StateError(f"a client that is {self.state.value} holds no id")
         self._voice.publish(command, parameters)
 
     def leave(self, now: float) -> None:
@@ -183,7 +183,7 @@ class ClientMachine:
         """Return the next change of subscriptions or connections, or None."""
         return self._identity.poll_bus() or self._directory.poll_bus()
 
-    def poll_event(self) -> ClientEvent | None:
+    def poll_event(self) -> events.ClientEvent | None:
         """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
@@ -191,9 +191,9 @@ class ClientMachine:
         self.counters.add(Count.FOREIGN)
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        differs = self._directory.hear_heartbeat(now, message)
+        self._directory.hear_heartbeat(now, message)
         self._look_around(now)
-        if differs and self.state is _S.ESTABLISHED:
+        if self.state is _S.ESTABLISHED and self._directory.wants_list(now, message):
             self._voice.lookup(server=message.member.id)
 
     def _on_goodbye(self, now: float, message: ServerLeave) -> None:
@@ -243,10 +243,6 @@ class ClientMachine:
         if self._directory.is_unanimous:
             self._runner.offer(now, _E.ACKNOWLEDGED)
 
-    def _require_id(self) -> None:
-        if self.state is not _S.ESTABLISHED:
-            raise StateError(f"a client that is {self.state.value} holds no id")
-
     def _wake(self, now: float) -> None:
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
@@ -261,7 +257,7 @@ class ClientMachine:
             _A.CONFIRM: self._confirm,
             _A.HEARTBEAT: self._heartbeat,
             _A.SEND_DATA: lambda _: voice.send_data(),
-            _A.LOOKUP: lambda _: voice.lookup(),
+            _A.LOOKUP: self._lookup,
             _A.AWAIT_ANSWERS: self._await_answers,
             _A.PAUSE: self._pause,
             _A.FORGET_ANSWERS: lambda _: self._directory.forget_answers(),
@@ -279,6 +275,11 @@ class ClientMachine:
         self._identity.draw(self._directory.roster.__contains__)
         self._directory.roster.ignore(self._identity.holder)
         self._directory.forget_answers()
+
+    def _lookup(self, _: float) -> None:
+        self._voice.lookup()
+        for peer in self._directory.search_again():
+            self._voice.lookup(peer=peer)
 
     def _announce(self, now: float) -> None:
         self._voice.announce()

@@ -43,7 +43,7 @@ class ClientAction(Name):
     CONFIRM = "announce again to servers of the view that have not acknowledged"
     HEARTBEAT = "send a heartbeat"
     SEND_DATA = "send the initial simulation data"
-    LOOKUP = "ask for all peers"
+    LOOKUP = "ask for all peers, and again for those searched for"
     AWAIT_ANSWERS = "start the deadline of the announcement"
     PAUSE = "start a pause of random length"
     FORGET_ANSWERS = "take all acknowledgements as void"

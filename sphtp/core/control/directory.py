@@ -10,6 +10,7 @@ from sphtp.core.control.ids import EVERYBODY, NO_NONCE
 from sphtp.core.control.neighbours import Neighbours
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.parts import Assembly
+from sphtp.core.control.patience import Patience
 from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
 from sphtp.core.control.roster import Roster
 from sphtp.core.control.searches import Searches
@@ -30,13 +31,14 @@ class Directory:
         tell: Callable[[ClientEvent], None],
     ) -> None:
         self.view = ClusterView()
-        self.roster = Roster(timers.expiry)
-        self._expiry = timers.expiry
+        self.roster = Roster(timers.expiry, counters)
+        self._timers = timers
         self._counters = counters
         self._tell = tell
         self._neighbours = Neighbours(timers.expiry)
         self._dialler = Dialler(servers)
         self._lists: dict[int, Assembly[PeerRecord]] = {}
+        self._patience: dict[int, Patience] = {}
         self._acknowledged: set[int] = set()
         self._searches = Searches()
         self._ghosts_until: float | None = None
@@ -90,21 +92,33 @@ class Directory:
         """Note that a server said something."""
         self._neighbours.refresh(now, server)
 
-    def hear_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> bool:
-        """Note a server's heartbeat; tell whether its list of peers differs from ours."""
+    def hear_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
+        """Note a server's heartbeat."""
         if self.is_empty:
             self.keep_peers(now)
         hearing = self._neighbours.hear(now, heartbeat)
         if hearing is None:
             self._counters.add(Count.TOO_MANY)
-            return False
+            return
         if hearing.left is not None:
             self._drop([hearing.left], Reason.EXPIRED)
         if hearing.entered is not None:
             self._tell(ServerEntered(hearing.entered))
         self._look_again()
-        told = heartbeat.roster
-        return told is not None and told != self.roster.digest(heartbeat.member.id)
+
+    def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
+        """Tell whether to ask a server for its list of peers, because it differs from ours."""
+        server, told = heartbeat.member.id, heartbeat.roster
+        if told is None or server not in self._neighbours:
+            return False
+        if told == self.roster.digest(server):
+            self._patience.pop(server, None)
+            return False
+        patience = self._patience.get(server)
+        if patience is None:
+            patience = Patience(self._timers.heartbeat / 2, self._timers.expiry)
+            self._patience[server] = patience
+        return patience.allows(now)
 
     def hear_goodbye(self, message: ServerLeave) -> None:
         """Drop a server that stops."""
@@ -116,6 +130,13 @@ class Directory:
     def search(self, peer: int) -> None:
         """Note that all living servers are asked for a peer."""
         self._searches.begin(peer, self._neighbours.heartbeats)
+
+    def search_again(self) -> tuple[int, ...]:
+        """Begin the searches that are open anew; return the peers to ask for."""
+        peers = self._searches.peers
+        for peer in peers:
+            self.search(peer)
+        return peers
 
     def hear_peers(self, now: float, message: Peers) -> None:
         """Take peers from a server: some, or a part of the whole list."""
@@ -156,7 +177,7 @@ class Directory:
 
     def keep_peers(self, now: float) -> None:
         """Give servers one expiry to vouch again for the peers of servers that are gone."""
-        self._ghosts_until = now + self._expiry
+        self._ghosts_until = now + self._timers.expiry
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""
@@ -180,6 +201,7 @@ class Directory:
         for member in members:
             self._acknowledged.discard(member.id)
             self._lists.pop(member.id, None)
+            self._patience.pop(member.id, None)
             self._searches.lose(member.id)
             self._tell(ServerLeft(member, reason))
         if self.is_empty:

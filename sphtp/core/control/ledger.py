@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 
 from sphtp.core.control.events import (
     ClientChanged,
@@ -20,6 +21,13 @@ ITSELF = 0
 """The sponsor of a client that this server has heard itself."""
 
 
+class Standing(Enum):
+    """How far a registered client has got."""
+
+    ANNOUNCING = "it may not have heard all acknowledgements yet"
+    SETTLED = "it has sent a normal heartbeat"
+
+
 class Ledger:
     """Registrations with their sponsors: who told us, the client itself or another server.
 
@@ -33,6 +41,11 @@ class Ledger:
         self._outbox = outbox
         self._tell = tell
         self._sponsors: dict[int, int] = {}
+        self._standings: dict[int, Standing] = {}
+
+    def standing(self, client: int) -> Standing:
+        """Return how far a registered client has got."""
+        return self._standings.get(client, Standing.ANNOUNCING)
 
     def sponsor(self, client: int) -> int:
         """Return who told us about a client."""
@@ -55,6 +68,10 @@ class Ledger:
         """Note that a registered client spoke to this server."""
         self._watch(now, client, ITSELF)
 
+    def settle(self, client: int) -> None:
+        """Note that a registered client has sent a normal heartbeat."""
+        self._standings[client] = Standing.SETTLED
+
     def entrust(self, now: float, client: int, sponsor: int) -> None:
         """Let another server watch over a client, unless it speaks to this one itself."""
         if self.sponsor(client) != ITSELF:
@@ -69,6 +86,7 @@ class Ledger:
         """Give an id to another holder."""
         old = self.registry.records[record.id]
         self.registry.replace(record)
+        self._standings.pop(record.id, None)
         self._watch(now, record.id, sponsor)
         self._outbox.depart(Gone(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
         self._tell(ClientLeft(old, Reason.CONFLICT))
@@ -78,6 +96,7 @@ class Ledger:
         """De-register a client and delete its data (seed, step 11)."""
         record = self.registry.release(now, client, reason)
         self._sponsors.pop(client, None)
+        self._standings.pop(client, None)
         if record is not None:
             gone = Gone(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)

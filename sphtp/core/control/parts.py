@@ -4,12 +4,18 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from sphtp.core.control.fields import Part
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import MAX_CANDIDATES, MAX_DATA, PeerRecord
 
 T = TypeVar("T")
 
 MAX_CHUNK = 48 * 1024
 """Bytes of parameters that one message of many is filled with at most."""
+
+_FIXED_SIZE = 21
+_CANDIDATE_SIZE = 19
+
+MAX_RECORD_SIZE = _FIXED_SIZE + _CANDIDATE_SIZE * MAX_CANDIDATES + MAX_DATA
+"""Bytes of the parameter that holds the largest record."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
@@ -31,7 +37,7 @@ def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
 
 def divide_records(records: Iterable[PeerRecord]) -> list[tuple[PeerRecord, ...]]:
     """Divide records so that each share fits one message."""
-    return divide(records, lambda record: 21 + 19 * len(record.candidates) + len(record.data))
+    return divide(records, _record_size)
 
 
 def number(shares: list[tuple[T, ...]]) -> list[tuple[Part, tuple[T, ...]]]:
@@ -61,3 +67,7 @@ class Assembly(Generic[T]):
             return None
         whole, self._items, self._next = self._items, [], 0
         return whole
+
+
+def _record_size(record: PeerRecord) -> int:
+    return _FIXED_SIZE + _CANDIDATE_SIZE * len(record.candidates) + len(record.data)

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.digest import Fingerprints
 from sphtp.core.control.events import ClientEvent, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.fields import Digest, Gone, Holder
@@ -11,7 +12,9 @@ from sphtp.core.control.graves import Graves
 from sphtp.core.control.records import PeerRecord, is_newer
 from sphtp.core.control.vocabulary import Reason
 
-_CAPACITY = 16384
+CAPACITY = 16384
+"""Peers remembered; a client must not grow for whatever servers say."""
+
 _OWN_KEPT = 64
 
 Events = list[ClientEvent]
@@ -20,11 +23,12 @@ Events = list[ClientEvent]
 class Roster:
     """Peers, and which servers vouch for each. Every change returns the events it means."""
 
-    def __init__(self, expiry: float) -> None:
+    def __init__(self, expiry: float, counters: Counters) -> None:
+        self._counters = counters
         self._records: dict[int, PeerRecord] = {}
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
-        self._gone = Graves(expiry, _CAPACITY)
+        self._gone = Graves(expiry, CAPACITY)
         self._own: deque[Holder] = deque(maxlen=_OWN_KEPT)
 
     @property
@@ -54,7 +58,8 @@ class Roster:
         if grave is not None and grave.nonce == record.nonce:
             return []
         known = self._records.get(record.id)
-        if known is None and len(self._records) >= _CAPACITY:
+        if known is None and len(self._records) >= CAPACITY:
+            self._counters.add(Count.TOO_MANY)
             return []
         events: Events = []
         if known is not None and known.nonce != record.nonce:

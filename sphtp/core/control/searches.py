@@ -1,4 +1,7 @@
-"""Peers asked for by id: when every server asked has said that it knows nobody, nobody is there."""
+"""Peers asked for by id: when every server asked has said that it knows nobody, nobody is there.
+
+A search stays open until then, or until the peer is found, so that it can be repeated.
+"""
 
 from collections.abc import Iterable
 
@@ -13,6 +16,11 @@ class Searches:
 
     def __init__(self) -> None:
         self._open: dict[int, set[int]] = {}
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The peers that are still searched for."""
+        return tuple(self._open)
 
     def begin(self, peer: int, servers: Iterable[int]) -> None:
         """Note that these servers were asked for a peer."""
@@ -37,7 +45,5 @@ class Searches:
 
     def lose(self, server: int) -> None:
         """Wait for a server no more: it is gone, and what it would have said nobody knows."""
-        for peer, waited_for in list(self._open.items()):
+        for waited_for in self._open.values():
             waited_for.discard(server)
-            if not waited_for:
-                del self._open[peer]

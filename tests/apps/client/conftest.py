@@ -71,7 +71,7 @@ class Client:
         self.servers = {2: None, 4: None}
         self.channels: list[Channel] = []
         self._hub = hub
-        self._heard, self._events = trio.open_memory_channel[Any](inf)
+        self._listeners: list[trio.MemorySendChannel[Any]] = []
         self._offered, self._incoming = trio.open_memory_channel[Channel](inf)
 
     @property
@@ -111,7 +111,13 @@ class Client:
         return await self._incoming.receive()
 
     def events(self) -> AsyncIterator[Any]:
-        return self._events
+        heard, events = trio.open_memory_channel[Any](inf)
+        self._listeners.append(heard)
+        return events
+
+    def hear(self, event: object) -> None:
+        for listener in self._listeners:
+            listener.send_nowait(event)
 
     def vanish(self, reason: str) -> None:
         """Be gone as by SIGKILL: channels break when the others notice."""
@@ -126,7 +132,7 @@ class Client:
         if self._hub.clients.pop(self.id, None) is None:
             return
         for other in self._hub.clients.values():
-            other._heard.send_nowait(PeerLeft(PeerRecord(self.id, 1), reason))
+            other.hear(PeerLeft(PeerRecord(self.id, 1), reason))
 
 
 class Hub:

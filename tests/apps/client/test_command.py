@@ -33,10 +33,13 @@ def test_people_get_sentences(gas_file):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (("--slab", "2", "--slabs", "2"), "slab = 2: must be 0 to 1"),
-        (("--slabs", "1000"), "slabs = 1000: must be 1 to"),
+        (
+            ("--slab", "2", "--slabs", "2"),
+            "--slab = 2: must be 0 to 1, because --slabs, the number of them, is 2",
+        ),
+        (("--slabs", "1000"), "--slabs = 1000: must be 1 to"),
         (("--server", "nonsense"), "server address 'nonsense': allowed is"),
-        (("--expiry", "1"), "expiry must be more than twice"),
+        (("--expiry", "1"), "expiry is 1; it must be more than twice"),
         (("--resend-time", "100"), "resend_time is 100.0; allowed is"),
     ],
 )

@@ -8,18 +8,34 @@ import pytest
 import trio
 import trio.testing
 
+from sphtp import events as library
+from sphtp.core.control.records import Member
+from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import LocalError, SettingsError, SphtpError, UnreachableError
-from sphtp_client.events import Connected, Event, Failed, Finished, PeerLeft, Progress, Result
+from sphtp_client.events import (
+    Connected,
+    Event,
+    Failed,
+    Finished,
+    PeerLeft,
+    Progress,
+    Result,
+    ServerCame,
+    ServerLost,
+)
 from sphtp_client.job import SlabJob
 from sphtp_client.peer import Reach, run_alone, run_peer
 from sphtp_client.scenario import load_scenario
 
 REACH = Reach(("tcp://127.0.0.1:1",), wait=5.0)
 STEPS = 12
+SERVER = Member(6, 1, None)
 
 
 class Ear:
     """A reporter that remembers, and may do something at an event."""
+
+    progress_every = 0.5
 
     def __init__(self, at: Any = Event, do: Any = None) -> None:
         self.said: list[Event] = []
@@ -214,8 +230,25 @@ async def test_progress_is_told_with_speed_and_links(hub, job):
     run = Run(job, 2)
     await run.to_end()
     first = run.ears[0].all(Progress)[0]
-    assert (first.step, first.steps) == (1, STEPS)
+    assert (first.step, first.steps, first.steps_per_s) == (1, STEPS, None)
     assert first.servers == (2, 4)
     assert first.links[0].slab == 1
     assert first.links[0].rtt_ms == 2.0
     assert not run.ears[0].all(Failed)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (library.ServerLeft(SERVER, Reason.EXPIRED), ServerLost(id=6, reason="expired")),
+        (library.ServerEntered(SERVER), ServerCame(id=6)),
+    ],
+)
+async def test_servers_that_go_and_come_are_told(hub, job, event, expected):
+    def change() -> None:
+        hub.of_slab(0).servers = {4: None}
+        hub.of_slab(0).hear(event)
+
+    ear = Ear(Progress, change)
+    await run_peer(job, REACH, ear)
+    assert ear.all(type(expected)) == [expected.model_copy(update={"servers": (4,)})]

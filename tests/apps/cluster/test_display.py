@@ -30,6 +30,16 @@ def test_plain_lines_tell_news_at_once_and_summaries_now_and_then():
     assert lines[2] == "client 0: pid 4711 ended, exit code 3"
 
 
+def test_servers_that_go_home_are_not_told_like_servers_that_are_lost(good_board):
+    board, clock, stream = good_board(), Clock(), io.StringIO()
+    board.seats["server 2"].exit = None
+    board.news.clear()
+    with PlainDisplay(board, 30, clock, stream) as display:
+        clock.now += LINE_EVERY
+        display.changed()
+    assert stream.getvalue() == ""
+
+
 def test_the_living_table_is_drawn_at_most_four_times_a_second(good_board):
     clock, stream = Clock(), io.StringIO()
     console = Console(file=stream, force_terminal=True, width=120)

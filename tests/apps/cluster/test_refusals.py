@@ -35,7 +35,7 @@ def test_an_unknown_key_is_named(gas_file):
 
 def test_more_clients_than_slabs_name_what_is_allowed(gas_file):
     text = refused("--scenario", str(gas_file), "--clients", "1000")
-    assert "slabs = 1000: must be 1 to " in text
+    assert "--clients = 1000: must be 1 to " in text
 
 
 def test_a_scenario_that_is_not_there_is_named():
@@ -44,7 +44,7 @@ def test_a_scenario_that_is_not_there_is_named():
 
 def test_timers_that_contradict_each_other_are_explained(gas_file):
     text = refused("--scenario", str(gas_file), "--heartbeat", "3", "--expiry", "2")
-    assert "expiry must be more than twice the longest heartbeat interval" in text
+    assert "expiry is 2; it must be more than twice the longest heartbeat interval, 3.3" in text
 
 
 def test_a_resend_time_beyond_its_range_is_explained(gas_file):

@@ -11,12 +11,10 @@ from sphtp_client.board import Board, Role
 from sphtp_client.child import LINE_LIMIT, Patience, split_lines
 from sphtp_client.supervisor import Job, open_supervisor
 
-HEAD = (
-    "import json, signal, sys, time, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
-)
+HEAD = "import json, signal, sys, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
 READY = "say(event='connected', id=7, slab=0, slabs=1)\n"
 OBEDIENT = READY + "sys.stdin.read()\n"
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + "while True: time.sleep(60)\n"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + "while True: signal.pause()\n"
 SHORT = Patience(close=0.05, terminate=0.05, kill=5.0)
 
 

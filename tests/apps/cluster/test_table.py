@@ -3,6 +3,7 @@ import io
 from rich.console import Console
 
 from sphtp_client.board import Board, Role
+from sphtp_client.events import ServerCame, ServerLost
 from sphtp_client.table import render, summary
 
 
@@ -31,6 +32,24 @@ def test_a_server_shows_the_clients_that_it_knows(good_board):
     rows = [line for line in draw(board).splitlines() if "│ server" in line]
     assert "0 1" in rows[0]
     assert "0 1" not in rows[1]
+
+
+def test_a_client_that_lost_a_server_is_not_shown_there(good_board):
+    board = good_board()
+    for seat in board.seats.values():
+        seat.exit = None
+    board.heard("client 1", ServerLost(id=2, reason="expired", servers=(4,)))
+    rows = [line for line in draw(board).splitlines() if "│ server" in line]
+    assert "0 1" not in rows[0]
+    assert "0 1" in rows[1]
+    board.heard("client 1", ServerCame(id=2, servers=(2, 4)))
+    assert "0 1" in next(line for line in draw(board).splitlines() if "│ server 1" in line)
+
+
+def test_a_speed_that_nobody_told_is_not_told():
+    board = Board()
+    board.take("client 0", Role.CLIENT, slab=0)
+    assert "steps/s" not in summary(board, 30, 1.0)
 
 
 def test_deaths_are_told_by_their_signal(good_board):

@@ -124,7 +124,7 @@ async def test_the_first_line_tells_the_real_ports_and_status_answers_there() ->
         as_tables = await trio.to_thread.run_sync(ask, address)
     assert as_json.exit_code == as_tables.exit_code == 0
     assert json.loads(as_json.output)["id"] == first["id"]
-    assert str(first["id"]) in as_tables.output
+    assert f"{first['id']:#010x}" in as_tables.output
     assert "│" in as_tables.output
 
 
@@ -145,8 +145,9 @@ async def test_without_an_input_to_wait_for_it_leaves_at_once() -> None:
 
 async def test_a_server_that_has_to_wait_says_so_and_for_how_long() -> None:
     async with daemon() as started:
-        assert (await started.line("joining"))["seconds"] == 1.0
-        assert (await started.line("state changed"))["state"] == "ACTIVE"
+        joining = await started.line("joining")
+        assert (joining["seconds"], joining["level"]) == (1.0, "warning")
+        assert (await started.line("state changed"))["state"] == "active"
 
 
 @pytest.mark.parametrize("option", ["--pub-port", "--sub-port"])

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -17,18 +18,26 @@ from sphtp.core.control.events import (
 )
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord, ServerAddress
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.vocabulary import Reason
-from sphtp_server.happenings import _LINES, log_event
-from sphtp_server.logs import LogLevel, open_log
+from sphtp.core.control.vocabulary import MemberState, Reason
+from sphtp_server.daemon import log_drops
+from sphtp_server.happenings import _LINES, Happenings
+from sphtp_server.logs import LogFormat, LogLevel, open_log
 
 CLIENT = PeerRecord(5, 9, (Candidate("127.0.0.1", 700),))
 MEMBER = Member(8, 9, ServerAddress.parse("tcp://a:1"))
+OWN = Member(4, 9, ServerAddress.parse("tcp://b:1"))
 
 
-def logged(event: ServerEvent, level: LogLevel = "debug") -> list[dict[str, object]]:
+def written(*events: ServerEvent, level: LogLevel = "debug", form: LogFormat = "json") -> list[str]:
     output = io.StringIO()
-    log_event(open_log(level, "json", output), event)
-    return [json.loads(line) for line in output.getvalue().splitlines()]
+    happenings = Happenings(open_log(level, form, output), ClusterView(1, (OWN,)), lambda: OWN.id)
+    for event in events:
+        happenings.tell(event)
+    return output.getvalue().splitlines()
+
+
+def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, object]]:
+    return [json.loads(line) for line in written(*events, level=level)]
 
 
 @pytest.mark.parametrize(
@@ -49,17 +58,17 @@ def logged(event: ServerEvent, level: LogLevel = "debug") -> list[dict[str, obje
         ),
         (
             ClientLeft(CLIENT, Reason.EXPIRED),
-            {"event": "client left", "level": "info", "client": 5, "reason": "EXPIRED"},
+            {"event": "client left", "level": "info", "client": 5, "reason": "expired"},
         ),
         (
-            MemberLeft(MEMBER, Reason.LEFT),
+            MemberLeft(MEMBER, Reason.EXPIRED),
             {
                 "event": "server left",
                 "level": "warning",
                 "server": 8,
                 "address": "tcp://a:1",
-                "state": "ACTIVE",
-                "reason": "LEFT",
+                "state": "active",
+                "reason": "expired",
             },
         ),
         (
@@ -68,7 +77,7 @@ def logged(event: ServerEvent, level: LogLevel = "debug") -> list[dict[str, obje
         ),
         (
             StateChanged(ServerState.ACTIVE),
-            {"event": "state changed", "level": "info", "state": "ACTIVE"},
+            {"event": "state changed", "level": "info", "state": "active"},
         ),
     ],
 )
@@ -81,17 +90,60 @@ def test_an_event_is_one_line_with_its_facts(
 
 
 def test_less_than_the_level_is_not_written() -> None:
-    assert logged(ClientEntered(CLIENT), "warning") == []
-    assert len(logged(ClientSuspected(5), "warning")) == 1
+    assert logged(ClientEntered(CLIENT), level="warning") == []
+    assert len(logged(ClientSuspected(5), level="warning")) == 1
+
+
+def test_a_server_that_says_goodbye_is_no_reason_to_worry() -> None:
+    assert logged(MemberLeft(MEMBER, Reason.LEFT), level="warning") == []
+    (line,) = logged(MemberLeft(MEMBER, Reason.LEFT))
+    assert (line["level"], line["reason"]) == ("info", "left")
+
+
+def test_a_view_is_told_once_and_then_what_is_new_about_it() -> None:
+    joining = replace(MEMBER, state=MemberState.JOINING)
+    own_joining = replace(OWN, state=MemberState.JOINING)
+    views = [
+        ClusterView(2, (own_joining, joining)),
+        ClusterView(2, (own_joining, joining)),
+        ClusterView(2, (OWN, joining)),
+        ClusterView(3, (OWN, MEMBER)),
+    ]
+    events = [ViewChanged(view) for view in views]
+    told = [
+        (line["event"], line.get("view"), line.get("servers"), line.get("server"))
+        for line in logged(*events)
+    ]
+    assert told == [
+        ("view changed", 2, [4, 8], None),
+        ("server is active", None, None, 8),
+        ("view renumbered", 3, None, None),
+    ]
+    assert len(logged(*events, level="info")) == 2
+
+
+def test_what_is_counted_in_everyday_life_is_for_those_who_debug() -> None:
+    output = io.StringIO()
+    log_drops(open_log("debug", "json", output), {"foreign": 2, "malformed": 1})
+    log_drops(open_log("debug", "json", output), {})
+    usual, unusual = map(json.loads, output.getvalue().splitlines())
+    assert (usual["level"], usual["foreign"], "malformed" in usual) == ("debug", 2, False)
+    assert (unusual["level"], unusual["malformed"], "foreign" in unusual) == ("warning", 1, False)
 
 
 def test_lines_for_people_have_no_colours_outside_a_terminal() -> None:
-    output = io.StringIO()
-    log_event(open_log("info", "console", output), ClientEntered(CLIENT))
-    assert "client entered" in output.getvalue()
-    assert "client=5" in output.getvalue()
-    assert "\x1b" not in output.getvalue()
+    (line,) = written(ClientEntered(CLIENT), form="console")
+    assert "client entered" in line
+    assert "\x1b" not in line
+
+
+def test_people_read_ids_as_everywhere_else() -> None:
+    entered, changed = written(
+        ClientEntered(CLIENT), ViewChanged(ClusterView(2, (OWN, MEMBER))), form="console"
+    )
+    assert "client=0x00000005" in entered
+    assert "servers=[0x00000004, 0x00000008]" in changed
 
 
 def test_every_event_has_a_line() -> None:
-    assert set(_LINES) == set(get_args(ServerEvent))
+    assert {*_LINES, ViewChanged} == set(get_args(ServerEvent))

@@ -23,14 +23,13 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "sub_port": ("2", "2"),
     "advertise": ('"tcp://example:5"', "tcp://example:5"),
     "join": ('["tcp://a:1", "tcp://b:2,7"]', "tcp://a:1 tcp://b:2,7"),
-    "new_cluster": ("true", "true"),
+    "new": ("true", "true"),
     "insecure": ("true", "true"),
     "heartbeat": ("0.5", "0.5"),
     "jitter": ("0.2", "0.2"),
     "expiry": ("20", "20"),
     "announce_deadline": ("4", "4"),
     "max_clients": ("3", "3"),
-    "max_data": ("9", "9"),
     "seed": ("7", "7"),
     "log_level": ('"debug"', "debug"),
     "log_format": ('"json"', "json"),
@@ -83,7 +82,7 @@ def test_a_flag_says_the_same_as_a_variable(
         started.append(settings)
 
     monkeypatch.setattr("sphtp_server.command.serve", serve)
-    option, text = flag(name, FIELDS[name]), SAMPLES[name][1]
+    option, text = flag(name), SAMPLES[name][1]
     boolean = FIELDS[name].annotation is bool
     by_flag = [option] if boolean else [word for one in text.split() for word in (option, one)]
     assert call(*by_flag).exit_code == 0
@@ -93,14 +92,14 @@ def test_a_flag_says_the_same_as_a_variable(
 
 
 def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) -> None:
-    config = written(tmp_path, "pub_port = 1\nsub_port = 1\nmax_data = 1")
+    config = written(tmp_path, "pub_port = 1\nsub_port = 1\nmax_clients = 1")
     environ = {"SPHTP_SERVER_PUB_PORT": "2", "SPHTP_SERVER_SUB_PORT": "2"}
     settings = load({"pub_port": "3", "sub_port": None, "join": ()}, environ, config)
-    assert (settings.pub_port, settings.sub_port, settings.max_data) == (3, 2, 1)
+    assert (settings.pub_port, settings.sub_port, settings.max_clients) == (3, 2, 1)
 
 
 def test_a_flag_can_take_back_what_a_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not load({"new_cluster": False}, {"SPHTP_SERVER_NEW_CLUSTER": "1"}).new_cluster
+    assert not load({"new": False}, {"SPHTP_SERVER_NEW": "1"}).new
 
 
 def test_empty_and_foreign_variables_are_nothing() -> None:
@@ -115,11 +114,11 @@ def test_empty_and_foreign_variables_are_nothing() -> None:
         ("pub_port", "many", "integer"),
         ("sub_port", "-1", "0"),
         ("max_clients", "0", "1"),
-        ("max_data", "5000", "4096"),
+        ("max_clients", "11265", "11264"),
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("log_format", "xml", "'console' or 'json'"),
         ("advertise", "somewhere", "scheme://host:port"),
-        ("new_cluster", "perhaps", "boolean"),
+        ("new", "perhaps", "boolean"),
     ],
 )
 def test_an_error_names_source_key_value_and_what_is_allowed(
@@ -131,7 +130,7 @@ def test_an_error_names_source_key_value_and_what_is_allowed(
         f"environment variable SPHTP_SERVER_{name.upper()}": lambda: load(
             environ={f"SPHTP_SERVER_{name.upper()}": text}
         ),
-        f"option {flag(name, FIELDS[name])}": lambda: load({name: text}),
+        f"option {flag(name)}": lambda: load({name: text}),
     }
     for origin, attempt in origins.items():
         with pytest.raises(SettingsError) as caught:
@@ -141,14 +140,14 @@ def test_an_error_names_source_key_value_and_what_is_allowed(
 
 
 def test_every_wrong_setting_is_told_at_once() -> None:
-    result = call("--pub-port", "x", "--max-data", "y")
+    result = call("--pub-port", "x", "--max-clients", "y")
     assert result.exit_code == 2
     assert "--pub-port = 'x'" in result.output
-    assert "--max-data = 'y'" in result.output
+    assert "--max-clients = 'y'" in result.output
 
 
 def test_contradicting_settings_say_where_each_comes_from() -> None:
-    with pytest.raises(SettingsError, match="expiry must be more than twice") as caught:
+    with pytest.raises(SettingsError, match="expiry is 9; it must be more than twice") as caught:
         load({"heartbeat": "6"}, {"SPHTP_SERVER_EXPIRY": "9"})
     assert "heartbeat from option --heartbeat" in str(caught.value)
     assert "expiry from environment variable SPHTP_SERVER_EXPIRY" in str(caught.value)
@@ -194,6 +193,29 @@ def test_all_addresses_of_a_machine_are_nowhere_to_be_reached_at() -> None:
     assert settings.options().advertise == ServerAddress.parse("tcp://example:8764")
 
 
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ({}, (8764, 8765)),
+        ({"pub_port": "9000"}, (9000, 9001)),
+        ({"pub_port": "0"}, (0, 0)),
+        ({"pub_port": "9000", "sub_port": "0"}, (9000, 0)),
+        ({"sub_port": "7"}, (8764, 7)),
+    ],
+)
+def test_the_second_port_is_the_next_one_unless_told(
+    ports: dict[str, str], expected: tuple[int, int]
+) -> None:
+    pub, sub = (f"tcp://127.0.0.1:{port}" for port in expected)
+    assert load(ports).options().bind == ServerAddress(pub, sub)
+
+
+def test_after_the_last_port_there_is_none() -> None:
+    with pytest.raises(SettingsError, match="pub_port from option --pub-port"):
+        load({"pub_port": "65535"})
+    assert load({"pub_port": "65535", "sub_port": "1"}).pub_port == 65535
+
+
 def test_settings_become_options_of_the_library() -> None:
     options = load(
         {"host": "::1", "join": ("tcp://a:1",), "expiry": "20", "max_clients": "5", "seed": "1"}
@@ -206,6 +228,6 @@ def test_settings_become_options_of_the_library() -> None:
 
 def test_the_help_tells_every_flag_and_variable() -> None:
     text = call("--help").output.replace("\n", " ")
-    for name, field in FIELDS.items():
-        assert flag(name, field) in text
+    for name in FIELDS:
+        assert flag(name) in text
         assert f"SPHTP_SERVER_{name.upper()}" in text

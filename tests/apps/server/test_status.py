@@ -56,7 +56,20 @@ def test_values_lists_and_mappings_are_shown() -> None:
     )
     for part in ("id", "8", "number", "members (2)", "clients (2)", "1.5", "late", "words (2)"):
         assert part in text
-    assert "nobody (0)" in text
+    assert text.endswith("nobody (0)\n")
+
+
+def test_people_get_ids_in_hexadecimal_and_no_inner_workings() -> None:
+    text = printed(
+        {
+            "id": 8,
+            "clients": [{"id": 11, "revision": 77, "told_by": 99, "candidates": ["a 1", "b 2"]}],
+        }
+    )
+    for part in ("0x00000008", "0x0000000b", "a 1, b 2"):
+        assert part in text
+    for part in ("revision", "77", "told_by", "99"):
+        assert part not in text
 
 
 def test_a_server_can_neither_style_nor_steer_the_terminal() -> None:

@@ -301,3 +301,40 @@ def test_after_everything_nothing_is_kept() -> None:
         for table in ("_answered", "_dialling", "_dirty", "_active", "_half_open", "_refusals"):
             assert not getattr(endpoint, table), table
         assert endpoint.poll_timeout() is None
+
+
+def open_and_close(pair: Pair, *payloads: bytes) -> None:
+    dialled = pair.left.dial(pair.now, [RIGHT])
+    pair.drive(lambda: dialled.state is State.OPEN)
+    for payload in payloads:
+        dialled.port.send_many([payload])
+    dialled.close(pair.now)
+    pair.touch(dialled)
+    pair.drive(lambda: not pair.left.connections and not pair.right.connections)
+
+
+def test_channels_that_ended_unread_give_their_places_back() -> None:
+    settings = ChannelSettings(backlog=2, linger=0)
+    pair = Pair(1, settings=settings)
+    for _ in range(5):
+        open_and_close(pair)
+    assert pair.right.counters.refused_full == 0
+    assert not pair.right.has_incoming
+
+
+def test_a_channel_that_ended_with_messages_unread_is_still_given_out() -> None:
+    pair = Pair(1, settings=ChannelSettings(linger=0))
+    open_and_close(pair, b"read me")
+    answered = pair.right.poll_incoming()
+    assert answered is not None
+    assert pair.receive(answered) == [b"read me"]
+
+
+def test_a_closed_endpoint_refuses_new_channels() -> None:
+    pair = Pair(1)
+    pair.right.close(pair.now, "leaving")
+    dialled = pair.left.dial(pair.now, [RIGHT])
+    pair.drive(lambda: dialled.state is State.CLOSED)
+    assert dialled.closed is not None
+    assert dialled.closed.text.endswith("refused the channel: it has given up")
+    assert pair.right.counters.refused_closed == 1

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sphtp.core.control.client_messages import Announce, StatusRequest
+from sphtp.core.control.client_messages import Announce, Heartbeat, Leave, StatusRequest
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.events import ServerLeft
 from sphtp.core.control.fields import PART, TEXT
@@ -38,6 +38,16 @@ def test_a_full_server_says_so() -> None:
     server = bus.server(0, new_cluster=True, registry=MemoryRegistry(10.0, 1))
     assert ask(bus, server, Announce(7, 5)) == [(Command.ACK, 7, 5, 0)]
     assert ask(bus, server, Announce(9, 5)) == [(Command.NACK, 9, 5, Reason.FULL)]
+
+
+def test_clients_that_come_and_go_leave_nothing_behind() -> None:
+    bus = Bus()
+    server = active_server(bus)
+    for number in range(3, 403, 2):
+        for message in (Announce(number, 0), Heartbeat(number, 0), Leave(number, 0)):
+            bus.inject(server, message.encode())
+    assert not server.machine.clients
+    assert not server.machine._ledger._standings
 
 
 def test_data_are_bounded() -> None:

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sphtp.core.control.codec import MAX_MESSAGE
+from sphtp.core.control.fields import MAX_PARTS, Part
 from sphtp.core.control.ids import (
     draw_client_id,
     draw_nonce,
@@ -13,9 +15,20 @@ from sphtp.core.control.ids import (
     is_client_id,
     is_server_id,
 )
-from sphtp.core.control.limits import ServerLimits
-from sphtp.core.control.records import Candidate, ServerAddress, is_newer, next_revision
+from sphtp.core.control.limits import MAX_CLIENTS, ServerLimits
+from sphtp.core.control.parts import divide_records
+from sphtp.core.control.records import (
+    MAX_CANDIDATES,
+    MAX_DATA,
+    Candidate,
+    PeerRecord,
+    ServerAddress,
+    is_newer,
+    next_revision,
+)
+from sphtp.core.control.roster import CAPACITY
 from sphtp.core.control.server import ServerMachine
+from sphtp.core.control.server_messages import Peers
 from sphtp.core.control.timers import ControlTimers
 from sphtp.errors import SettingsError
 
@@ -132,9 +145,20 @@ def test_heartbeats_and_backoffs_are_drawn_within_their_bounds() -> None:
     assert all(0 <= timers.next_backoff(entropy) <= 1 for _ in range(100))
 
 
-def test_bad_limits_are_named() -> None:
-    with pytest.raises(SettingsError, match="max_clients"):
-        ServerLimits(max_clients=0)
+@pytest.mark.parametrize("number", [0, MAX_CLIENTS + 1])
+def test_bad_limits_are_named(number: int) -> None:
+    complaint = f"max_clients is {number}; allowed are 1 to {MAX_CLIENTS}"
+    with pytest.raises(SettingsError, match=complaint):
+        ServerLimits(max_clients=number)
+
+
+def test_as_many_clients_as_are_allowed_fit_a_list_and_a_roster() -> None:
+    addresses = tuple(Candidate("::1", port) for port in range(1, MAX_CANDIDATES + 1))
+    largest = PeerRecord(7, 70, addresses, bytes(MAX_DATA))
+    shares = divide_records([largest] * MAX_CLIENTS)
+    assert len(shares) <= MAX_PARTS
+    assert len(Peers(2, 0, shares[0], Part(0, len(shares))).encode()) <= MAX_MESSAGE
+    assert MAX_CLIENTS <= CAPACITY
 
 
 class Counting:

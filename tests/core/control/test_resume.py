@@ -15,10 +15,10 @@ from sphtp.core.control.events import (
     ServerLeft,
     Suspended,
 )
-from sphtp.core.control.fields import NONCE, REASON, Gone
+from sphtp.core.control.fields import NONCE, REASON, Digest, Gone
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.searches import Searches
-from sphtp.core.control.server_messages import Peers, PeersGone
+from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
 from tests.core.control.bus import Bus, Node
@@ -265,6 +265,43 @@ def test_a_peer_is_unknown_when_all_servers_say_so() -> None:
     deny(second, 7)
     assert client.of(PeerUnknown) == [PeerUnknown(9)]
     assert 9 in client.machine.peers
+
+
+def test_a_peer_looked_up_while_no_server_is_heard_is_asked_for_on_return() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    client = bus.client("x")
+    client.machine.lookup(bus.now, 9)
+    established(bus, client)
+    bus.run(1)
+    assert client.of(PeerUnknown) == [PeerUnknown(9)]
+    bus.cut(client, server)
+    bus.run_until(lambda: client.is_in(ClientState.SUSPENDED))
+    client.machine.lookup(bus.now, 9)
+    bus.pump(client)
+    bus.run(5)
+    assert client.of(PeerUnknown) == [PeerUnknown(9)]
+    bus.heal()
+    established(bus, client)
+    bus.run(1)
+    assert client.of(PeerUnknown) == [PeerUnknown(9), PeerUnknown(9)]
+
+
+def test_a_list_that_stays_different_is_asked_for_ever_less_often() -> None:
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    client = bus.client("x")
+    established(bus, client)
+    bus.run(1)
+    (member,) = server.machine.view.members
+    heartbeat = ServerHeartbeat(member, server.machine.view, Digest(1, 4711))
+    bus.cut(client, server)
+    before = len(said(client, Command.LOOKUP))
+    for _ in range(60):
+        bus.inject(client, heartbeat.encode())
+        bus.run(1)
+    assert client.is_in(ClientState.ESTABLISHED)
+    assert len(said(client, Command.LOOKUP)) - before == 10
 
 
 def test_a_server_that_goes_has_no_say_in_a_search() -> None:

@@ -1,0 +1,108 @@
+"""Which address to bind and which to tell, while names of servers come late or never."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+
+import sphtp
+from sphtp.core.control.records import Candidate, ServerAddress
+from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell import addresses
+from sphtp.shell.addresses import Outlook
+
+
+class Names(trio.abc.HostnameResolver):
+    """Knows ``late`` from the given second on, and nobody else."""
+
+    def __init__(self, known_from: float, takes: float = 0) -> None:
+        self._takes = takes
+        self._known_from = trio.current_time() + known_from
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: Any, **__: Any) -> Any:
+        await trio.sleep(self._takes)
+        if host != b"late" or trio.current_time() < self._known_from:
+            raise trio.socket.gaierror(trio.socket.EAI_NONAME, "never heard of it")
+        return [(trio.socket.AF_INET, trio.socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port))]
+
+    async def getnameinfo(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+def servers(*hosts: str) -> list[ServerAddress]:
+    return [ServerAddress.parse(f"tcp://{host}:8764") for host in hosts]
+
+
+def facing(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str]) -> Sequence[ServerAddress]:
+    """Let servers be faced by the given addresses of this machine."""
+
+    async def towards(host: str, _: int) -> str:
+        await trio.lowlevel.checkpoint()
+        return hosts[host]
+
+    monkeypatch.setattr(addresses, "local_address_towards", towards)
+    return servers(*hosts)
+
+
+async def test_a_name_that_comes_late_is_waited_for(autojump_clock: trio.abc.Clock) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(known_from=3))
+    outlook = Outlook(servers("late"), timeout=5)
+    assert await outlook.where_to_bind() == "127.0.0.1"
+    assert await outlook.candidates_of(("0.0.0.0", 7)) == [Candidate("127.0.0.1", 7)]
+
+
+async def test_one_known_name_is_enough(autojump_clock: trio.abc.Clock) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(known_from=0))
+    start = trio.current_time()
+    assert await Outlook(servers("never", "late"), timeout=5).where_to_bind() == "127.0.0.1"
+    assert trio.current_time() == start
+
+
+async def test_names_that_never_come_are_named(autojump_clock: trio.abc.Clock) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(known_from=100))
+    start = trio.current_time()
+    complaint = "within 5 s: no way to late: .*; no way to never: never heard of it"
+    with pytest.raises(UnreachableError, match=complaint):
+        async with sphtp.open_client(["tcp://late:8764", "tcp://never:8764"], timeout=5):
+            raise AssertionError("nobody knows them")
+    assert trio.current_time() == start + 5
+
+
+async def test_a_look_that_hangs_is_given_up(autojump_clock: trio.abc.Clock) -> None:
+    trio.socket.set_custom_hostname_resolver(Names(known_from=0, takes=6))
+    with pytest.raises(UnreachableError, match="late still being looked up"):
+        await Outlook(servers("late"), timeout=5).where_to_bind()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "bound"),
+    [
+        ({"a": "10.0.0.1", "b": "10.0.0.1"}, "10.0.0.1"),
+        ({"a": "10.0.0.1", "b": "10.1.0.1"}, "0.0.0.0"),
+        ({"a": "fd00::1", "b": "fd01::1"}, "::"),
+        ({"a": "10.0.0.1", "b": "fd00::1"}, "0.0.0.0"),
+    ],
+)
+async def test_what_faces_the_servers_is_bound(
+    monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str], bound: str
+) -> None:
+    assert await Outlook(facing(monkeypatch, hosts), 5).where_to_bind() == bound
+
+
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [("0.0.0.0", ["10.0.0.1"]), ("::", ["fd00::1"]), ("127.0.0.1", ["127.0.0.1"])],
+)
+async def test_only_addresses_of_the_socket_s_own_family_are_told(
+    monkeypatch: pytest.MonkeyPatch, bound: str, told: list[str]
+) -> None:
+    hosts = {"a": "10.0.0.1", "b": "fd00::1", "c": "127.0.0.1", "d": "::1"}
+    outlook = Outlook(facing(monkeypatch, hosts), 5)
+    assert [each.host for each in await outlook.candidates_of((bound, 7))] == told
+
+
+async def test_a_socket_that_faces_nobody_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    outlook = Outlook(facing(monkeypatch, {"a": "10.0.0.1"}), 5)
+    with pytest.raises(SettingsError, match="host is ::, and no IPv6 address faces"):
+        await outlook.candidates_of(("::", 7))
