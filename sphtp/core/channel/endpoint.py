@@ -34,10 +34,9 @@ UNDECIDED = (State.CONNECTING, State.ANSWERING)
 class Endpoint:
     """Opens and answers channels, and passes datagrams on by connection id.
 
-    Inputs are ``handle_datagram_untrusted`` and ``handle_timeout``; commands ``dial`` and, after a
-    command to one of its connections, ``touch``. After any of them poll ``poll_transmit`` until
-    None, then ``poll_active`` until None for connections of which something may have changed, then
-    ``poll_timeout``. ``peer_id`` is this side's id in the cluster, 0 when it has none.
+    After an input, a command, or a command to a connection that ``touch`` then tells of, poll
+    ``poll_transmit`` until None, ``poll_active`` until None for connections of which something may
+    have changed, and ``poll_timeout``. ``peer_id`` is this side's id in the cluster, or 0.
     """
 
     def __init__(self, entropy: Entropy, settings: ChannelSettings, peer_id: int = 0) -> None:
@@ -294,9 +293,8 @@ class Endpoint:
 
     def _remove(self, connection: Connection) -> None:
         connection_id = connection.connection_id
-        del self._connections[connection_id]
-        self._dirty.pop(connection_id, None)
-        self._dialling.pop(connection_id, None)
+        for table in (self._connections, self._dirty, self._dialling):
+            table.pop(connection_id, None)
         self._agenda.set(connection_id, None)
         if connection.opening.origin is not None:
             self._answered.pop(connection.opening.origin, None)
