@@ -103,7 +103,8 @@ class Governor:
             return None
         self._size = self.mtu.size
         self._controller.resize(self._size)
-        self._pacer.burst = BURST * self._size
+        # Ten large datagrams at once would be most of a second for a slow sender.
+        self._pacer.burst = max(BURST * self.mtu.base, 2 * self._size)
         return self._size
 
     def _tell(self, now: float, packets: Sequence[SentPacket], sample: float | None) -> None:

@@ -405,7 +405,7 @@ def test_closing_when_the_peer_is_gone(waiting: int, reason: CloseReason, ending
 
 
 def test_a_drain_may_take_long_as_long_as_it_makes_way(endings: Endings) -> None:
-    settings = ChannelSettings(close_timeout=0.2, congestion="fixed:5e4")
+    settings = ChannelSettings(close_timeout=0.2, congestion="fixed:5e4", max_datagram=1200)
     pair = Pair(1, Faults(delay=0.04), settings=settings)
     left, right = pair.open()
     sent = [bytes([number]) * 30_000 for number in range(10)]
