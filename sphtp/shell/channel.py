@@ -14,6 +14,9 @@ from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.receipt import Callback, Receipt
 
+LARGE: Final = 1024
+"""Bytes of a message from which on copying it once more costs more than unpacking it alone."""
+
 # One packer for all: making one costs ten times what packing a small message does.
 _pack: Final = msgpack.Packer(autoreset=True).pack
 
@@ -236,15 +239,18 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._changed.unpark_all()
 
     def _decode(self, payloads: Sequence[bytes]) -> list[Any]:
-        # Unpacked as one stream, messages cost a tenth of what they cost one by one. Where that
-        # does not give one value for each, some are malformed, and those have to be found.
+        size = sum(map(len, payloads))
+        if size > LARGE * len(payloads):
+            return [value for payload in payloads for value in self._decode_one(payload)]
+        # Unpacked as one stream, small messages cost a tenth of what they cost one by one. Where
+        # that does not give one value for each, some are malformed, and those have to be found.
         stream = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
         stream.feed(b"".join(payloads))
         try:
             values = list(stream)
         except (ValueError, TypeError, msgpack.UnpackException):
             values = []
-        if len(values) == len(payloads) and stream.tell() == sum(map(len, payloads)):
+        if len(values) == len(payloads) and stream.tell() == size:
             return values
         return [value for payload in payloads for value in self._decode_one(payload)]
 

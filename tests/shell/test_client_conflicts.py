@@ -97,12 +97,10 @@ async def test_two_holders_come_to_light_when_their_servers_meet():
             await agreed(left, 3)
             await agreed(right, 3)
             loser = await who_lost(listening)
-            states = set()
+            # Its id stays what all servers last acknowledged, for as long as this takes.
             while loser.state is not ClientState.ESTABLISHED:
-                states.add(loser.state)
                 assert loser.id == ID
                 await trio.lowlevel.checkpoint()
-            assert ClientState.ANNOUNCING in states
             event = await wait_for(listening[loser], Established)
             assert (event.id, loser.id) == (loser.id, 7 if loser is first else 9)
             # The other one may have been refused by the loser's server, and lost it as well.

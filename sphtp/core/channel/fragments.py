@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-from sphtp.core.channel.frames import Fragment
+from sphtp.core.channel.frames import Buffer, Fragment
 from sphtp.errors import RemoteError
 
 
@@ -22,7 +22,7 @@ class Reassembly:
         self.total = total
         self.size = 0
         self._starts: list[int] = []
-        self._chunks: list[bytes] = []
+        self._chunks: list[Buffer] = []
 
     @property
     def held(self) -> int:
@@ -36,7 +36,7 @@ class Reassembly:
         if frame.total > limit:
             raise RemoteError(f"a message of {frame.total} bytes is over the limit of {limit}")
 
-    def add(self, offset: int, payload: bytes) -> None:
+    def add(self, offset: int, payload: Buffer) -> None:
         """Take in what is new of a fragment; what lies beyond the end is a liar's."""
         end = min(offset + len(payload), self.total)
         start = offset

@@ -12,6 +12,10 @@ MAX_MESSAGES_PER_FRAME = 65_535
 MAX_CLOSE_TEXT = 120
 
 
+# Fragments are views of what they were cut from, and copied once, into packet or message.
+Buffer = bytes | memoryview
+
+
 class FrameKind(IntEnum):
     """The first byte of a frame."""
 
@@ -79,7 +83,7 @@ class Fragment:
     message_id: int
     offset: int
     total: int
-    payload: bytes
+    payload: Buffer
 
 
 @dataclass(frozen=True, slots=True)

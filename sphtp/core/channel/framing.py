@@ -30,6 +30,7 @@ from sphtp.core.channel.frames import (
     UNRELIABLE_LAYOUT,
     UNRELIABLE_OVERHEAD,
     AckDelay,
+    Buffer,
     Close,
     Credit,
     Fragment,
@@ -44,9 +45,15 @@ from sphtp.core.channel.frames import (
 from sphtp.errors import RemoteError
 
 
-def encode_frames(frames: Iterable[Frame]) -> bytes:
-    """Encode frames one after the other."""
-    return b"".join([ENCODERS[type(frame)](frame) for frame in frames])
+def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:
+    """Encode frames one after the other, behind what a packet starts with.
+
+    Everything is joined once: large payloads are copied here and nowhere else.
+    """
+    parts: list[Buffer] = [front]
+    for frame in frames:
+        parts.extend(ENCODERS[type(frame)](frame))
+    return b"".join(parts)
 
 
 def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
@@ -73,7 +80,7 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
     return frames
 
 
-def _encode_messages(frame: Messages) -> bytes:
+def _encode_messages(frame: Messages) -> list[Buffer]:
     lengths = list(map(len, frame.payloads))
     count, length = len(lengths), lengths[0]
     if lengths.count(length) == count:
@@ -81,7 +88,7 @@ def _encode_messages(frame: Messages) -> bytes:
     else:
         front = MESSAGES_LAYOUT.pack(FrameKind.MESSAGES, frame.lane, frame.first_id, count)
         front += struct.pack(f"<{count}H", *lengths)
-    return front + b"".join(frame.payloads)
+    return [front, *frame.payloads]
 
 
 def _decode_run(data: bytes, start: int) -> tuple[Messages, int]:
@@ -100,11 +107,11 @@ def _decode_messages(data: bytes, start: int) -> tuple[Messages, int]:
     return Messages(lane, first_id, payloads), end
 
 
-def _encode_fragment(frame: Fragment) -> bytes:
+def _encode_fragment(frame: Fragment) -> list[Buffer]:
     lane, message_id, offset, total = frame.lane, frame.message_id, frame.offset, frame.total
     length = len(frame.payload)
     front = FRAGMENT_LAYOUT.pack(FrameKind.FRAGMENT, lane, message_id, offset, total, length)
-    return front + frame.payload
+    return [front, frame.payload]
 
 
 def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
@@ -113,11 +120,11 @@ def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
     end = start + length
     if not length or offset + length > total or end > len(data):
         raise RemoteError(f"a fragment of {length} bytes at {offset} of {total}")
-    return Fragment(lane, message_id, offset, total, data[start:end]), end
+    return Fragment(lane, message_id, offset, total, memoryview(data)[start:end]), end
 
 
-def _encode_skip(frame: Skip) -> bytes:
-    return SKIP_LAYOUT.pack(FrameKind.SKIP, frame.lane, frame.message_id, frame.size)
+def _encode_skip(frame: Skip) -> list[Buffer]:
+    return [SKIP_LAYOUT.pack(FrameKind.SKIP, frame.lane, frame.message_id, frame.size)]
 
 
 def _decode_skip(data: bytes, start: int) -> tuple[Skip, int]:
@@ -125,11 +132,11 @@ def _decode_skip(data: bytes, start: int) -> tuple[Skip, int]:
     return Skip(lane, message_id, size), start + SKIP_OVERHEAD
 
 
-def _encode_unreliable(frame: Unreliable) -> bytes:
+def _encode_unreliable(frame: Unreliable) -> list[Buffer]:
     count = len(frame.payloads)
     lengths = struct.pack(f"<{count}H", *map(len, frame.payloads))
     front = UNRELIABLE_LAYOUT.pack(FrameKind.UNRELIABLE, frame.lane, frame.first_id, count)
-    return front + lengths + b"".join(frame.payloads)
+    return [front, lengths, *frame.payloads]
 
 
 def _decode_unreliable(data: bytes, start: int) -> tuple[Unreliable, int]:
@@ -138,24 +145,24 @@ def _decode_unreliable(data: bytes, start: int) -> tuple[Unreliable, int]:
     return Unreliable(lane, first_id, payloads), end
 
 
-def _encode_ping(_: Ping) -> bytes:
-    return bytes([FrameKind.PING])
+def _encode_ping(_: Ping) -> list[Buffer]:
+    return [bytes([FrameKind.PING])]
 
 
 def _decode_ping(_: bytes, start: int) -> tuple[Ping, int]:
     return Ping(), start + 1
 
 
-def _encode_padding(frame: Padding) -> bytes:
-    return bytes([FrameKind.PADDING]).ljust(frame.size, b"\0")
+def _encode_padding(frame: Padding) -> list[Buffer]:
+    return [bytes([FrameKind.PADDING]).ljust(frame.size, b"\0")]
 
 
 def _decode_padding(data: bytes, start: int) -> tuple[Padding, int]:
     return Padding(len(data) - start), len(data)
 
 
-def _encode_credit(frame: Credit) -> bytes:
-    return CREDIT_LAYOUT.pack(FrameKind.CREDIT, frame.messages, frame.size)
+def _encode_credit(frame: Credit) -> list[Buffer]:
+    return [CREDIT_LAYOUT.pack(FrameKind.CREDIT, frame.messages, frame.size)]
 
 
 def _decode_credit(data: bytes, start: int) -> tuple[Credit, int]:
@@ -163,9 +170,9 @@ def _decode_credit(data: bytes, start: int) -> tuple[Credit, int]:
     return Credit(messages, size), start + CREDIT_OVERHEAD
 
 
-def _encode_ack_delay(frame: AckDelay) -> bytes:
+def _encode_ack_delay(frame: AckDelay) -> list[Buffer]:
     steps = round(min(frame.delay, LONGEST_DELAY) / DELAY_STEP)
-    return ACK_DELAY_LAYOUT.pack(FrameKind.ACK_DELAY, steps)
+    return [ACK_DELAY_LAYOUT.pack(FrameKind.ACK_DELAY, steps)]
 
 
 def _decode_ack_delay(data: bytes, start: int) -> tuple[AckDelay, int]:
@@ -173,9 +180,9 @@ def _decode_ack_delay(data: bytes, start: int) -> tuple[AckDelay, int]:
     return AckDelay(steps * DELAY_STEP), start + ACK_DELAY_OVERHEAD
 
 
-def _encode_close(frame: Close) -> bytes:
+def _encode_close(frame: Close) -> list[Buffer]:
     text = frame.text.encode(errors="replace")[:MAX_CLOSE_TEXT].decode(errors="ignore").encode()
-    return CLOSE_LAYOUT.pack(FrameKind.CLOSE, frame.reason, len(text)) + text
+    return [CLOSE_LAYOUT.pack(FrameKind.CLOSE, frame.reason, len(text)), text]
 
 
 def _decode_close(data: bytes, start: int) -> tuple[Close, int]:
@@ -204,7 +211,7 @@ def _check_payloads(count: int, end: int, data: bytes) -> None:
         raise RemoteError(f"messages end {end - len(data)} bytes after their packet")
 
 
-ENCODERS: dict[type, Callable[..., bytes]] = {
+ENCODERS: dict[type, Callable[..., list[Buffer]]] = {
     Messages: _encode_messages,
     Fragment: _encode_fragment,
     Skip: _encode_skip,

@@ -231,7 +231,7 @@ def make_fragment(
     lane: int, message_id: int, payload: bytes, start: int, end: int, tickets: Sequence[Ticket] = ()
 ) -> Piece:
     """Make the piece that carries ``payload[start:end]``; the first one pays for the message."""
-    part = payload[start:end]
+    part = memoryview(payload)[start:end]
     frame = Fragment(lane, wrap(message_id), start, len(payload), part)
     is_last = end == len(payload)
     cost = FRAGMENT_OVERHEAD + len(part)

@@ -7,6 +7,7 @@ from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
     LENGTH_OVERHEAD,
     MESSAGES_OVERHEAD,
+    Buffer,
     Fragment,
     Messages,
 )
@@ -71,7 +72,7 @@ def _cut_fragment(piece: Piece, room: int) -> Iterator[Piece]:
 
 
 def _fragments(
-    lane: int, message_id: int, payload: bytes, offset: int, total: int, room: int
+    lane: int, message_id: int, payload: Buffer, offset: int, total: int, room: int
 ) -> Iterator[Piece]:
     size = room - FRAGMENT_OVERHEAD
     for start in range(0, len(payload), size):

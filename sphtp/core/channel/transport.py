@@ -271,7 +271,7 @@ class Transport:
     def _packet(self, now: float, load: Load, size: int = 0) -> bytes:
         frames = load.frames
         header = encode_data(self._peer.connection_id, self._acks.header())
-        datagram = header + encode_frames([*self._acking.lateness(now), *frames])
+        datagram = encode_frames([*self._acking.lateness(now), *frames], header)
         # A probe's padding goes to the end, whatever its length says.
         datagram = datagram.ljust(size, b"\0")
         packet = SentPacket(self._acks.next_sequence, now, len(datagram), load.pieces)

@@ -205,7 +205,7 @@ def test_a_large_message_travels_in_fragments(size: int) -> None:
     while (load := box.fill()).frames:
         for frame in load.frames:
             assert isinstance(frame, Messages | Fragment)
-            parts += frame.payloads if isinstance(frame, Messages) else [frame.payload]
+            parts += frame.payloads if isinstance(frame, Messages) else [bytes(frame.payload)]
         assert not box.idle
         box.acked(load.pieces)
     assert b"".join(parts) == payload

@@ -8,7 +8,7 @@ from sphtp_client.bench.meters import say
 from sphtp_client.bench.part import Part
 
 HOST = "127.0.0.1"
-BURST = 1 << 18  # bytes per call of `send_many`
+BURST = 1 << 20  # bytes per call of `send_many`
 LIMIT = 1024  # messages per call of `receive_many`
 
 
