@@ -72,7 +72,12 @@ class Case:
 SYSTEMS: Final = {
     system.name: system
     for system in (
-        System("sphtp", "a channel: reliable, in order", "sphtp", "sphtp"),
+        System(
+            "sphtp",
+            "a channel: reliable, in order; `send_many`, and `send` for round trips",
+            "sphtp",
+            "sphtp",
+        ),
         System("enet", "ENet through pyenet: reliable packets on one channel", "enet", "pyenet"),
         System("zeromq", "ZeroMQ: PUSH to PULL, PAIR for round trips, TCP", "zmq", "pyzmq"),
         System("tcp", "Trio socket streams, messages behind a length", "trio", "trio"),
