@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
+from sphtp.core.alarms import Alarms
 from sphtp.core.channel.endings import (
     CLOSED_HERE,
     aborted_here,
@@ -20,7 +21,7 @@ from sphtp.core.channel.opening import Address, Opening, Transmit
 from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
-from sphtp.core.channel.timers import Timer, Timers
+from sphtp.core.channel.timers import Timer
 from sphtp.core.channel.transport import Heard, Transport
 from sphtp.errors import RemoteError, StateError
 
@@ -45,7 +46,7 @@ class Connection:
         self._transport: Transport | None = None
         self._counters = Counters()
         self.port = MessagePort(self._counters, self._sending)
-        self._timers = Timers()
+        self._alarms: Alarms[Timer] = Alarms()
         self._control: list[Frame] = []
         self._outgoing: deque[Transmit] = deque()
         self._events: deque[ConnectionEvent] = deque()
@@ -62,7 +63,7 @@ class Connection:
             Action.END: self._end,
             Action.FINISH: lambda now, _: self._end(now, CLOSED_HERE),
         }
-        self._timers.set(Timer.HANDSHAKE, now + settings.connect_timeout)
+        self._alarms.set(Timer.HANDSHAKE, now + settings.connect_timeout)
 
     # Getters
 
@@ -129,7 +130,7 @@ class Connection:
             self._step(now, Event.CLOSE_LOST)
         elif missed and missed.ask:
             self._say(Ping())
-        for timer in self._timers.take_due(now):
+        while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
 
     # Commands
@@ -155,7 +156,7 @@ class Connection:
         datagram = self._transport.poll_packet(now, control)
         if datagram is None:
             return None
-        self._timers.move(Timer.KEEPALIVE, now + self._settings.keepalive)
+        self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
         return Transmit(self.address, datagram)
 
     def poll_event(self) -> ConnectionEvent | None:
@@ -166,19 +167,22 @@ class Connection:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
-        times = (self._timers.next(), self._transport.poll_timeout() if self._transport else None)
+        times = (
+            self._alarms.next_due(),
+            self._transport.poll_timeout() if self._transport else None,
+        )
         return min((time for time in times if time is not None), default=None)
 
     # Events
 
     def _hear(self, now: float, heard: Heard) -> None:
-        self._timers.move(Timer.IDLE, now + self._settings.timeout)
+        self._alarms.move(Timer.IDLE, now + self._settings.timeout)
         self._step(now, Event.CONFIRMED)
         if heard.close_lost:
             self._step(now, Event.CLOSE_LOST)
         if heard.progress:
             # A drain may take long; what must not happen is that it makes no way.
-            self._timers.move(Timer.CLOSE, now + self._settings.close_timeout)
+            self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
         if heard.close_acked:
             self._step(now, Event.CLOSE_ACKED)
         if heard.close is not None:
@@ -192,7 +196,7 @@ class Connection:
     def _handle_timer(self, now: float, timer: Timer) -> None:
         if timer is Timer.KEEPALIVE:
             self._say(Ping())
-            self._timers.set(Timer.KEEPALIVE, now + self._settings.keepalive)
+            self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
         event, closed = timed_out(timer, self.peer_name, self._settings)
         self._step(now, event, closed)
@@ -209,7 +213,7 @@ class Connection:
     # Actions
 
     def _arm_retry(self, now: float, _: Closed) -> None:
-        self._timers.set(Timer.RETRY, now + self.opening.next_retry())
+        self._alarms.set(Timer.RETRY, now + self.opening.next_retry())
 
     def _redial(self, _now: float, _: Closed) -> None:
         self.opening.withdraw()
@@ -227,27 +231,27 @@ class Connection:
             self._outgoing.append(Transmit(self.address, word))
 
     def _open(self, now: float, _: Closed) -> None:
-        self._timers.stop(Timer.RETRY, Timer.HANDSHAKE)
-        self._timers.set(Timer.KEEPALIVE, now + self._settings.keepalive)
-        self._timers.set(Timer.IDLE, now + self._settings.timeout)
+        self._alarms.stop(Timer.RETRY, Timer.HANDSHAKE)
+        self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
+        self._alarms.set(Timer.IDLE, now + self._settings.timeout)
         # The answering side knows only by our first data that our address is real.
         self._say(Ping())
         self._events.append(Opened())
 
     def _arm_close(self, now: float, _: Closed) -> None:
-        self._timers.set(Timer.CLOSE, now + self._settings.close_timeout)
+        self._alarms.set(Timer.CLOSE, now + self._settings.close_timeout)
 
     def _linger(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
-        self._timers.clear()
+        self._alarms.clear()
         self._control.clear()
-        self._timers.set(Timer.LINGER, now + self._settings.linger)
+        self._alarms.set(Timer.LINGER, now + self._settings.linger)
         if self._transport is not None:
             self._transport.stop_sending()
 
     def _end(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
-        self._timers.clear()
+        self._alarms.clear()
 
     def _report(self, now: float, closed: Closed) -> None:
         if self._transport is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from sphtp.core.control.alarms import Alarms
+from sphtp.core.alarms import Alarms
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.machine import Machine, Name
 from sphtp.errors import StateError

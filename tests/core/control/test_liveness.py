@@ -3,8 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.alarms import Alarms
-from sphtp.core.control.client_table import ClientSignal
 from sphtp.core.control.counters import Counters
 from sphtp.core.control.graves import Graves
 from sphtp.core.control.liveness import Liveness, SleepWatch
@@ -113,19 +111,3 @@ def test_graves_keep_an_id_for_one_period_and_for_one_holder() -> None:
         graves.put(11.0, number, 5, None)
     assert len(graves) == 2
     assert graves.find(11.0, 7) is None
-
-
-def test_alarms_ring_in_the_order_of_their_times() -> None:
-    alarms: Alarms[ClientSignal] = Alarms()
-    assert alarms.take(0.0) is None
-    alarms.set(ClientSignal.DEADLINE, 3.0)
-    alarms.set(ClientSignal.HEARTBEAT_DUE, 1.0)
-    alarms.postpone(ClientSignal.DEADLINE, 1.0)
-    alarms.postpone(ClientSignal.BACKED_OFF, 1.0)
-    assert alarms.next_due() == 1.0
-    assert alarms.take(0.9) is None
-    assert alarms.take(9.0) is ClientSignal.HEARTBEAT_DUE
-    assert alarms.take(3.9) is None
-    assert alarms.take(4.0) is ClientSignal.DEADLINE
-    alarms.stop(ClientSignal.DEADLINE)
-    assert alarms.next_due() is None
