@@ -6,7 +6,7 @@ import pytest
 import trio
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=60, deadline=None, print_blob=True)
+settings.register_profile("quick", max_examples=500, deadline=None, print_blob=True)
 settings.register_profile(
     "nightly",
     max_examples=20_000,

@@ -293,6 +293,4 @@ class Channels(RuleBasedStateMachine):
 
 
 TestChannels = Channels.TestCase
-TestChannels.settings = hypothesis_settings(
-    max_examples=max(hypothesis_settings().max_examples // 2, 1), stateful_step_count=40
-)
+TestChannels.settings = hypothesis_settings(stateful_step_count=40)
