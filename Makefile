@@ -1,12 +1,16 @@
 # What a newcomer types. Needs make and Python 3.11 or newer (with venv); the rest goes into .venv.
 #   make PYTHON=/path/to/python3 ...      choose the Python
 #   make test PYTEST_FLAGS="-k wire -x"   narrow the tests
+#   make soak SPHTP_SEED=7 ...            have a soak again
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 PYTEST_FLAGS ?= -m "not soak" -n auto --dist worksteal
+# A soak has a seed of its own, which its first lines say.
+SPHTP_SEED   := $(or $(SPHTP_SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+SOAK         := SPHTP_SEED=$(SPHTP_SEED) .venv/bin/python -m pytest -v --durations=20
 PIP_INSTALL  := .venv/bin/python -m pip --disable-pip-version-check --no-input install --prefer-binary
 LOGGED       := >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
 
@@ -16,10 +20,10 @@ RUNS     := .venv/.installed-to-run
 DEVELOPS := .venv/.installed-to-develop
 MOVED    := $(shell [ ! -e $(RUNS) ] || [ "$$(cat $(RUNS))" = "$$(pwd -P)" ] || echo moved)
 
-.PHONY: help run test check soak docs diagrams format clean remade
+.PHONY: help run test check soak soak-channel soak-rest soak-properties docs diagrams format clean remade
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 run: $(RUNS) ## Set up, then simulate a gas on two servers and four peers, and verify it
 	.venv/bin/sphtp cluster --servers 2 --clients 4 --scenario scenarios/gas.toml --steps 300 --verify
@@ -34,8 +38,16 @@ check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
 	.venv/bin/lint-imports
 	.venv/bin/python docs/tools/state_machines.py --check
 
-soak: $(DEVELOPS) ## Run every test, the long ones too, with 20,000 examples per property (hours)
-	HYPOTHESIS_PROFILE=nightly .venv/bin/python -m pytest
+soak: soak-channel soak-rest soak-properties ## Run everything at length, one after the other (hours)
+
+soak-channel: $(DEVELOPS) ## The channel on its bad days: 24 h of loss, wraps, blackouts, stopped readers
+	$(SOAK) -m soak tests/soak
+
+soak-rest: $(DEVELOPS) ## Every other test that is long
+	$(SOAK) -m soak --ignore=tests/soak tests
+
+soak-properties: $(DEVELOPS) ## Every property with 20,000 examples
+	HYPOTHESIS_PROFILE=nightly $(SOAK) -m "hypothesis and not soak" --hypothesis-seed=$(SPHTP_SEED) tests
 
 diagrams: $(RUNS) ## Write docs/reference/state-machines anew from the tables
 	.venv/bin/python docs/tools/state_machines.py

@@ -1,4 +1,8 @@
-"""How hard Hypothesis tries: `HYPOTHESIS_PROFILE=nightly` turns every property into a soak."""
+"""How hard Hypothesis tries, and the seed of everything else that is random.
+
+`HYPOTHESIS_PROFILE=nightly` turns every property into a soak. `--seed`, or the variable
+`SPHTP_SEED`, gives another seed than the usual one to all tests that ask for it.
+"""
 
 import os
 
@@ -15,6 +19,26 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+SEED = "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run have a seed of its own, and be had again."""
+    usual = os.environ.get("SPHTP_SEED") or SEED
+    parser.addoption("--seed", type=int, default=usual, help="of random tests; else SPHTP_SEED")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to have this run again."""
+    return f"seed: {config.getoption('seed')} (again: --seed or SPHTP_SEED)"
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of this run: `--seed`, else `SPHTP_SEED`, else the usual one."""
+    return int(pytestconfig.getoption("seed"))
 
 
 @pytest.hookimpl(trylast=True)

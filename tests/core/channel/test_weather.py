@@ -103,18 +103,6 @@ def test_sequences_and_ids_wrap_while_messages_get_lost(start: int) -> None:
     assert left.port.statistics().sent > 1200
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("start", STARTS)
-def test_sequences_and_ids_wrap_several_times(start: int) -> None:
-    settings = ChannelSettings(first_sequence=start, max_datagram=256)
-    pair = Pair(start, Faults(loss=0.05, jitter=0.005, duplicate=0.05), settings)
-    left, right = pair.open()
-    for first in range(0, 3 * 65536, 1024):
-        sent = [b"%0200d" % number for number in range(first, first + 1024)]
-        assert pair.transfer(left, right, sent, 600) == sent
-    assert left.port.statistics().sent > 3 * 65536
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_corruption_raises_nothing_hangs_nothing_and_grows_nothing(seed: int) -> None:
     """Nothing seals the packets: what arrives may be wrong, and the channel may break."""

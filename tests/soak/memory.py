@@ -1,0 +1,102 @@
+"""What is left in memory when all is said: nothing that grows with what was."""
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING
+
+from sphtp.core.channel.acks import BUFFER, SentPacket
+from sphtp.core.channel.fragments import Reassembly
+from sphtp.core.channel.frames import Fragment, Messages, Unreliable
+from sphtp.core.channel.pieces import Large, Piece, Single
+from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.transport import Transport
+
+if TYPE_CHECKING:
+    from tests.soak.conversation import Conversation
+
+GONE: tuple[type, ...] = (Reassembly, Messages, Fragment, Unreliable, Single, Large)
+"""Of these nothing is left: messages, and parts of them."""
+
+KEPT: tuple[type, ...] = (SentPacket, Piece, Ticket)
+"""These a packet that was lost still names, for the case that its ack comes: settled, and empty."""
+
+BLOCKS_PER_PACKET = 24
+"""A packet remembered: itself, its numbers, its stamp and theirs, and one empty piece."""
+
+BLOCKS_SPARE = 2000
+"""What the interpreter and the books may keep that has nothing to do with the channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """What is there when nothing is under way: blocks of memory, and what packets still name."""
+
+    blocks: int
+    packets: int
+    most_packets: int
+    named: int
+
+    def check_no_more_than(self, before: "Residue") -> str:
+        """Raise ``AssertionError`` if this is more than packets remembered account for."""
+        allowed = BLOCKS_SPARE + BLOCKS_PER_PACKET * (self.packets + self.named)
+        grown = self.blocks - before.blocks
+        text = f"{before.blocks:,} blocks of memory before, {self.blocks:,} after"
+        assert grown <= allowed, f"{text}: {grown:,} more, at most {allowed:,} are accounted for"
+        return (
+            f"{text} (at most {allowed:,} more), {self.packets} packets remembered (at most "
+            f"{self.most_packets:,})"
+        )
+
+
+def check_residue(conversation: "Conversation") -> Residue:
+    """See that queues are empty and that no message is held anywhere."""
+    riding: set[Piece] = set()
+    most_packets = 0
+    for speaker in conversation.speakers:
+        transport = speaker.connection.port.transport
+        assert transport is not None
+        _check_empty(transport)
+        # Those acked meanwhile go when the next packet leaves that they could ride in.
+        riding.update(transport.outbox._riding)
+        # An ack may still name those near the newest acked, and all that left since.
+        acks = transport._acks
+        most_packets += BUFFER + acks.next_sequence - acks._newest_acked
+    gc.collect()
+    endpoints = conversation.left, conversation.right
+    objects = [it for it in _reachable(*endpoints) if type(it) in GONE + KEPT]
+    census = Counter(type(it) for it in objects)
+    left_over = {kind.__name__: census[kind] for kind in GONE if census[kind]}
+    assert not left_over, f"still there: {left_over}; seed {conversation.seed}"
+    packets = [it for it in objects if isinstance(it, SentPacket)]
+    assert len(packets) <= most_packets, f"{len(packets)} remembered, at most {most_packets}"
+    pieces = {piece for packet in packets for piece in packet.pieces} | riding
+    tickets = {ticket for packet in packets for ticket in packet.once}
+    assert all(piece.acked and not piece.tickets for piece in pieces)
+    assert all(ticket.outcome is not None for ticket in tickets)
+    assert (len(pieces), len(tickets)) == (census[Piece], census[Ticket]), "named by nothing"
+    residue = len(packets), most_packets, len(pieces) + len(tickets)
+    del objects, packets, pieces, tickets, riding
+    return Residue(sys.getallocatedblocks(), *residue)
+
+
+def _reachable(*roots: object) -> Iterator[object]:
+    """Everything that something holds, directly or not, but for code."""
+    seen, waiting = set(map(id, roots)), list(roots)
+    while waiting:
+        it = waiting.pop()
+        yield it
+        for held in gc.get_referents(it):
+            if id(held) not in seen and not isinstance(held, type | ModuleType | FunctionType):
+                seen.add(id(held))
+                waiting.append(held)
+
+
+def _check_empty(transport: Transport) -> None:
+    assert transport.outbox.idle
+    assert transport.inbox.held == len(transport.inbox) == 0
+    assert transport.tickets.next_deadline() is None
+    assert transport.tickets.poll_settled() is None
