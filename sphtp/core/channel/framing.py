@@ -120,7 +120,9 @@ def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
     end = start + length
     if not length or offset + length > total or end > len(data):
         raise RemoteError(f"a fragment of {length} bytes at {offset} of {total}")
-    return Fragment(lane, message_id, offset, total, memoryview(data)[start:end]), end
+    # A view keeps its packet alive; what is accounted for is the part.
+    part = memoryview(data)[start:end] if 2 * length > len(data) else data[start:end]
+    return Fragment(lane, message_id, offset, total, part), end
 
 
 def _encode_skip(frame: Skip) -> list[Buffer]:
