@@ -143,6 +143,14 @@ SCENARIOS = {
         brief=20,
         shows="held_back",
     ),
+    "hardly any room": Scenario(
+        climate=Climate(there=Faults(loss=0.3, jitter=0.02), back=Faults(loss=0.3)),
+        left=side(receive_buffer=4, receive_buffer_bytes=200_000, send_buffer=8),
+        right=side(FLOOD, Reading(limit=2, gap=(0.0, 0.1)), receive_buffer=1),
+        long=HOUR,
+        brief=30,
+        shows="held_back",
+    ),
     "readers that stop": Scenario(
         climate=EVERYWHERE_BAD,
         left=side(FLOOD, Reading(stops=0.02, stop=(10, 90))),
