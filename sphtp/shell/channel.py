@@ -83,8 +83,8 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             lane: whose order it takes part in, and whose priority it has.
             deadline: seconds from now after which a reliable message is given up; those behind it
                 do not wait for it.
-            copies: in how many further packets it rides along without waiting for a loss, for what
-                cannot wait a round trip.
+            copies: with how many further packets it goes again without waiting for a loss, for
+                what cannot wait a round trip: in them, or behind them when they are full.
 
         Raises:
             MessageTooLargeError: over the limit of the channel or, sent once, of one packet.

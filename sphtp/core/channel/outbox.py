@@ -1,10 +1,10 @@
 """The send queue of a channel: its lanes, what is sent once, and what may leave next."""
 
-from collections import deque
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from sphtp.core.channel.copies import Copies
 from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.flow import SendCredit
 from sphtp.core.channel.frames import Frame
@@ -47,8 +47,7 @@ class Outbox:
         self._bytes = 0
         # By priority: how much the lane was served that was served least, of those that wanted it.
         self._floors: dict[int, float] = {}
-        # Pieces that ride along in further packets without waiting for a loss.
-        self._riding: deque[Piece] = deque()
+        self._copies = Copies()
 
     @property
     def waiting(self) -> int:
@@ -63,7 +62,9 @@ class Outbox:
     @property
     def wants_to_send(self) -> bool:
         """Whether ``fill`` may have something to give."""
-        return bool(self.unreliable) or any(lane.wants_to_send for lane in self._lanes)
+        return bool(
+            self.unreliable or self._copies or any(lane.wants_to_send for lane in self._lanes)
+        )
 
     # Queueing
 
@@ -135,6 +136,10 @@ class Outbox:
         frames: list[Frame] = []
         pieces: list[Piece] = []
         once: Sequence[Ticket] = ()
+        if self._copies:
+            left = self._copies.fill(pieces, room)
+            if pieces:
+                return self._load(frames, pieces, once, left)
         if self.unreliable:
             unreliable, once, room = self.unreliable.fill(room)
             frames.extend(unreliable)
@@ -144,12 +149,9 @@ class Outbox:
                 room -= piece.cost
                 pieces.append(piece)
             lane.served += (before - room) / lane.options.weight
-        if pieces:
-            room = self._ride_along(pieces, room)
-        for piece in pieces:
-            piece.flights += 1
-        frames.extend([piece.frame for piece in pieces])
-        return Load(frames, pieces, once, room < self.room // 4)
+        if pieces or frames:
+            room = self._copies.accompany(pieces, room)
+        return self._load(frames, pieces, once, room)
 
     def acked(self, pieces: Sequence[Piece]) -> None:
         """Forget the pieces of an acked packet."""
@@ -174,6 +176,14 @@ class Outbox:
             self._lanes[piece.frame.lane & ~FLAG].again(piece)
         return sum([max(1, piece.count) for piece in wanted])
 
+    def _load(
+        self, frames: list[Frame], pieces: list[Piece], once: Sequence[Ticket], room: int
+    ) -> Load:
+        for piece in pieces:
+            piece.flights += 1
+        frames.extend([piece.frame for piece in pieces])
+        return Load(frames, pieces, once, room < self.room // 4)
+
     def _in_turn(self) -> Sequence[SendLane]:
         if len(self._lanes) == 1:
             return self._lanes
@@ -185,30 +195,6 @@ class Outbox:
         if wanting:
             self._floors[wanting[0].options.priority] = wanting[0].served
         return wanting
-
-    def _ride_along(self, pieces: list[Piece], room: int) -> int:
-        """Put earlier pieces that asked for copies behind the others, as far as they fit.
-
-        Those larger than half a packet hardly ever would, and are left out.
-        """
-        riding = self._riding
-        most = self.room // 2
-        new = [it for it in pieces if it.copies and not it.rides and it.cost <= most]
-        for _ in range(len(riding)):
-            if riding[0].cost > room and not riding[0].acked:
-                break
-            piece = riding.popleft()
-            if not piece.acked and piece not in pieces:
-                room -= piece.cost
-                piece.copies -= 1
-                pieces.append(piece)
-            piece.rides = piece.copies > 0 and not piece.acked
-            if piece.rides:
-                riding.append(piece)
-        for piece in new:
-            piece.rides = True
-        riding.extend(new)
-        return room
 
     def _lane(self, number: int) -> SendLane:
         if not 0 <= number < len(self._lanes):

@@ -32,9 +32,9 @@ class Piece:
 
     ``first_id`` and ``index`` give its place in the lane, ``count`` how many messages end with it,
     ``size`` the bytes of messages in it, and ``cost`` the bytes that its frame takes, at most.
-    ``tickets`` are to be told of its ack. ``copies`` is in how many further packets it should ride
-    along, ``flights`` in how many it is on its way, ``queued`` whether it is in line again and
-    ``rides`` whether it waits to ride along.
+    ``tickets`` are to be told of its ack. ``copies`` is with how many further packets it should go
+    again, ``flights`` in how many it is on its way, ``queued`` whether it is in line again and
+    ``rides`` whether it waits for its next copy.
     ``charge`` is what it costs of the receiver's credit, in messages and bytes.
     """
 

@@ -23,7 +23,7 @@ class Outcome(Enum):
 class Ticket:
     """Follows one message. Times are in seconds of the connection's clock.
 
-    ``copies`` is in how many further packets it rides along without waiting for a loss; ``parts``
+    ``copies`` is with how many further packets it goes again without waiting for a loss; ``parts``
     how many pieces of it are not acked yet.
     """
 

@@ -306,14 +306,60 @@ def test_copies_ride_along_as_often_as_asked() -> None:
     assert box.lost(first) == 0, "a copy may still come"
 
 
-def test_copies_of_what_fills_a_packet_do_not_ride_along() -> None:
+def test_copies_of_what_fills_a_packet_leave_right_behind_the_next_ones() -> None:
+    box = outbox()
+    box.push(b"a" * 200, Ticket(0.0, copies=2))
+    sent: list[list[bytes]] = []
+    for letter in (b"b", b"c", b"d"):
+        push(box, letter * 200)
+        while load := box.fill().frames:
+            sent.append([it[:1] for frame in load for it in frame.payloads])  # type: ignore[union-attr]
+    assert sent == [[b"a"], [b"b"], [b"a"], [b"c"], [b"a"], [b"d"]]
+    assert not box.wants_to_send
+
+
+def test_fragments_have_copies_too() -> None:
     box = outbox()
     box.push(bytes(286 + 100), Ticket(0.0, copies=2))
-    sent = [place for _ in range(2) for place in places(box.fill())]
-    for _ in range(5):
+    sent: list[tuple[int, int]] = []
+    for _ in range(4):
+        while box.wants_to_send:
+            sent += places(box.fill())
         push(box, b"x")
-        sent += [place for place in places(box.fill()) if place[0] == 0]
-    assert sent == [(0, 0), (0, 286), (0, 286), (0, 286)]
+    assert sorted(place for place in sent if place[0] == 0) == [(0, 0)] * 3 + [(0, 286)] * 3
+
+
+def test_copies_go_with_what_is_sent_once_as_well() -> None:
+    box = outbox()
+    box.push(b"urgent", Ticket(0.0, copies=1))
+    box.fill()
+    once(box, b"news")
+    assert box.fill().frames == [Unreliable(0, 0, [b"news"]), Messages(0, 0, [b"urgent"])]
+
+
+def test_a_copy_of_what_was_acked_meanwhile_does_not_leave() -> None:
+    box = outbox()
+    box.push(b"a" * 200, Ticket(0.0, copies=3))
+    first = box.fill().pieces
+    push(box, b"b" * 200)
+    second = box.fill().pieces
+    assert box.wants_to_send, "a copy is due"
+    box.acked(first)
+    assert box.fill().frames == []
+    assert not box.wants_to_send
+    box.acked(second)
+    assert box.idle
+
+
+def test_a_copy_that_finds_too_little_room_keeps_nothing_back() -> None:
+    box = outbox()
+    box.push(b"a" * WHOLE, Ticket(0.0, copies=1))
+    box.fill()
+    push(box, b"b" * WHOLE)
+    assert places(box.fill()) == [(1, 0)]
+    push(box, b"c")
+    assert places(box.fill(taken=20)) == [(2, 0)]
+    assert places(box.fill()) == [(0, 0)]
 
 
 def test_many_copies_take_turns() -> None:
@@ -321,14 +367,15 @@ def test_many_copies_take_turns() -> None:
     for number in range(50):
         box.push(bytes([number]) * 100, Ticket(0.0, copies=3))
     sent: list[int] = []
-    for _ in range(300):
-        push(box, b"x")
+    for number in range(300):
+        if number % 3 == 0:
+            push(box, b"x")
         load = box.fill()
         assert sum(piece.cost for piece in load.pieces) <= ROOM
         assert len(set(load.pieces)) == len(load.pieces)
         sent += [piece.first_id for piece in load.pieces if piece.first_id < 50]
     assert sorted(sent) == sorted([*range(50)] * 4)
-    assert not box._riding
+    assert not box.wants_to_send
 
 
 def test_a_message_given_up_before_it_left_goes_as_word_of_it() -> None:

@@ -163,13 +163,15 @@ def test_an_unreliable_message_that_expires_while_it_waits_does_not_leave() -> N
     assert pair.receive(right) == [bytes(1000)] * 20
 
 
-def test_copies_spare_the_wait_for_a_loss() -> None:
+@pytest.mark.parametrize("size", [200, 700, 3000])
+def test_copies_spare_the_wait_for_a_loss(size: int) -> None:
     def slowest(copies: int) -> float:
-        pair = Pair(5, Faults(delay=0.1, loss=0.1), ChannelSettings(congestion="fixed:1e6"))
+        settings = ChannelSettings(congestion="fixed:2e6", max_datagram=1200)
+        pair = Pair(5, Faults(delay=0.1, loss=0.1), settings)
         left, right = pair.open()
         tickets = []
         for _ in range(300):
-            tickets.append(follow(left, bytes(200), pair.now, copies=copies))
+            tickets.append(follow(left, bytes(size), pair.now, copies=copies))
             pair.touch(left)
             pair.run(0.016)
         pair.run(5)
