@@ -1,4 +1,4 @@
-"""The verb ``sphtp bench``: how fast channels are on this machine, beside other systems."""
+"""The verb ``sphtp bench``: what channels cost, and how fast they are beside other systems."""
 
 import json as json_format
 import sys
@@ -10,6 +10,7 @@ import trio
 from rich.console import Console
 
 from sphtp_client.bench.catalog import CASES, SYSTEMS
+from sphtp_client.bench.company.command import company
 from sphtp_client.bench.conditions import conditions
 from sphtp_client.bench.figures import Sheet
 from sphtp_client.bench.page import page
@@ -21,7 +22,10 @@ from sphtp_client.verdict import Verdict
 
 @click.group()
 def bench() -> None:
-    """Measure how fast this machine is."""
+    """Measure what channels do, on this machine and on simulated networks."""
+
+
+bench.add_command(company)
 
 
 @bench.command()

@@ -77,11 +77,17 @@ async def _round_trips(task: Task) -> Figures:
 @asynccontextmanager
 async def open_half(part: Part) -> AsyncIterator["Half"]:
     """Run one of the two processes for the length of the block."""
-    command = (sys.executable, "-m", "sphtp_client.bench.half", part.written())
-    child = await Child.spawn(command)
+    async with open_process(part.role, "sphtp_client.bench.half", part.written()) as half:
+        yield half
+
+
+@asynccontextmanager
+async def open_process(role: str, module: str, argument: str) -> AsyncIterator["Half"]:
+    """Run a module that speaks in lines of JSON for the length of the block."""
+    child = await Child.spawn((sys.executable, "-m", module, argument))
     try:
         async with aclosing(child.lines()) as lines:
-            half = Half(part.role, child, lines)
+            half = Half(role, child, lines)
             async with running(half.listen):
                 yield half
     finally:
@@ -93,7 +99,7 @@ async def open_half(part: Part) -> AsyncIterator["Half"]:
 class Half:
     """What a process says."""
 
-    def __init__(self, role: Role, child: Child, lines: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, role: str, child: Child, lines: AsyncGenerator[bytes, None]) -> None:
         self._role = role
         self._child = child
         self._lines = lines
