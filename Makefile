@@ -52,8 +52,9 @@ soak-properties: $(DEVELOPS) ## Every property with 20,000 examples
 diagrams: $(RUNS) ## Write docs/reference/state-machines anew from the tables
 	.venv/bin/python docs/tools/state_machines.py
 
-docs: diagrams ## Write all pages anew that come from the code: diagrams, commands
+docs: diagrams ## Write all pages anew that come from the code: diagrams, commands, latency
 	.venv/bin/python docs/tools/cli_reference.py
+	.venv/bin/sphtp bench latency --markdown docs/reference/latency.md
 
 format: $(DEVELOPS) ## Put the code in order as `make check` wants it
 	.venv/bin/ruff check --fix .

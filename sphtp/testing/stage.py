@@ -120,12 +120,14 @@ class Stage:
             if not self.step() or self.now > deadline:
                 raise NeverIdleError(f"not reached after {self.now:.3f} s; seed {self.seed}")
 
-    def run(self, seconds: float) -> None:
-        """Let time pass."""
+    def run(self, seconds: float, watch: Callable[[], None] | None = None) -> None:
+        """Let time pass; ``watch`` is called after each event."""
         end = self.now + seconds
         self._flush()
         while (due := self._next_time()) is not None and due <= end:
             self.step()
+            if watch is not None:
+                watch()
         self.clock.advance_to(end)
 
     def _next_time(self) -> float | None:

@@ -16,6 +16,7 @@ from sphtp_client.bench.figures import Sheet
 from sphtp_client.bench.page import page
 from sphtp_client.bench.rounds import Plan, run_rounds
 from sphtp_client.bench.screen import progress, show
+from sphtp_client.bench.simulated.command import latency
 from sphtp_client.stopping import run_until_stopped
 from sphtp_client.verdict import Verdict
 
@@ -25,6 +26,7 @@ def bench() -> None:
     """Measure what channels do, on this machine and on simulated networks."""
 
 
+bench.add_command(latency)
 bench.add_command(company)
 
 

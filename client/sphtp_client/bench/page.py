@@ -1,10 +1,11 @@
 """The result page: a run as Markdown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sphtp_client.bench.catalog import CASES
 from sphtp_client.bench.figures import Sheet
+from sphtp_client.bench.markdown import table
 from sphtp_client.bench.text import (
     BETTER,
     condition_lines,
@@ -35,9 +36,9 @@ def page(sheet: Sheet, conditions: Mapping[str, Any]) -> str:
     parts = [
         HEAD,
         "## Conditions\n",
-        *_table(("condition", "value"), condition_lines(conditions)),
+        *table(("condition", "value"), condition_lines(conditions)),
         "",
-        *_table(("system", "what is measured"), legend()),
+        *table(("system", "what is measured"), legend()),
         "",
         *(line for case in CASES for line in _case(case, sheet)),
     ]
@@ -54,17 +55,6 @@ def _case(name: str, sheet: Sheet) -> Iterable[str]:
     return [
         f"## {name}\n",
         f"{case.text}. {BETTER[case.measure.is_stream]}\n",
-        *_table(lines[0], lines[1:]),
+        *table(lines[0], lines[1:]),
         "",
     ]
-
-
-def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
-    yield _line(headings)
-    yield _line(["---"] + ["---:"] * (len(headings) - 1) if len(headings) > 2 else ["---"] * 2)
-    for line in lines:
-        yield _line(line)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

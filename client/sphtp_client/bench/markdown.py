@@ -1,0 +1,15 @@
+"""Tables as Markdown has them."""
+
+from collections.abc import Iterable, Sequence
+
+
+def table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
+    """Yield the lines of a table; what is not the first of more than two columns is a figure."""
+    yield _line(headings)
+    yield _line(["---"] + ["---:"] * (len(headings) - 1) if len(headings) > 2 else ["---"] * 2)
+    for line in lines:
+        yield _line(line)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

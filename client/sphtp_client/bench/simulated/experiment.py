@@ -1,0 +1,48 @@
+"""What a figure in virtual time is: an experiment, its trials, and what each of them found."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What came out of a trial; a subclass has the figures."""
+
+    def cells(self) -> Sequence[str]:
+        """Return the figures as people read them, in the order of the experiment's headings."""
+        raise NotImplementedError
+
+    def document(self) -> dict[str, Any]:
+        """Return the figures as JSON wants them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One line of an experiment; ``measure`` takes a seed."""
+
+    name: str
+    measure: Callable[[int], Finding]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Trials that belong in one table; ``before`` and ``after`` are what to say around it."""
+
+    name: str
+    title: str
+    before: str
+    after: str
+    headings: Sequence[str]
+    trials: Sequence[Trial]
+
+
+def ms(seconds: float) -> str:
+    """Return a time in whole milliseconds."""
+    return f"{seconds * 1e3:.0f} ms"
+
+
+def percent(share: float) -> str:
+    """Return a share in whole percent."""
+    return f"{100 * share:.0f} %"
