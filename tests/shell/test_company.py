@@ -11,11 +11,16 @@ pytestmark = within_20_seconds
 
 HOST = "127.0.0.1"
 MOST_BYTES = 32_000
+BRIEF = sphtp.ChannelSettings(linger=0)
 
 
 async def test_an_idle_channel_takes_less_than_32_kilobytes() -> None:
     count = 60
-    async with sphtp.open_node() as here, sphtp.open_node() as there, AsyncExitStack() as stack:
+    async with (
+        sphtp.open_node(settings=BRIEF) as here,
+        sphtp.open_node(settings=BRIEF) as there,
+        AsyncExitStack() as stack,
+    ):
 
         async def open_one() -> sphtp.Channel:
             await stack.enter_async_context(here.open_channel(HOST, there.address[1]))
