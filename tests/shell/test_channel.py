@@ -189,7 +189,7 @@ async def test_a_cancelled_receive_loses_nothing():
 
 async def test_a_cancelled_close_aborts():
     async with connected() as (here, there):
-        await here.send(1)
+        await here.send(bytes(5_000_000))  # for which one turn of the loop is not enough
         with trio.CancelScope() as scope:
             scope.cancel()
             await here.aclose()
