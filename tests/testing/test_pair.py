@@ -45,6 +45,20 @@ def test_time_jumps_from_event_to_event() -> None:
     assert times[-1] > 6
 
 
+def test_events_can_be_watched_as_time_passes() -> None:
+    pair = Pair(1, Faults(delay=0.1))
+    left, right = pair.open()
+    pair.send(left, b"x")
+    began, times = pair.now, list[float]()
+
+    def watch() -> None:
+        times.extend(pair.now for _ in pair.receive(right))
+
+    pair.run(1.0, watch)
+    assert times == [pytest.approx(began + 0.1)]
+    assert pair.now == pytest.approx(began + 1.0)
+
+
 def test_getting_nowhere_names_the_seed() -> None:
     pair = Pair(1234)
     pair.network.set_faults(Faults(blocked=True), LEFT, RIGHT)
