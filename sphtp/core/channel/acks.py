@@ -65,6 +65,11 @@ class SentPacket:
         self.acked = False
         self.lost = False
 
+    @property
+    def has_content(self) -> bool:
+        """Whether there is more in it than a question whether somebody is there."""
+        return bool(self.pieces or self.once or self.closing or self.credit or self.probe)
+
 
 class Acks:
     """Both halves of the ack system: the packets sent, and the packets received.

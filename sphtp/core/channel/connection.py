@@ -195,7 +195,9 @@ class Connection:
 
     def _handle_timer(self, now: float, timer: Timer) -> None:
         if timer is Timer.KEEPALIVE:
-            self._say(Ping())
+            # Of two silent sides one asks and the other answers: two datagrams, not three.
+            if self._transport is None or not self._transport.owes_ack:
+                self._say(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
         event, closed = timed_out(timer, self.peer_name, self._settings)

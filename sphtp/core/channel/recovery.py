@@ -24,7 +24,11 @@ SMOOTHING: Final = 1 / 64
 
 
 class Recovery:
-    """Watches ack-eliciting packets until they are acked or lost."""
+    """Watches ack-eliciting packets until they are acked or lost.
+
+    A ping carries nothing, so that whoever has sent nothing else waits ``leisure`` seconds before
+    asking again: many channels that are idle would keep each other from answering in time.
+    """
 
     __slots__ = (
         "_ack_delay",
@@ -32,6 +36,8 @@ class Recovery:
         "_fallback",
         "_flying",
         "_largest_acked",
+        "_leisure",
+        "_newest_content",
         "_probes",
         "_reordering",
         "bytes_in_flight",
@@ -39,13 +45,15 @@ class Recovery:
         "round_trip",
     )
 
-    def __init__(self, ack_delay: float, fallback: float) -> None:
+    def __init__(self, ack_delay: float, fallback: float, leisure: float = 0.0) -> None:
         self.round_trip = RoundTrip()
         self.bytes_in_flight = 0
         # Smoothed share of packets that get lost.
         self.ratio = 0.0
         self._ack_delay = ack_delay
         self._fallback = fallback
+        self._leisure = leisure
+        self._newest_content = -1
         self._flying: deque[SentPacket] = deque()
         self._largest_acked = -1
         self._reordering = REORDERING
@@ -58,6 +66,8 @@ class Recovery:
         self._flying.append(packet)
         self.bytes_in_flight += packet.size
         self._asked_at = packet.sent_at
+        if packet.has_content:
+            self._newest_content = packet.sequence
 
     def acked(
         self, now: float, packets: Sequence[SentPacket], delay: float | None
@@ -140,7 +150,10 @@ class Recovery:
         return threshold
 
     def _probe_time(self) -> float:
-        wait = self.round_trip.patience(self._ack_delay, self._fallback)
+        trip = self.round_trip
+        wait = trip.patience(self._ack_delay, self._fallback)
+        if trip.smoothed is not None and self._newest_content <= self._largest_acked:
+            wait = max(wait, self._leisure)
         return self._asked_at + wait * min(1 << min(self._probes, MOST_PATIENCE), MOST_PATIENCE)
 
     def _oldest(self) -> SentPacket | None:

@@ -72,7 +72,7 @@ class Transport:
         self._peer = peer
         self._counters = counters
         self._acks = Acks(settings.first_sequence, peer.first_sequence)
-        self._recovery = Recovery(settings.ack_delay, settings.resend_time)
+        self._recovery = Recovery(settings.ack_delay, settings.resend_time, settings.keepalive / 4)
         self._is_sending = True
         self._is_probing = False
         self._acking = AckTimer(settings.ack_every, settings.ack_delay)
@@ -95,6 +95,11 @@ class Transport:
             rtt_deviation=trip.deviation,
             loss=self._recovery.ratio,
         )
+
+    @property
+    def owes_ack(self) -> bool:
+        """Whether an ack leaves before long, whatever else there is to say."""
+        return self._acking.due is not None
 
     # Packets in
 

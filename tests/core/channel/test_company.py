@@ -11,7 +11,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.testing import Pair
+from sphtp.testing import Faults, Pair
 
 # Of the 32 KB that an idle channel may take; what programs hold of it comes on top.
 MOST_BYTES = 20_000
@@ -86,10 +86,28 @@ def test_what_an_idle_channel_does_does_not_grow_with_how_many_there_are() -> No
     assert work_of_each(200) == pytest.approx(few, rel=0.1)
 
 
-def test_an_idle_channel_is_silent_most_of_the_time() -> None:
-    pair, (left, _), _ = crowded(0, ChannelSettings())
-    before = left.port.statistics()
+def test_of_two_idle_sides_one_asks_and_the_other_answers() -> None:
+    pair, (left, right), _ = crowded(0, ChannelSettings())
+    before = pair.network.carried
     pair.run(100)
-    after = left.port.statistics()
-    assert after.sent - before.sent <= 2 * 100
-    assert after.received - before.received <= 2 * 100
+    assert 190 <= pair.network.carried - before <= 205
+    assert left.closed is right.closed is None
+
+
+def test_idle_sides_of_unlike_patience_hear_of_each_other_often_enough() -> None:
+    patient, brisk = ChannelSettings(timeout=30), ChannelSettings(keepalive=0.2, timeout=3)
+    pair = Pair(1, Faults(loss=0.3, jitter=0.05), patient, brisk)
+    left, right = pair.open()
+    pair.run(200)
+    assert left.closed is right.closed is None
+
+
+def test_idle_channels_do_not_storm_when_answers_become_late() -> None:
+    """What is late is not lost: asking at once again would make it later."""
+    pair, (left, right), _ = crowded(20, ChannelSettings())
+    pair.run(5)
+    pair.network.set_default(Faults(delay=0.05))
+    before = pair.network.carried
+    pair.run(2)
+    assert (pair.network.carried - before) / 21 / 2 < 5.5
+    assert left.closed is right.closed is None
