@@ -33,8 +33,8 @@ from sphtp.shell.client import ClientStatistics as ClientStatistics
 from sphtp.shell.client import open_client as open_client
 from sphtp.shell.direct import open_channel as open_channel
 from sphtp.shell.node import Node as Node
-from sphtp.shell.node import NodeStatistics as NodeStatistics
 from sphtp.shell.node import open_node as open_node
+from sphtp.shell.node_statistics import NodeStatistics as NodeStatistics
 from sphtp.shell.peer import Peer as Peer
 from sphtp.shell.receipt import Receipt as Receipt
 from sphtp.shell.server import Server as Server

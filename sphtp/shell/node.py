@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from random import Random, SystemRandom
 from typing import Final
 
@@ -17,6 +17,7 @@ from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
+from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.receipt import Callback, Receipt
 from sphtp.shell.udp import Address, UdpSocket
 
@@ -25,24 +26,6 @@ BATCH: Final = 256
 
 BURST: Final = 64
 """Datagrams collected for one address before they are sent, which is what one call takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatistics:
-    """Datagrams at a node's socket, and those that reached no channel, since it opened."""
-
-    sent: int
-    received: int
-    send_errors: int
-    receive_errors: int
-    dropped_on_purpose: int
-    send_calls: int
-    receive_calls: int
-    malformed: int
-    unknown: int
-    refused_full: int
-    refused_wrong_peer: int
-    refused_closed: int
 
 
 @asynccontextmanager

@@ -1,10 +1,14 @@
 """The named fields of the published datagrams, and the datagrams."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from sphtp.core.channel import framing, handshake, header
+from sphtp.core.schema import Mismatch
 from tests.interop.translation import frame_of, name_frame
+
+LARGEST = 65_507
 
 
 def read_datagram(data: bytes) -> dict[str, Any]:
@@ -28,7 +32,8 @@ def read_data(data: bytes) -> dict[str, Any]:
 def read_connect(data: bytes) -> dict[str, Any]:
     connect = handshake.decode_connect_untrusted(data)
     offer = name_offer(connect.offer)
-    return {"token": connect.token, "wanted": connect.wanted, "offer": offer}
+    numbers = {"token": connect.token, "wanted": connect.wanted}
+    return {**numbers, "offer": offer, "digests": list(connect.digests)}
 
 
 def read_accept(data: bytes) -> dict[str, Any]:
@@ -38,7 +43,8 @@ def read_accept(data: bytes) -> dict[str, Any]:
 
 def read_refuse(data: bytes) -> dict[str, Any]:
     refuse = handshake.decode_refuse_untrusted(data)
-    return {"token": refuse.token, "reason": refuse.reason}
+    mismatch = asdict(refuse.mismatch) if refuse.mismatch else {}
+    return {"token": refuse.token, "reason": refuse.reason, **mismatch}
 
 
 DATAGRAMS: dict[header.Kind, Callable[[bytes], dict[str, Any]]] = {
@@ -56,8 +62,13 @@ def write_datagram(named: dict[str, Any]) -> bytes:
         body = framing.encode_frames(map(frame_of, named["frames"]))
         return header.encode_data(to, head) + body
     if kind == header.Kind.REFUSE:
-        return handshake.encode_refuse(to, handshake.Refuse(named["token"], named["reason"]))
+        said = {name: named[name] for name in Mismatch.__slots__ if name in named}
+        mismatch = Mismatch(**said) if said else None
+        refuse = handshake.Refuse(named["token"], named["reason"], mismatch)
+        return handshake.encode_refuse(to, refuse, LARGEST)
     offer = handshake.Offer(**named["offer"])
     if kind == header.Kind.ACCEPT:
         return handshake.encode_accept(to, handshake.Accept(named["token"], offer))
-    return handshake.encode_connect(handshake.Connect(named["token"], named["wanted"], offer))
+    digests = tuple(named["digests"])
+    connect = handshake.Connect(named["token"], named["wanted"], offer, digests)
+    return handshake.encode_connect(connect)

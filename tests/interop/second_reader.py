@@ -7,6 +7,7 @@ page's; bytes become hex text, as in the `fields` of its examples. The control p
 `second_reader_control`.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -131,6 +132,10 @@ def _lenient_text(cursor: Cursor) -> str:
     return cursor.take(cursor.u8()).decode("utf-8", errors="replace")
 
 
+def _rest_of_text(cursor: Cursor) -> str:
+    return cursor.rest().decode("utf-8", errors="replace")
+
+
 FRAGMENT = record(lane=Cursor.u8, message_id=Cursor.u16, offset=Cursor.u32, total=Cursor.u32)
 
 RELIABLE = (1, 6)
@@ -187,19 +192,34 @@ OFFER = record(
     receive_buffer_bytes=Cursor.u32,
     max_datagram=checked(Cursor.u16, lambda size: size >= SMALLEST_MAX_DATAGRAM, "256 at least"),
     max_message=_not_zero(Cursor.u32),
+    schema_hash=Cursor.u64,
 )
 
+SCHEMA = 4
+
+
+def _digests(cursor: Cursor) -> list[int]:
+    return [cursor.u32() for _ in range(cursor.u8())]
+
+
+def _refuse(cursor: Cursor) -> Fields:
+    fields = record(token=Cursor.u64, reason=Cursor.u8)(cursor)
+    if fields["reason"] == SCHEMA:
+        fields |= record(schema_hash=Cursor.u64, digest=Cursor.u32, line=_rest_of_text)(cursor)
+    cursor.end()
+    return fields
+
+
 PACKET = record(sequence=Cursor.u16, ack=Cursor.u16, ack_bits=Cursor.u32, frames=_frames)
-CONNECT = record(token=Cursor.u64, wanted=Cursor.u32, offer=OFFER)
+CONNECT = record(token=Cursor.u64, wanted=Cursor.u32, offer=OFFER, digests=_digests)
 ACCEPT = record(token=Cursor.u64, offer=OFFER)
-REFUSE = record(token=Cursor.u64, reason=Cursor.u8)
 
 # By kind: the smallest size, the largest, and what follows the front. The rest of it is padding.
 DATAGRAMS: dict[int, tuple[int, int, Decoder]] = {
     0: (13, LARGEST_DATAGRAM, PACKET),
     1: (64, LARGEST_DATAGRAM, CONNECT),
-    2: (35, 35, ACCEPT),
-    3: (14, 14, REFUSE),
+    2: (43, 43, ACCEPT),
+    3: (14, LARGEST_DATAGRAM, _refuse),
 }
 
 
@@ -213,6 +233,19 @@ def read_datagram(data: bytes, max_datagram: int = LARGEST_DATAGRAM) -> Fields:
     demand(smallest <= len(data) <= largest, f"a kind {kind} does not have {len(data)} bytes")
     demand(kind != 0 or len(data) <= max_datagram, "larger than we said we take")
     return {"kind": kind, "connection_id": cursor.u32(), **body(cursor)}
+
+
+# Types of messages.
+
+
+def schema_hash_of(lines: Iterable[str]) -> int:
+    """Give the number that stands for a description; there is no description without lines."""
+    return int.from_bytes(hashlib.sha256("\n".join(lines).encode()).digest()[:8], "big")
+
+
+def digest_of(line: str) -> int:
+    """Give the number that stands for a line."""
+    return int.from_bytes(hashlib.sha256(line.encode()).digest()[:4], "big")
 
 
 # Sequences and acknowledgements.

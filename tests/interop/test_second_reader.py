@@ -185,6 +185,18 @@ def test_messages_of_equal_lengths_say_what_a_run_says() -> None:
     assert told_apart == {**run, "kind": 1}
 
 
+def test_the_examples_of_types_are_made_of_the_lines_of_the_page() -> None:
+    section = TEXT.partition("\n### Types of messages\n")[2].partition("\n#")[0]
+    lines = section.partition("```text\n")[2].partition("\n```")[0].split("\n")
+    (connect,) = [vector.fields for vector in VECTORS if vector.fields.get("digests")]
+    assert connect["offer"]["schema_hash"] == second_reader.schema_hash_of(lines)
+    assert connect["digests"] == [second_reader.digest_of(line) for line in lines]
+    (refuse,) = named("datagram/REFUSE SCHEMA")[:1]
+    assert refuse.fields["digest"] == second_reader.digest_of(lines[1])
+    theirs = [lines[0], refuse.fields["line"]]
+    assert refuse.fields["schema_hash"] == second_reader.schema_hash_of(theirs)
+
+
 def test_unwrap_examples() -> None:
     section = TEXT.partition("\n### Unwrap examples\n")[2].partition("\n#")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]

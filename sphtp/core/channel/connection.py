@@ -42,6 +42,7 @@ class Connection:
         self.peer_id = opening.wanted
         self.address: Address | None = None
         self.closed: Closed | None = None
+        self._refused: Closed | None = None
         self._settings = settings
         self._transport: Transport | None = None
         self._counters = Counters()
@@ -77,6 +78,11 @@ class Connection:
         """The peer as errors name it."""
         return name_peer(self.peer_id, (self.address, *self.opening.candidates))
 
+    def is_misunderstood_by(self, accept: Accept) -> bool:
+        """Whether this ACCEPT is meant for us, by a peer whose messages are of other types."""
+        is_meant = self.state is State.CONNECTING and self.opening.is_answered_by(accept)
+        return is_meant and not self.opening.is_alike(accept)
+
     # Inputs
 
     def handle_start(self, now: float) -> None:
@@ -101,9 +107,15 @@ class Connection:
 
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
         """Take a refusal of our CONNECT, or of our ACCEPT to an attempt that is over."""
-        event = self.opening.refusal(address, refuse.token)
-        if event is not None:
-            self._step(now, event, refused_by_peer(self.peer_name, refuse.reason))
+        event = self.opening.refusal(address, refuse)
+        if event is None and refuse.token != self.opening.token:
+            return
+        closed = refused_by_peer(self.peer_name, refuse, self.opening.schema)
+        if event is None:
+            # Should no other candidate answer, this is what to tell.
+            self._refused = closed
+        else:
+            self._step(now, event, closed)
 
     def handle_data_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
         """Take a DATA datagram; what is malformed or from elsewhere is counted and dropped."""
@@ -201,6 +213,8 @@ class Connection:
             self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
         event, closed = timed_out(timer, self.peer_name, self._settings)
+        if timer is Timer.HANDSHAKE and self._refused is not None:
+            closed = self._refused
         self._step(now, event, closed)
 
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:

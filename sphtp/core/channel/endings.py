@@ -5,12 +5,13 @@ from dataclasses import asdict
 
 from sphtp.core.channel.events import Closed, CloseReason
 from sphtp.core.channel.frames import Close
-from sphtp.core.channel.handshake import Refusal
+from sphtp.core.channel.handshake import Refusal, Refuse
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.opening import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.channel.timers import Timer
+from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
 
@@ -39,6 +40,7 @@ REFUSALS = {
     Refusal.FULL: "it has too many channels",
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
     Refusal.GONE: "it has given up",
+    Refusal.SCHEMA: "message types differ",
 }
 
 
@@ -57,10 +59,14 @@ def name_peer(peer_id: int, addresses: Sequence[Address | None]) -> str:
     return f"{name} at {place}"
 
 
-def refused_by_peer(peer: str, reason: int) -> Closed:
-    """The ending that a REFUSE means."""
-    why = REFUSALS.get(Refusal(reason)) if reason in set(Refusal) else f"reason {reason}"
-    return Closed(CloseReason.REFUSED, f"{peer} refused the channel: {why}", by_peer=True)
+def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
+    """The ending that a REFUSE means, to a side with this schema."""
+    code = refuse.reason
+    why = REFUSALS[Refusal(code)] if code in set(Refusal) else f"reason {code}"
+    reason = CloseReason.REFUSED
+    if refuse.mismatch is not None:
+        reason, why = CloseReason.SCHEMA, schema.explain(refuse.mismatch)
+    return Closed(reason, f"{peer} refused the channel: {why}", by_peer=True)
 
 
 def closed_by_peer(peer: str, close: Close) -> Closed:

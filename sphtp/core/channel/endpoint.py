@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.dials import Dials
 from sphtp.core.channel.handshake import (
+    CONNECT_SIZE,
     Connect,
     Offer,
     Refusal,
@@ -13,22 +15,19 @@ from sphtp.core.channel.handshake import (
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
-    encode_refuse,
 )
 from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import Address, Opening, Origin, Transmit
+from sphtp.core.channel.opening import Address, Opening, Origin, Transmit, make_offer
+from sphtp.core.channel.refusals import Refusals
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.entropy import Entropy
-from sphtp.core.serial import wrap
+from sphtp.core.schema import Mismatch, Schema
 from sphtp.errors import RemoteError
 
 # As many packets as one system call sends to one address.
 TURN = 64
-
-# States in which a dial may still cross the peer's own.
-UNDECIDED = (State.CONNECTING, State.ANSWERING)
 
 
 class Endpoint:
@@ -36,23 +35,31 @@ class Endpoint:
 
     After an input, a command, or a command to a connection that ``touch`` then tells of, poll
     ``poll_transmit`` until None, ``poll_active`` until None for connections of which something may
-    have changed, and ``poll_timeout``. ``peer_id`` is this side's id in the cluster, or 0.
+    have changed, and ``poll_timeout``. ``peer_id`` is this side's id in the cluster, or 0;
+    ``schema`` what messages must have alike on both sides.
     """
 
-    def __init__(self, entropy: Entropy, settings: ChannelSettings, peer_id: int = 0) -> None:
+    def __init__(
+        self,
+        entropy: Entropy,
+        settings: ChannelSettings,
+        peer_id: int = 0,
+        schema: Schema | None = None,
+    ) -> None:
         self.peer_id = peer_id
         self.counters = EndpointCounters()
         self._entropy = entropy
         self._settings = settings
+        self._schema = schema or Schema()
+        self._refusals = Refusals(settings, self._schema, self.counters)
         self._connections: dict[int, Connection] = {}
         # Openings that the other side began, by its address and connection id.
         self._answered: dict[Origin, Connection] = {}
-        self._dialling: dict[int, Connection] = {}
+        self._dials = Dials()
         self._agenda = Agenda()
         self._dirty: dict[int, None] = {}
         self._turn = 0
         self._active: dict[int, Connection] = {}
-        self._refusals: deque[Transmit] = deque()
         self._half_open: set[int] = set()
         self._incoming: deque[Connection] = deque()
         self._is_closed = False
@@ -77,9 +84,11 @@ class Endpoint:
 
     def dial(self, now: float, candidates: Sequence[Address], wanted: int = 0) -> Connection:
         """Open a channel to the peer that answers at one of its addresses."""
-        opening = Opening(self._offer(), self._entropy.getrandbits(64), candidates, wanted)
+        offer, token = self._offer(), self._entropy.getrandbits(64)
+        size = self._settings.base_datagram if self._schema.lines else CONNECT_SIZE
+        opening = Opening(offer, token, candidates, wanted, self._schema, size)
         connection = self._add(Connection(now, self._settings, opening, State.CONNECTING))
-        self._dialling[connection.connection_id] = connection
+        self._dials.add(connection)
         connection.handle_start(now)
         return connection
 
@@ -121,8 +130,8 @@ class Endpoint:
 
     def poll_transmit(self, now: float) -> Transmit | None:
         """The next datagram to send; connections take turns, ``TURN`` packets each."""
-        if self._refusals:
-            return self._refusals.popleft()
+        if (refusal := self._refusals.poll_transmit()) is not None:
+            return refusal
         while self._dirty:
             connection_id = next(iter(self._dirty))
             connection = self._connections[connection_id]
@@ -169,10 +178,14 @@ class Endpoint:
         accept = decode_accept_untrusted(datagram)
         connection = self._find(connection_id)
         if connection is None:
-            # The attempt is over; whoever waits for its data should know.
-            self._say_no(address, accept.offer.connection_id, accept.token, Refusal.GONE)
-            return
-        connection.handle_accept(now, address, accept)
+            self._refusals.decline(address, accept, Refusal.GONE)
+        elif connection.is_misunderstood_by(accept):
+            # As good as a refusal; and the other side has to know.
+            self._refusals.decline(address, accept, Refusal.SCHEMA)
+            mismatch = Mismatch(accept.offer.schema_hash)
+            connection.handle_refuse(now, address, Refuse(accept.token, Refusal.SCHEMA, mismatch))
+        else:
+            connection.handle_accept(now, address, accept)
 
     def _handle_refuse_untrusted(
         self, now: float, address: Address, connection_id: int, datagram: bytes
@@ -201,58 +214,43 @@ class Endpoint:
 
     def _opened_by(self, now: float, address: Address, connect: Connect) -> Connection | None:
         """Find or make the connection that a new CONNECT means."""
-        if self._is_closed:
-            self.counters.refused_closed += 1
-            return self._refuse(address, connect, Refusal.GONE)
-        if connect.wanted not in (0, self.peer_id):
-            self.counters.refused_wrong_peer += 1
-            return self._refuse(address, connect, Refusal.WRONG_PEER)
-        dials = [dial for dial in self._dialling.values() if dial.state is State.CONNECTING]
-        rivals = [dial for dial in dials if dial.opening.is_from(address, connect)]
-        is_own = any(dial.opening.token == connect.token for dial in dials)
-        if not rivals or is_own:
+        if (why := self._objection_to(connect)) is not None:
+            self._refusals.refuse(address, connect, why)
+            return None
+        rivals = self._dials.crossed_by(address, connect)
+        if not rivals:
             return self._answer(now, address, connect)
         # Both dialled at once. The lowest token wins, which both sides can tell without a word.
         if any(rival.opening.token < connect.token for rival in rivals):
             return None
         return self._give_way(rivals[0])
 
+    def _objection_to(self, connect: Connect) -> Refusal | None:
+        if self._is_closed:
+            return Refusal.GONE
+        if connect.wanted not in (0, self.peer_id):
+            return Refusal.WRONG_PEER
+        is_alike = connect.offer.schema_hash == self._schema.schema_hash
+        return None if is_alike else Refusal.SCHEMA
+
     def _give_way(self, connection: Connection) -> Connection:
         self._remove(connection)
         connection.opening.give_way(self._new_id())
-        self._dialling[connection.connection_id] = connection
+        self._dials.add(connection)
         return self._add(connection)
 
     def _answer(self, now: float, address: Address, connect: Connect) -> Connection | None:
         if len(self._half_open) + len(self._incoming) >= self._settings.backlog:
-            self.counters.refused_full += 1
-            return self._refuse(address, connect, Refusal.FULL)
+            self._refusals.refuse(address, connect, Refusal.FULL)
+            return None
         opening = Opening(self._offer(), connect.token)
         connection = self._add(Connection(now, self._settings, opening, State.ANSWERING))
         self._half_open.add(connection.connection_id)
         return connection
 
-    def _refuse(self, address: Address, connect: Connect, why: Refusal) -> Connection | None:
-        """Say no; there is no connection then."""
-        self._say_no(address, connect.offer.connection_id, connect.token, why)
-        return None
-
-    def _say_no(self, address: Address, to: int, token: int, why: Refusal) -> None:
-        # In a flood some go without an answer; an honest peer asks again.
-        if len(self._refusals) < self._settings.backlog:
-            self._refusals.append(Transmit(address, encode_refuse(to, Refuse(token, why))))
-
     def _offer(self) -> Offer:
-        settings = self._settings
-        return Offer(
-            connection_id=self._new_id(),
-            peer_id=self.peer_id,
-            first_sequence=wrap(settings.first_sequence),
-            receive_buffer=settings.receive_buffer,
-            receive_buffer_bytes=settings.receive_buffer_bytes,
-            max_datagram=settings.max_datagram,
-            max_message=settings.max_message,
-        )
+        schema_hash = self._schema.schema_hash
+        return make_offer(self._settings, self._new_id(), self.peer_id, schema_hash)
 
     def _new_id(self) -> int:
         while True:
@@ -279,8 +277,7 @@ class Endpoint:
         """Nothing left to send: note when the connection is due, and whether it opened or ended."""
         connection_id = connection.connection_id
         self._agenda.set(connection_id, connection.poll_timeout())
-        if connection.state not in UNDECIDED:
-            self._dialling.pop(connection_id, None)
+        self._dials.settle(connection)
         if connection_id in self._half_open and connection.state is not State.ANSWERING:
             self._half_open.discard(connection_id)
             # What closed without having opened was never a channel.
@@ -293,8 +290,9 @@ class Endpoint:
 
     def _remove(self, connection: Connection) -> None:
         connection_id = connection.connection_id
-        for table in (self._connections, self._dirty, self._dialling):
+        for table in (self._connections, self._dirty):
             table.pop(connection_id, None)
+        self._dials.discard(connection_id)
         self._agenda.set(connection_id, None)
         if connection.opening.origin is not None:
             self._answered.pop(connection.opening.origin, None)

@@ -13,6 +13,7 @@ class CloseReason(IntEnum):
     UNREACHABLE = 17
     VANISHED = 18
     DRAIN_TIMEOUT = 19
+    SCHEMA = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,24 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from sphtp.core.channel.header import FRONT, SMALLEST_DATAGRAM, Kind, encode_front
+from sphtp.core.schema import Mismatch
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
 
 CONNECT_SIZE = 64
+# What stands before the digests of a CONNECT, and before the line of a REFUSE.
+CONNECT_HEAD = 48
+REFUSE_HEAD = 26
+MOST_DIGESTS = 255
 
 
 class Refusal(IntEnum):
-    """Why a CONNECT was refused; or, GONE, an ACCEPT to an attempt that is over."""
+    """Why a CONNECT was refused; or, GONE or SCHEMA, an ACCEPT to an attempt that is over."""
 
     FULL = 1
     WRONG_PEER = 2
     GONE = 3
+    SCHEMA = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,8 @@ class Offer:
     ``peer_id`` is its id in the cluster, 0 when it has none. ``first_sequence`` is the first packet
     sequence and the first message id that it will use; ``receive_buffer`` how many messages it can
     buffer, ``receive_buffer_bytes`` how many bytes in them; ``max_datagram`` and ``max_message``
-    the largest it takes, in bytes.
+    the largest it takes, in bytes. ``schema_hash`` stands for the types of its messages, 0 for
+    none.
     """
 
     connection_id: int
@@ -39,15 +46,22 @@ class Offer:
     receive_buffer_bytes: int
     max_datagram: int
     max_message: int
+    schema_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Asks for a channel; ``wanted`` is the cluster id of the peer meant, 0 for anybody."""
+    """Asks for a channel; ``wanted`` is the cluster id of the peer meant, 0 for anybody.
+
+    ``digests`` stand for the types of messages one by one. ``size`` is that of the datagram, in
+    bytes: the room that an answer has.
+    """
 
     token: int
     wanted: int
     offer: Offer
+    digests: tuple[int, ...] = ()
+    size: int = CONNECT_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +74,28 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Denies a channel, or declines one that was granted; ``token`` is the opener's."""
+    """Denies a channel, or declines one that was granted; ``token`` is the opener's.
+
+    With SCHEMA it says what differs.
+    """
 
     token: int
     reason: int
+    mismatch: Mismatch | None = None
 
 
 def encode_connect(connect: Connect) -> bytes:
-    """Encode a CONNECT; it is addressed to connection id 0, for the other's is not yet known."""
+    """Encode a CONNECT; it is addressed to connection id 0, for the other's is not yet known.
+
+    As many digests are in it as there is room for.
+    """
     writer = Writer().raw(encode_front(Kind.CONNECT, 0)).u64(connect.token).u32(connect.wanted)
     _write_offer(writer, connect.offer)
-    return writer.finish().ljust(CONNECT_SIZE, b"\0")
+    digests = connect.digests[: min(MOST_DIGESTS, (connect.size - CONNECT_HEAD) // 4)]
+    writer.u8(len(digests))
+    for digest in digests:
+        writer.u32(digest)
+    return writer.finish().ljust(connect.size, b"\0")
 
 
 @untrusted
@@ -79,7 +104,9 @@ def decode_connect_untrusted(datagram: bytes) -> Connect:
     if len(datagram) < CONNECT_SIZE:
         raise RemoteError(f"a CONNECT of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
-    return Connect(reader.u64(), reader.u32(), _read_offer(reader))
+    token, wanted, offer = reader.u64(), reader.u32(), _read_offer(reader)
+    digests = tuple(reader.u32() for _ in range(reader.u8()))
+    return Connect(token, wanted, offer, digests, len(datagram))
 
 
 def encode_accept(to: int, accept: Accept) -> bytes:
@@ -98,18 +125,24 @@ def decode_accept_untrusted(datagram: bytes) -> Accept:
     return accept
 
 
-def encode_refuse(to: int, refuse: Refuse) -> bytes:
-    """Encode a REFUSE to the connection id of who sent CONNECT or ACCEPT."""
-    return Writer().raw(encode_front(Kind.REFUSE, to)).u64(refuse.token).u8(refuse.reason).finish()
+def encode_refuse(to: int, refuse: Refuse, room: int = CONNECT_SIZE) -> bytes:
+    """Encode a REFUSE to the connection id of who sent CONNECT or ACCEPT, in ``room`` bytes."""
+    writer = Writer().raw(encode_front(Kind.REFUSE, to)).u64(refuse.token).u8(refuse.reason)
+    if refuse.mismatch is not None:
+        mismatch = refuse.mismatch
+        writer.u64(mismatch.schema_hash).u32(mismatch.digest)
+        writer.raw(mismatch.line.encode()[: room - REFUSE_HEAD])
+    return writer.finish()
 
 
 @untrusted
 def decode_refuse_untrusted(datagram: bytes) -> Refuse:
     """Decode a REFUSE."""
     reader = _body(datagram)
-    refuse = Refuse(reader.u64(), reader.u8())
+    token, reason = reader.u64(), reader.u8()
+    mismatch = _read_mismatch(reader) if reason == Refusal.SCHEMA else None
     reader.finish()
-    return refuse
+    return Refuse(token, reason, mismatch)
 
 
 def _body(datagram: bytes) -> Reader:
@@ -119,7 +152,7 @@ def _body(datagram: bytes) -> Reader:
 def _write_offer(writer: Writer, offer: Offer) -> None:
     writer.u32(offer.connection_id).u32(offer.peer_id).u16(offer.first_sequence)
     writer.u16(offer.receive_buffer).u32(offer.receive_buffer_bytes)
-    writer.u16(offer.max_datagram).u32(offer.max_message)
+    writer.u16(offer.max_datagram).u32(offer.max_message).u64(offer.schema_hash)
 
 
 def _read_offer(reader: Reader) -> Offer:
@@ -131,9 +164,15 @@ def _read_offer(reader: Reader) -> Offer:
         receive_buffer_bytes=reader.u32(),
         max_datagram=reader.u16(),
         max_message=reader.u32(),
+        schema_hash=reader.u64(),
     )
     if not (offer.connection_id and offer.receive_buffer and offer.max_message):
         raise RemoteError("an offer of nothing")
     if offer.max_datagram < SMALLEST_DATAGRAM:
         raise RemoteError(f"datagrams of {offer.max_datagram} bytes are too small")
     return offer
+
+
+def _read_mismatch(reader: Reader) -> Mismatch:
+    # The line may have been cut within a character.
+    return Mismatch(reader.u64(), reader.u32(), reader.rest().decode("utf-8", "replace"))

@@ -4,13 +4,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sphtp.core.channel.handshake import (
+    CONNECT_SIZE,
     Accept,
     Connect,
     Offer,
+    Refusal,
+    Refuse,
     encode_accept,
     encode_connect,
 )
 from sphtp.core.channel.lifecycle import Event
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.schema import Schema
+from sphtp.core.serial import wrap
 
 Address = tuple[str, int]
 # Who began a channel: its address and its connection id.
@@ -32,16 +38,25 @@ class Opening:
     """The handshake's data; its states are in ``lifecycle``.
 
     ``candidates`` are the addresses at which the peer is dialled, all at once; the first to answer
-    is used. ``wanted`` is the peer's id in the cluster, 0 for whoever is there.
+    is used. ``wanted`` is the peer's id in the cluster, 0 for whoever is there. ``connect_size`` is
+    that of a CONNECT, in bytes.
     """
 
     def __init__(
-        self, offer: Offer, token: int, candidates: Sequence[Address] = (), wanted: int = 0
+        self,
+        offer: Offer,
+        token: int,
+        candidates: Sequence[Address] = (),
+        wanted: int = 0,
+        schema: Schema | None = None,
+        connect_size: int = CONNECT_SIZE,
     ) -> None:
         self.offer = offer
         self.token = token
         self.candidates = tuple(candidates)
         self.wanted = wanted
+        self.schema = schema or Schema()
+        self._connect_size = connect_size
         self.origin: Origin | None = None
         self._granted_token = 0
         self._silent = set(self.candidates)
@@ -59,13 +74,18 @@ class Opening:
             return connect.offer.peer_id == self.wanted
         return address in self.candidates
 
+    def is_alike(self, accept: Accept) -> bool:
+        """Whether the peer's messages are of the same types."""
+        return accept.offer.schema_hash == self.schema.schema_hash
+
     def is_answered_by(self, accept: Accept) -> bool:
         """Whether an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
     def connects(self) -> Iterator[Transmit]:
         """CONNECT to every candidate."""
-        datagram = encode_connect(Connect(self.token, self.wanted, self.offer))
+        digests, size = self.schema.digests, self._connect_size
+        datagram = encode_connect(Connect(self.token, self.wanted, self.offer, digests, size))
         return (
             Transmit(address, datagram) for address in self.candidates if address in self._silent
         )
@@ -93,17 +113,21 @@ class Opening:
         """Forget the CONNECT that was granted."""
         self.origin, self._grant = None, None
 
-    def refusal(self, address: Address, token: int) -> Event | None:
+    def refusal(self, address: Address, refuse: Refuse) -> Event | None:
         """What a REFUSE means.
 
         It ends the attempt here when no candidate is left that may still accept. Or it declines
         the ACCEPT that was sent, because the peer's attempt is over.
         """
-        if self.origin is not None and (self.origin[0], self._granted_token) == (address, token):
+        granted = (self.origin[0], self._granted_token) if self.origin is not None else None
+        if granted == (address, refuse.token):
             return Event.WITHDRAWN if self.is_dialled else Event.DECLINED
-        if token != self.token:
+        if refuse.token != self.token:
             return None
         self._silent.discard(address)
+        if self.wanted and refuse.reason == Refusal.SCHEMA:
+            # Only the peer meant compares messages, and it does not change at another address.
+            self._silent.clear()
         return None if self._silent else Event.REFUSED
 
     def next_retry(self) -> float:
@@ -111,3 +135,19 @@ class Opening:
         delay = self._retry_after
         self._retry_after = min(2 * delay, SLOWEST_RETRY)
         return delay
+
+
+def make_offer(
+    settings: ChannelSettings, connection_id: int, peer_id: int, schema_hash: int
+) -> Offer:
+    """What a side with these settings says of itself."""
+    return Offer(
+        connection_id=connection_id,
+        peer_id=peer_id,
+        first_sequence=wrap(settings.first_sequence),
+        receive_buffer=settings.receive_buffer,
+        receive_buffer_bytes=settings.receive_buffer_bytes,
+        max_datagram=settings.max_datagram,
+        max_message=settings.max_message,
+        schema_hash=schema_hash,
+    )

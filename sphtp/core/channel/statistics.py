@@ -84,3 +84,4 @@ class EndpointCounters:
     refused_full: int = 0
     refused_wrong_peer: int = 0
     refused_closed: int = 0
+    refused_schema: int = 0

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import msgpack
 
 from sphtp.core.messages.compression import Compression
-from sphtp.core.messages.schema import fingerprint
+from sphtp.core.schema import Schema
 from sphtp.errors import WireError, untrusted
 
 # A byte that msgpack never uses.
@@ -17,7 +17,7 @@ class MessageCodec(Protocol):
 
     @property
     def schema_hash(self) -> int:
-        """64 bits that stand for ``describe``."""
+        """64 bits that stand for ``describe``; 0 when that says nothing."""
 
     def describe(self) -> list[str]:
         """Say, sorted and in one line each, what both peers must have alike."""
@@ -36,7 +36,7 @@ class PlainMessages:
 
     def __init__(self, *, compression: Compression | None = None) -> None:
         self._compression = compression
-        self.schema_hash = fingerprint(self.describe())
+        self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
         """Say what both peers must have alike: compression, if any."""

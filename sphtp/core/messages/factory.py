@@ -6,8 +6,8 @@ from typing import Any
 
 from sphtp.core.messages.compression import Compression
 from sphtp.core.messages.entries import BitEntry, Entry, Header, PackedEntry, entry_for
-from sphtp.core.messages.schema import fingerprint
 from sphtp.core.messages.streams import ReadStream
+from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, WireError, untrusted
 
 # First bit set, the rest of the byte zero: a deflated message follows.
@@ -45,7 +45,7 @@ class MessageFactory:
             else:
                 self._in_bits[number] = entry
         self._prefix_size = len(self._header.prefix(0))
-        self.schema_hash = fingerprint(self.describe())
+        self.schema_hash = Schema(self.describe()).schema_hash
         """64 bits that stand for ``describe``, equal on all machines and Python versions."""
 
     def describe(self) -> list[str]:

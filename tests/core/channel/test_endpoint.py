@@ -298,7 +298,7 @@ def test_after_everything_nothing_is_kept() -> None:
     pair.run(60)
     for endpoint in (pair.left, pair.right):
         assert endpoint.connections == ()
-        for table in ("_answered", "_dialling", "_dirty", "_active", "_half_open", "_refusals"):
+        for table in ("_answered", "_dials", "_dirty", "_active", "_half_open", "_refusals"):
             assert not getattr(endpoint, table), table
         assert endpoint.poll_timeout() is None
 

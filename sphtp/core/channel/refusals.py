@@ -1,0 +1,57 @@
+"""Who is told no, and in which words."""
+
+from collections import deque
+
+from sphtp.core.channel.handshake import Accept, Connect, Refusal, Refuse, encode_refuse
+from sphtp.core.channel.opening import Address, Transmit
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.schema import Mismatch, Schema
+
+COUNTERS = {
+    Refusal.FULL: "refused_full",
+    Refusal.WRONG_PEER: "refused_wrong_peer",
+    Refusal.GONE: "refused_closed",
+    Refusal.SCHEMA: "refused_schema",
+}
+
+
+class Refusals:
+    """The REFUSEs to be sent, as many as the backlog: in a flood some get none, and ask again.
+
+    None is longer than what it answers, or than what any path takes.
+    """
+
+    def __init__(
+        self, settings: ChannelSettings, schema: Schema, counters: EndpointCounters
+    ) -> None:
+        self._settings = settings
+        self._schema = schema
+        self._counters = counters
+        self._queue: deque[Transmit] = deque()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def refuse(self, address: Address, connect: Connect, why: Refusal) -> None:
+        """Refuse a CONNECT."""
+        counter = COUNTERS[why]
+        setattr(self._counters, counter, getattr(self._counters, counter) + 1)
+        mismatch = self._schema.compare(connect.digests) if why is Refusal.SCHEMA else None
+        refuse = Refuse(connect.token, why, mismatch)
+        room = min(connect.size, self._settings.base_datagram)
+        self._say(address, encode_refuse(connect.offer.connection_id, refuse, room))
+
+    def decline(self, address: Address, accept: Accept, why: Refusal) -> None:
+        """Refuse an ACCEPT: whoever waits for its data should know."""
+        mismatch = Mismatch(self._schema.schema_hash) if why is Refusal.SCHEMA else None
+        refuse = Refuse(accept.token, why, mismatch)
+        self._say(address, encode_refuse(accept.offer.connection_id, refuse))
+
+    def poll_transmit(self) -> Transmit | None:
+        """The next one to send."""
+        return self._queue.popleft() if self._queue else None
+
+    def _say(self, address: Address, datagram: bytes) -> None:
+        if len(self._queue) < self._settings.backlog:
+            self._queue.append(Transmit(address, datagram))

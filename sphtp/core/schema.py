@@ -1,0 +1,114 @@
+"""What two programs compare when they connect, so that they differ there and not in mid-flight."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+EXCERPT = 100
+LONGEST = 1200
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """What a side with another schema says of its own.
+
+    ``digest`` is that of the first line it was told of and does not have, 0 for none; ``line`` the
+    first of its own that it was not told of, perhaps cut, empty for none.
+    """
+
+    schema_hash: int
+    digest: int = 0
+    line: str = ""
+
+
+class Schema:
+    """What one side says of its messages: a line for each type, and a hash of them all.
+
+    Without lines the hash is 0: this side's messages are of no types.
+    """
+
+    def __init__(self, lines: Iterable[str] = ()) -> None:
+        self.lines = tuple(sorted(lines))
+        self.schema_hash = fingerprint(self.lines) if self.lines else 0
+
+    @cached_property
+    def digests(self) -> tuple[int, ...]:
+        """32 bits for each line, in their order."""
+        return tuple(map(digest_of, self.lines))
+
+    def compare(self, digests: Sequence[int]) -> Mismatch:
+        """Say where this schema differs from one with these digests, as far as they go."""
+        ours, theirs = set(self.digests), set(digests)
+        lines = zip(self.lines, self.digests, strict=True)
+        return Mismatch(
+            self.schema_hash,
+            next((digest for digest in digests if digest not in ours), 0),
+            next((line for line, digest in lines if digest not in theirs), ""),
+        )
+
+    def explain(self, other: Mismatch) -> str:
+        """Say in words what ``compare`` found on the other side, which may say anything."""
+        # Who was not told of all our types may name one that is here.
+        theirs = {_printable(other.line)} - {"", *self.lines}
+        ours = {line for line in self.lines if digest_of(line) == other.digest}
+        names = {line.partition(": ")[0] for line in theirs}
+        ours |= {line for line in self.lines if line.partition(": ")[0] in names}
+        hashes = f"here {_name(self.schema_hash)}, there {_name(other.schema_hash)}"
+        first = difference(ours, theirs)
+        return f"message types differ ({hashes})" + (f": {first}" if first else "")
+
+
+def fingerprint(lines: Iterable[str]) -> int:
+    """Return 64 bits that stand for a description; equal on all machines and Python versions."""
+    text = "\n".join(lines).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
+
+
+def digest_of(line: str) -> int:
+    """Return 32 bits that stand for a line."""
+    return fingerprint([line]) >> 32
+
+
+def difference(ours: Iterable[str], theirs: Iterable[str]) -> str | None:
+    """Name the first type, by the alphabet, in which two descriptions differ; None: in none.
+
+    Lines are those of ``MessageCodec.describe``; the name stands first in the answer. Of a long
+    description it shows the part that differs.
+    """
+    our_types, their_types = _by_name(ours), _by_name(theirs)
+    for name in sorted(our_types.keys() | their_types.keys()):
+        here, there = our_types.get(name), their_types.get(name)
+        if here != there:
+            at = _common(here or "", there or "")
+            return f"{name}: here {_excerpt(here, at)}, there {_excerpt(there, at)}"
+    return None
+
+
+def _by_name(lines: Iterable[str]) -> dict[str, str]:
+    return {name: what for name, _, what in (line.partition(": ") for line in lines)}
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in text[:LONGEST])
+
+
+def _name(schema_hash: int) -> str:
+    return f"{schema_hash:016x}" if schema_hash else "none"
+
+
+def _common(one: str, other: str) -> int:
+    """Return how many characters both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _excerpt(text: str | None, at: int) -> str:
+    """Return what surrounds a place in a text."""
+    if not text:
+        return "missing"
+    if len(text) <= EXCERPT:
+        return text
+    start = max(0, at - EXCERPT // 2)
+    before, after = "..." if start else "", "..." if start + EXCERPT < len(text) else ""
+    return f"{before}{text[start : start + EXCERPT]}{after}"
