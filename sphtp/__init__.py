@@ -1,7 +1,7 @@
 """Peer-to-peer messaging for distributed simulations.
 
-What is named here, in `sphtp.events` and in `sphtp.testing` is the public interface. Modules inside
-`sphtp.core` and `sphtp.shell` are not: they may change in any version.
+What is named here, in `sphtp.events`, `sphtp.messages` and `sphtp.testing` is the public interface.
+Modules inside `sphtp.core` and `sphtp.shell` are not: they may change in any version.
 """
 
 from sphtp import events as events
@@ -25,6 +25,7 @@ from sphtp.errors import SettingsError as SettingsError
 from sphtp.errors import SphtpError as SphtpError
 from sphtp.errors import StateError as StateError
 from sphtp.errors import UnreachableError as UnreachableError
+from sphtp.errors import WireError as WireError
 from sphtp.shell.bus import BusAddressInUseError as BusAddressInUseError
 from sphtp.shell.bus import BusError as BusError
 from sphtp.shell.channel import Channel as Channel

@@ -1,9 +1,8 @@
 """A channel as users hold it: messages to one peer and from it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
-import msgpack
 import trio
 
 from sphtp.core.channel.connection import Connection
@@ -12,21 +11,17 @@ from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import RefusedError, UnreachableError
+from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.receipt import Callback, Receipt
-
-LARGE: Final = 1024
-"""Bytes of a message from which on copying it once more costs more than unpacking it alone."""
-
-# One packer for all: making one costs ten times what packing a small message does.
-_pack: Final = msgpack.Packer(autoreset=True).pack
 
 
 class Channel(trio.abc.ReceiveChannel[Any]):
     """Reliable messages in order, and unreliable ones, between this node and one peer.
 
     A message is anything that msgpack carries: None, booleans, numbers, text, bytes, lists and
-    maps. A channel is closed by leaving its ``async with`` block, which waits until everything
-    sent has arrived. Several tasks may send, and several receive.
+    maps; or, where the node was opened with ``messages``, of one of their types. A channel is
+    closed by leaving its ``async with`` block, which waits until everything sent has arrived.
+    Several tasks may send, and several receive.
     """
 
     def __init__(
@@ -34,17 +29,18 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         connection: Connection,
         touched: Callable[[], None],
         run_callback: Callable[[Callback, Receipt], None],
+        encoding: Encoding = PLAIN,
     ) -> None:
         self._connection = connection
         self._touched = touched
         self._run_callback = run_callback
+        self._encoding = encoding
         self._receipts: dict[Ticket, Receipt] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self._is_open = False
         self._closing = False
         # Whether somebody has been told that messages may be lost.
         self._has_told = False
-        self._undecodable = 0
 
     @property
     def peer_id(self) -> int:
@@ -58,8 +54,8 @@ class Channel(trio.abc.ReceiveChannel[Any]):
 
     @property
     def undecodable(self) -> int:
-        """Messages dropped because they are not msgpack."""
-        return self._undecodable
+        """Messages dropped because they are not msgpack, or not of a type or within its bounds."""
+        return self.statistics().undecodable
 
     def statistics(self) -> ChannelStatistics:
         """Return the figures so far; they stay when the channel has closed."""
@@ -73,6 +69,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         lane: int = 0,
         deadline: float | None = None,
         copies: int = 0,
+        compress: bool | None = None,
     ) -> Receipt:
         """Send a message; waits while too many messages are unacknowledged.
 
@@ -85,14 +82,17 @@ class Channel(trio.abc.ReceiveChannel[Any]):
                 do not wait for it.
             copies: with how many further packets it goes again without waiting for a loss, for
                 what cannot wait a round trip: in them, or behind them when they are full.
+            compress: True or False decides for this message where ``messages`` have compression;
+                by default its threshold does.
 
         Raises:
             MessageTooLargeError: over the limit of the channel or, sent once, of one packet.
             trio.ClosedResourceError: this channel was closed on this side.
             trio.BrokenResourceError: the peer closed it or vanished; the message says which.
             TypeError, OverflowError: msgpack cannot carry the value.
+            WireError: it is of no type of ``messages``, or out of bounds; the message says which.
         """
-        payload = _pack(value)
+        payload = self._encoding.encode(value, compress)
         await trio.lowlevel.checkpoint()
         self._check_sendable()
         while delivery is Delivery.RELIABLE and not self._connection.port.room_for([len(payload)]):
@@ -100,22 +100,24 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             self._check_sendable()
         return self._queue(payload, delivery, lane, deadline, copies)
 
-    def send_nowait(self, value: Any, *, lane: int = 0) -> Receipt:
+    def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> Receipt:
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait."""
-        payload = _pack(value)
+        payload = self._encoding.encode(value, compress)
         self._check_sendable()
         if not self._connection.port.room_for([len(payload)]):
             raise trio.WouldBlock
         return self._queue(payload, Delivery.RELIABLE, lane, None, 0)
 
-    async def send_many(self, values: Iterable[Any], *, lane: int = 0) -> None:
+    async def send_many(
+        self, values: Iterable[Any], *, lane: int = 0, compress: bool | None = None
+    ) -> None:
         """Send reliable messages, in order; much faster than one by one.
 
         Waits as ``send`` does. Cancelled, it has sent those before the one it waited for.
 
-        Raises as ``send``; when one message is too large, none has been sent.
+        Raises as ``send``; when one message is too large or of no type, none has been sent.
         """
-        payloads = list(map(_pack, values))
+        payloads = self._encoding.encode_many(values, compress)
         sizes = list(map(len, payloads))
         await trio.lowlevel.checkpoint()
         self._check_sendable()
@@ -150,25 +152,20 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         if self._connection.port.readable:
             # Before anything is taken, so that cancelling loses nothing; waiting is one, too.
             await trio.lowlevel.checkpoint()
+        limit = min(limit, self._encoding.most_at_once)
         while True:
             self._check_open()
             payloads = self._connection.port.receive_many(limit)
             if not payloads:
                 self._check_receivable()
                 await self._changed.park()
-                continue
-            if self._connection.port.has_news:
-                self._touched()
-            values = self._decode(payloads)
-            if values:
+            elif values := self._decode(payloads):
                 return values
 
     def receive_nowait(self) -> Any:
         """Take the next message; raises ``trio.WouldBlock`` when there is none by now."""
         self._check_open()
         while payloads := self._connection.port.receive_many(1):
-            if self._connection.port.has_news:
-                self._touched()
             if values := self._decode(payloads):
                 return values[0]
         self._check_receivable()
@@ -239,27 +236,13 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._changed.unpark_all()
 
     def _decode(self, payloads: Sequence[bytes]) -> list[Any]:
-        size = sum(map(len, payloads))
-        if size > LARGE * len(payloads):
-            return [value for payload in payloads for value in self._decode_one(payload)]
-        # Unpacked as one stream, small messages cost a tenth of what they cost one by one. Where
-        # that does not give one value for each, some are malformed, and those have to be found.
-        stream = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
-        stream.feed(b"".join(payloads))
-        try:
-            values = list(stream)
-        except (ValueError, TypeError, msgpack.UnpackException):
-            values = []
-        if len(values) == len(payloads) and stream.tell() == size:
-            return values
-        return [value for payload in payloads for value in self._decode_one(payload)]
-
-    def _decode_one(self, payload: bytes) -> list[Any]:
-        try:
-            return [msgpack.unpackb(payload, strict_map_key=False)]
-        except (ValueError, TypeError, msgpack.UnpackException):
-            self._undecodable += 1
-            return []
+        port = self._connection.port
+        if port.has_news:
+            self._touched()
+        values = self._encoding.decode_many_untrusted(payloads)
+        if len(values) != len(payloads):
+            port.count_undecodable(len(payloads) - len(values))
+        return values
 
     def _check_open(self) -> None:
         if self._closing:
@@ -282,6 +265,6 @@ class Channel(trio.abc.ReceiveChannel[Any]):
 
 
 def _failure(closed: Closed) -> Exception:
-    if closed.reason is CloseReason.REFUSED:
-        return RefusedError(closed.text, "refused")
+    if closed.reason in {CloseReason.REFUSED, CloseReason.SCHEMA}:
+        return RefusedError(closed.text, closed.reason.name.lower())
     return UnreachableError(closed.text)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random, SystemRandom
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import trio
@@ -15,7 +15,7 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
-from sphtp.core.control.records import Member, ServerAddress
+from sphtp.core.control.records import Candidate, Member, ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.addresses import Outlook
@@ -27,6 +27,9 @@ from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.peer import Peer
 from sphtp.shell.registration import Bus, Registration, open_bus
 from sphtp.shell.udp import Address
+
+if TYPE_CHECKING:
+    from sphtp.core.messages import MessageCodec
 
 Wanted = int | Callable[[Peer], bool]
 
@@ -56,6 +59,7 @@ async def open_client(
     timeout: float = 30.0,
     timers: ControlTimers | None = None,
     channel_settings: ChannelSettings | None = None,
+    messages: "MessageCodec | None" = None,
     receive_loss: float = 0.0,
     seed: int | None = None,
     ids: Iterator[int] | None = None,
@@ -69,7 +73,7 @@ async def open_client(
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout: seconds to wait for servers' names and the registration.
         timers: periods of the control plane; the servers' own.
-        channel_settings: limits and timers of the channels.
+        channel_settings, messages: limits and timers of the channels, and what types they carry.
         receive_loss: the share of datagrams to throw away, for trying out what loss does.
         seed, ids: make random choices repeatable, and force the ids announced; for tests.
 
@@ -82,16 +86,15 @@ async def open_client(
     outlook = Outlook(addresses, timeout)
     host = host or await outlook.where_to_bind()
     async with open_node(
-        host, port, settings=channel_settings, receive_loss=receive_loss, seed=seed
+        host,
+        port,
+        settings=channel_settings,
+        messages=messages,
+        receive_loss=receive_loss,
+        seed=seed,
     ) as node:
-        machine = ClientMachine(
-            SystemRandom() if seed is None else Random(seed),
-            timers or ControlTimers(),
-            servers=addresses,
-            candidates=await outlook.candidates_of(node.address, advertise),
-            data=b"" if data is None else msgpack.packb(data),
-            ids=ids,
-        )
+        candidates = await outlook.candidates_of(node.address, advertise)
+        machine = _machine(seed, timers, addresses, candidates, data, ids)
         with open_bus() as bus:
             client = Client(node, machine, bus)
             async with client._registered(timeout, outlook.deadline):  # noqa: SLF001
@@ -190,7 +193,8 @@ class Client:
         Raises:
             UnreachableError: the servers do not know the peer within ``timeout`` seconds, or it
                 does not answer within ``connect_timeout``.
-            RefusedError: the peer is full, or another one now has its address.
+            RefusedError: the peer is full, another one now has its address, or its messages are
+                of other types.
         """
         peer = await self.wait_for_peer(peer_id, timeout=timeout)
         if not peer.addresses:
@@ -232,6 +236,24 @@ class Client:
                 self._peers.pop(record.id, None)
             case _:
                 pass
+
+
+def _machine(
+    seed: int | None,
+    timers: ControlTimers | None,
+    servers: Sequence[ServerAddress],
+    candidates: Sequence[Candidate],
+    data: Any,
+    ids: Iterator[int] | None,
+) -> ClientMachine:
+    return ClientMachine(
+        SystemRandom() if seed is None else Random(seed),
+        timers or ControlTimers(),
+        servers=servers,
+        candidates=candidates,
+        data=b"" if data is None else msgpack.packb(data),
+        ids=ids,
+    )
 
 
 def _parse(servers: str | Sequence[str | ServerAddress]) -> list[ServerAddress]:

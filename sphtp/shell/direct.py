@@ -2,21 +2,32 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.shell.channel import Channel
 from sphtp.shell.node import open_node
 from sphtp.shell.udp import local_address_towards
 
+if TYPE_CHECKING:
+    from sphtp.core.messages import MessageCodec
+
 
 @asynccontextmanager
 async def open_channel(
-    host: str, port: int, *, settings: ChannelSettings | None = None
+    host: str,
+    port: int,
+    *,
+    settings: ChannelSettings | None = None,
+    messages: "MessageCodec | None" = None,
 ) -> AsyncIterator[Channel]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
 
-    Raises as ``Node.open_channel`` does.
+    ``settings`` and ``messages`` are those of ``open_node``. Raises as ``Node.open_channel`` does.
     """
     here = await local_address_towards(host, port)
-    async with open_node(here, settings=settings) as node, node.open_channel(host, port) as channel:
+    async with (
+        open_node(here, settings=settings, messages=messages) as node,
+        node.open_channel(host, port) as channel,
+    ):
         yield channel

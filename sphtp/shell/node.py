@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from random import Random, SystemRandom
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -13,13 +14,18 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.opening import Transmit
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.channel import Channel
+from sphtp.shell.encoding import PLAIN, Encoding, encoding_for
 from sphtp.shell.lifetime import running
 from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.receipt import Callback, Receipt
 from sphtp.shell.udp import Address, UdpSocket
+
+if TYPE_CHECKING:
+    from sphtp.core.messages import MessageCodec
 
 BATCH: Final = 256
 """Datagrams taken off the socket before others get a turn; a node must not starve its program."""
@@ -35,6 +41,7 @@ async def open_node(
     *,
     peer_id: int = 0,
     settings: ChannelSettings | None = None,
+    messages: "MessageCodec | None" = None,
     receive_loss: float = 0.0,
     seed: int | None = None,
 ) -> AsyncIterator["Node"]:
@@ -46,6 +53,8 @@ async def open_node(
         host, port: where to bind; port 0 takes any that is free.
         peer_id: this node's id in a cluster, 0 when it is in none.
         settings: limits and timers of its channels.
+        messages: the types that all its channels carry, of ``sphtp.messages``; both sides of a
+            channel need the same. By default anything that msgpack carries.
         receive_loss: the share of datagrams to throw away on receipt, for trying out what loss
             does.
         seed: makes random choices, that loss among them, repeatable; for tests.
@@ -60,7 +69,9 @@ async def open_node(
     drop = _losing(receive_loss, seed) if receive_loss else None
     with UdpSocket(host, port, drop) as udp:
         settings = settings or ChannelSettings()
-        node = Node(udp, Endpoint(entropy, settings, peer_id))
+        schema = Schema(messages.describe() if messages else ())
+        endpoint = Endpoint(entropy, settings, peer_id, schema)
+        node = Node(udp, endpoint, encoding_for(messages))
         try:
             async with running(node._run), running(node._run_callbacks):  # noqa: SLF001
                 yield node
@@ -74,9 +85,10 @@ async def open_node(
 class Node:
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
-    def __init__(self, udp: UdpSocket, endpoint: Endpoint) -> None:
+    def __init__(self, udp: UdpSocket, endpoint: Endpoint, encoding: Encoding = PLAIN) -> None:
         self._udp = udp
         self._endpoint = endpoint
+        self._encoding = encoding
         self._bell = Bell()
         self._channels: dict[Connection, Channel] = {}
         # Datagrams on their way to one address, and the first one for another.
@@ -120,7 +132,8 @@ class Node:
         Raises:
             UnreachableError: nobody answered within ``connect_timeout``, or no address is one that
                 this node's socket can send to.
-            RefusedError: the peer is full, leaving, or not the one wanted.
+            RefusedError: the peer is full, leaving, not the one wanted or, with the reason
+                ``"schema"``, speaks of messages of other types; the error names one.
             trio.ClosedResourceError: this node was closed.
         """
         candidates = await self._resolve([(host, port), *more])
@@ -216,7 +229,8 @@ class Node:
             del self._channels[connection]
 
     def _adopt(self, connection: Connection) -> Channel:
-        channel = Channel(connection, lambda: self._touch(connection), self._run_soon)
+        touched = partial(self._touch, connection)
+        channel = Channel(connection, touched, self._run_soon, self._encoding)
         if connection.closed is None:
             self._channels[connection] = channel
         return channel

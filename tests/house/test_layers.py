@@ -67,3 +67,7 @@ def test_the_library_loads_nothing_that_is_for_applications() -> None:
     modules = loaded(LOAD_LIBRARY)
     assert "sphtp" in modules
     assert not modules & FOR_APPLICATIONS
+
+
+def test_programs_without_types_of_messages_do_not_load_what_makes_them() -> None:
+    assert not {module for module in loaded(LOAD_LIBRARY) if "core.messages" in module}

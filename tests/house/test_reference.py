@@ -15,7 +15,7 @@ from pydantic import BaseModel
 import sphtp
 import sphtp.core.channel.events as channel_events
 import sphtp.core.control.events as control_events
-from sphtp import ChannelSettings, ControlTimers, ServerLimits, SettingsError
+from sphtp import ChannelSettings, ControlTimers, ServerLimits, SettingsError, messages
 from sphtp_server.settings import SOURCES, ServerSettings
 from tests.house.pages import ROOT, load_tool, sections, table_rows
 
@@ -52,6 +52,11 @@ def test_every_public_name_has_its_line() -> None:
     public = {name for name in vars(sphtp) if is_public(sphtp, name)}
     listed = {name for name in names_on_the_page() if "." not in name}
     assert listed == public
+
+
+def test_every_name_of_messages_has_its_line() -> None:
+    public = {f"sphtp.messages.{name}" for name in vars(messages) if is_public(messages, name)}
+    assert public == {name for name in names_on_the_page() if name.startswith("sphtp.messages.")}
 
 
 def is_public(module: Any, name: str) -> bool:

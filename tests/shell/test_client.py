@@ -1,6 +1,7 @@
 """Clients among real servers, over real sockets on loopback."""
 
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from socket import AF_INET, SOCK_DGRAM, socket
 
 import pytest
@@ -14,6 +15,7 @@ from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.records import ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Reason
+from sphtp.messages import MessageFactory
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from tests.deadline import within_20_seconds
 
@@ -76,6 +78,27 @@ async def test_one_address_is_enough_to_register_with_every_server():
         assert alone.state is ClientState.ESTABLISHED
         assert set(alone.servers) <= {server.id for server in servers}
         assert all(alone.id in server.clients for server in servers)
+
+
+@dataclass
+class Step:
+    number: int
+
+
+async def test_channels_of_clients_carry_types_and_refuse_clients_without():
+    types = MessageFactory([Step])
+    async with (
+        cluster(1) as (only,),
+        client(only.address, messages=types) as left,
+        client(only.address, messages=types) as right,
+        client(only.address) as plain,
+    ):
+        async with left.open_channel(right.id) as here, await right.accept() as there:
+            await here.send(Step(7))
+            assert await there.receive() == Step(7)
+        with pytest.raises(sphtp.RefusedError, match=r"message types differ .* Step: here missing"):
+            async with plain.open_channel(left.id):
+                pytest.fail("a channel")
 
 
 async def test_peers_are_introduced_with_data_and_open_channels_to_each_other():

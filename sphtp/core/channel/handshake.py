@@ -17,6 +17,7 @@ CONNECT_SIZE = 64
 CONNECT_HEAD = 48
 REFUSE_HEAD = 26
 MOST_DIGESTS = 255
+CUT = b"..."
 
 
 class Refusal(IntEnum):
@@ -131,7 +132,7 @@ def encode_refuse(to: int, refuse: Refuse, room: int = CONNECT_SIZE) -> bytes:
     if refuse.mismatch is not None:
         mismatch = refuse.mismatch
         writer.u64(mismatch.schema_hash).u32(mismatch.digest)
-        writer.raw(mismatch.line.encode()[: room - REFUSE_HEAD])
+        writer.raw(_cut(mismatch.line.encode(), room - REFUSE_HEAD))
     return writer.finish()
 
 
@@ -171,6 +172,10 @@ def _read_offer(reader: Reader) -> Offer:
     if offer.max_datagram < SMALLEST_DATAGRAM:
         raise RemoteError(f"datagrams of {offer.max_datagram} bytes are too small")
     return offer
+
+
+def _cut(line: bytes, room: int) -> bytes:
+    return line if len(line) <= room else line[: room - len(CUT)] + CUT
 
 
 def _read_mismatch(reader: Reader) -> Mismatch:

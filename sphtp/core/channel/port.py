@@ -65,6 +65,10 @@ class MessagePort:
         self._counters.messages_received += len(payloads)
         return payloads
 
+    def count_undecodable(self, count: int) -> None:
+        """Note that messages taken were none after all."""
+        self._counters.undecodable += count
+
     def poll_settled(self) -> Ticket | None:
         """The next ticket of which it is known what became of its message."""
         return self.transport.tickets.poll_settled() if self.transport else None

@@ -22,6 +22,7 @@ class Counters:
     resent: int = 0
     messages_sent: int = 0
     messages_received: int = 0
+    undecodable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,9 @@ class ChannelStatistics:
     ``sent``, ``received`` and ``lost`` count packets, ``resent`` messages or fragments sent again.
     ``rtt`` is the smoothed round trip, None before the first ack; ``loss`` the smoothed share of
     packets lost. ``too_early`` counts packets not accepted because a message in them could not be
-    buffered; the peer sends them again. ``waiting`` counts messages not yet acked, ``unread`` those
-    not yet received.
+    buffered; the peer sends them again. ``undecodable`` counts messages that were taken and
+    dropped: not msgpack, of no type, or out of bounds. ``waiting`` counts messages not yet acked,
+    ``unread`` those not yet received.
     """
 
     sent: int
@@ -50,6 +52,7 @@ class ChannelStatistics:
     resent: int
     messages_sent: int
     messages_received: int
+    undecodable: int
     unreliable_dropped: int
     waiting: int
     unread: int

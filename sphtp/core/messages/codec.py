@@ -1,12 +1,12 @@
 """What a channel wants of whatever turns messages into bytes; and the plain one."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-import msgpack
-
 from sphtp.core.messages.compression import Compression
+from sphtp.core.packing import pack, unpack, unpack_many
 from sphtp.core.schema import Schema
-from sphtp.errors import WireError, untrusted
+from sphtp.errors import RemoteError, WireError, untrusted
 
 # A byte that msgpack never uses.
 _DEFLATED = b"\xc1"
@@ -22,11 +22,21 @@ class MessageCodec(Protocol):
     def describe(self) -> list[str]:
         """Say, sorted and in one line each, what both peers must have alike."""
 
+    @property
+    def compression(self) -> Compression | None:
+        """Whether messages may be deflated, and how far they inflate."""
+
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
         """Return the message's bytes; raises ``WireError`` when it does not fit."""
 
+    def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
+        """Return the bytes of each; raises ``WireError`` when one does not fit."""
+
     def decode_untrusted(self, data: bytes) -> Any:
         """Return the message; raises ``RemoteError`` when these bytes are none."""
+
+    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
+        """Return the messages, without those that are none."""
 
 
 class PlainMessages:
@@ -35,12 +45,12 @@ class PlainMessages:
     """
 
     def __init__(self, *, compression: Compression | None = None) -> None:
-        self._compression = compression
+        self.compression = compression
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
         """Say what both peers must have alike: compression, if any."""
-        return [self._compression.describe()] if self._compression else []
+        return [self.compression.describe()] if self.compression else []
 
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
         """Return the message's bytes.
@@ -48,11 +58,11 @@ class PlainMessages:
         Raises:
             WireError: msgpack cannot carry the value.
         """
-        data = to_msgpack(value)
-        if self._compression is not None:
-            deflated = self._compression.deflate(data, compress)
-            return data if deflated is None else _DEFLATED + deflated
-        return data
+        return deflate(self.compression, to_msgpack(value), _DEFLATED, compress)
+
+    def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
+        """Return the bytes of each; raises as ``encode``."""
+        return [self.encode(value, compress=compress) for value in values]
 
     @untrusted
     def decode_untrusted(self, data: bytes) -> Any:
@@ -61,9 +71,47 @@ class PlainMessages:
         Raises:
             RemoteError: these bytes are not msgpack, or inflate to too many.
         """
-        if self._compression is not None and data[:1] == _DEFLATED:
-            data = self._compression.inflate_untrusted(data[1:])
-        return from_msgpack(data)
+        return from_msgpack(inflate(self.compression, data, _DEFLATED))
+
+    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
+        """Return the messages, without those that are none."""
+        # One that is deflated is no msgpack.
+        values = unpack_many(payloads)
+        return decode_each_untrusted(self, payloads) if values is None else values
+
+
+def decode_each_untrusted(codec: MessageCodec, payloads: Iterable[bytes]) -> list[Any]:
+    """Decode one by one, and leave out what is no message."""
+    values = []
+    for payload in payloads:
+        try:
+            values.append(codec.decode_untrusted(payload))
+        except RemoteError:
+            continue
+    return values
+
+
+def deflate(
+    compression: Compression | None, data: bytes, mark: bytes, compress: bool | None
+) -> bytes:
+    """Return a message's bytes, deflated behind a mark where that makes them smaller.
+
+    Raises:
+        WireError: it shall be, and there is no compression.
+    """
+    if compression is None:
+        if compress:
+            raise WireError("these messages have no compression")
+        return data
+    deflated = compression.deflate(data, compress)
+    return data if deflated is None else mark + deflated
+
+
+def inflate(compression: Compression | None, data: bytes, mark: bytes) -> bytes:
+    """Undo ``deflate``; raises ``RemoteError``."""
+    if compression is not None and data[:1] == mark:
+        return compression.inflate_untrusted(data[1:])
+    return data
 
 
 def to_msgpack(value: Any) -> bytes:
@@ -73,7 +121,7 @@ def to_msgpack(value: Any) -> bytes:
         WireError: msgpack cannot carry it.
     """
     try:
-        data: bytes = msgpack.packb(value)
+        data: bytes = pack(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"msgpack cannot carry it: {error}") from error
     return data
@@ -86,7 +134,7 @@ def from_msgpack(data: bytes) -> Any:
         WireError: they are not msgpack.
     """
     try:
-        return msgpack.unpackb(data, strict_map_key=False)
+        return unpack(data)
     except Exception as error:
         # msgpack has many ways to fail: a key that cannot be hashed is a TypeError.
         raise WireError(f"not msgpack: {type(error).__name__}: {error}") from error

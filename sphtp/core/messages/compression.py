@@ -8,6 +8,9 @@ from sphtp.errors import SettingsError, WireError, untrusted
 # Deflate by itself: datagrams have checksums of their own.
 _RAW = -zlib.MAX_WBITS
 
+ROOM = 64 << 20
+"""Bytes to which a batch may inflate; a single message, if it may be larger."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compression:
@@ -33,6 +36,11 @@ class Compression:
             raise SettingsError(f"max_size is {self.max_size}, and must be at least 1")
         if not 1 <= self.level <= 9:
             raise SettingsError(f"level is {self.level}, and must be 1 to 9")
+
+    @property
+    def most_at_once(self) -> int:
+        """How many messages may be inflated before somebody takes them."""
+        return max(1, ROOM // self.max_size)
 
     def deflate(self, data: bytes, compress: bool | None) -> bytes | None:
         """Return the bytes deflated; None where they had better go as they are.

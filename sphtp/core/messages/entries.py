@@ -30,11 +30,18 @@ class Header:
             raise WireError("deflated, and yet not")
         return stream.integer(number, 0, self._count - 1)
 
+    @property
+    def width(self) -> int:
+        """Bits of it."""
+        return (self._count - 1).bit_length() + self._compressible
+
+    def front(self, number: int) -> int:
+        """Return the header alone, as a number of ``width`` bits."""
+        return number << self._compressible
+
     def prefix(self, number: int) -> bytes:
         """Return the header alone, filled up to a byte."""
-        stream = WriteStream()
-        self.serialize(stream, number)
-        return stream.finish()
+        return self.front(number).to_bytes((self.width + 7) >> 3, "little")
 
 
 class Entry(Protocol):
@@ -54,27 +61,25 @@ class Entry(Protocol):
 class BitEntry:
     """A type packed into bits: its bits follow those of the header at once."""
 
-    __slots__ = ("_header", "_kind", "_number", "text")
+    __slots__ = ("_front", "_kind", "_width", "text")
 
     def __init__(self, kind: type[BitMessage], number: int, header: Header) -> None:
         self._kind = kind
-        self._number = number
-        self._header = header
+        self._front = header.front(number)
+        self._width = header.width
         self.text = f"bits {describe_bits(kind)}"
 
     def write(self, message: BitMessage) -> bytes:
         """Return header and message."""
-        stream = WriteStream()
-        self._header.serialize(stream, self._number)
+        stream = WriteStream(self._front, self._width)
         message.serialize(stream)
         return stream.finish()
 
     def measure(self, message: BitMessage) -> int:
         """Return the bits of header and message."""
         stream = MeasureStream()
-        self._header.serialize(stream, self._number)
         message.serialize(stream)
-        return stream.position
+        return self._width + stream.position
 
     def read(self, stream: ReadStream) -> BitMessage:
         """Return the message that follows the header; raises ``WireError``."""
@@ -84,11 +89,12 @@ class BitEntry:
 class PackedEntry:
     """A dataclass carried by msgpack: header in whole bytes, then an array of the fields."""
 
-    __slots__ = ("_record", "prefix", "text")
+    __slots__ = ("_record", "prefix", "text", "unpack")
 
     def __init__(self, kind: type, number: int, header: Header) -> None:
         self.prefix = header.prefix(number)
         self._record = record_of(kind)
+        self.unpack = self._record.unpack
         self.text = f"msgpack {self._record.text}"
 
     def write(self, message: Any) -> bytes:
@@ -101,7 +107,7 @@ class PackedEntry:
 
     def read(self, data: bytes) -> Any:
         """Return the message that follows the header; raises ``WireError``."""
-        return self._record.unpack(from_msgpack(data))
+        return self.unpack(from_msgpack(data))
 
 
 def entry_for(kind: type, number: int, header: Header) -> BitEntry | PackedEntry:

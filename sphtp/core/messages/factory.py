@@ -1,12 +1,14 @@
 """The message factory: all types of message that a program knows."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sphtp.core.messages.codec import decode_each_untrusted, deflate, inflate
 from sphtp.core.messages.compression import Compression
 from sphtp.core.messages.entries import BitEntry, Entry, Header, PackedEntry, entry_for
 from sphtp.core.messages.streams import ReadStream
+from sphtp.core.packing import unpack_many
 from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, WireError, untrusted
 
@@ -33,7 +35,7 @@ class MessageFactory:
         self.types = tuple(sorted(types, key=lambda kind: kind.__name__))
         """The types, each at the place of its number."""
         _check_names(self.types)
-        self._compression = compression
+        self.compression = compression
         self._header = Header(len(self.types), compression is not None)
         self._entries: dict[type, Entry] = {}
         self._packed: dict[bytes, PackedEntry] = {}
@@ -55,7 +57,7 @@ class MessageFactory:
         compares two such lists.
         """
         lines = [f"{kind.__name__}: {entry.text}" for kind, entry in self._entries.items()]
-        return sorted([*lines, self._compression.describe()] if self._compression else lines)
+        return sorted([*lines, self.compression.describe()] if self.compression else lines)
 
     def measure(self, message: Any) -> int:
         """Return the bits that a message takes, its type number among them, before compression.
@@ -75,11 +77,13 @@ class MessageFactory:
         Raises:
             WireError: the type is not registered, or a field's value does not fit.
         """
-        data = self._entry(message).write(message)
-        if self._compression is not None:
-            deflated = self._compression.deflate(data, compress)
-            return data if deflated is None else _DEFLATED + deflated
-        return data
+        return deflate(self.compression, self._entry(message).write(message), _DEFLATED, compress)
+
+    def encode_many(self, messages: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
+        """Return the bytes of each message; raises as ``encode``."""
+        if self.compression is None and not compress:
+            return [self._entry(message).write(message) for message in messages]
+        return [self.encode(message, compress=compress) for message in messages]
 
     @untrusted
     def decode_untrusted(self, data: bytes) -> Any:
@@ -89,8 +93,7 @@ class MessageFactory:
             RemoteError: the type number is out of bounds, there are too few or too many bytes, or
                 a field's value has the wrong type or does not fit. Drop the message, and count it.
         """
-        if self._compression is not None and data[:1] == _DEFLATED:
-            data = self._compression.inflate_untrusted(data[1:])
+        data = inflate(self.compression, data, _DEFLATED)
         packed = self._packed.get(data[: self._prefix_size])
         if packed is not None:
             return packed.read(data[self._prefix_size :])
@@ -100,6 +103,23 @@ class MessageFactory:
         if entry is None:
             raise WireError(f"type number {number} with padding that is not zero")
         return entry.read(stream)
+
+    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
+        """Create the messages that these bytes stand for, without those that stand for none."""
+        size = self._prefix_size
+        found = map(self._packed.get, (payload[:size] for payload in payloads))
+        entries = [entry for entry in found if entry is not None]
+        is_packed = len(entries) == len(payloads)
+        rows = unpack_many([payload[size:] for payload in payloads]) if is_packed else None
+        if rows is None:
+            return decode_each_untrusted(self, payloads)
+        messages = []
+        for entry, row in zip(entries, rows, strict=True):
+            try:
+                messages.append(entry.unpack(row))
+            except WireError:
+                continue
+        return messages
 
     def _entry(self, message: Any) -> Entry:
         entry = self._entries.get(type(message))

@@ -14,10 +14,11 @@ class WriteStream(Stream):
 
     __slots__ = ("_buffer", "_count", "_gathered")
 
-    def __init__(self) -> None:
+    def __init__(self, gathered: int = 0, count: int = 0) -> None:
+        """Begin with ``count`` bits, as a number."""
         self._buffer = bytearray()
-        self._gathered = 0
-        self._count = 0
+        self._gathered = gathered
+        self._count = count
 
     @property
     def position(self) -> int:

@@ -96,7 +96,9 @@ def test_a_line_is_cut_to_the_room_there_is(line: str, room: int) -> None:
     assert len(data) == min(room, REFUSE_HEAD + len(line.encode()))
     mismatch = decode_refuse_untrusted(data).mismatch
     assert mismatch is not None
-    assert line.startswith(mismatch.line.rstrip("\ufffd"))
+    if len(data) < room:
+        assert mismatch.line == line
+    assert line.startswith(mismatch.line.removesuffix("...").rstrip("\ufffd"))
 
 
 def test_no_answer_is_longer_than_the_question() -> None:

@@ -1,0 +1,38 @@
+"""msgpack, one value at a time and many."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgpack
+
+LARGE: Final = 1024
+"""Bytes of a message from which on copying it once more costs more than unpacking it alone."""
+
+# One packer for all: making one costs ten times what packing a small message does.
+pack: Final = msgpack.Packer(autoreset=True).pack
+
+MALFORMED: Final = (ValueError, TypeError, msgpack.UnpackException)
+"""What ``unpack`` raises: a key that cannot be hashed is a TypeError."""
+
+
+def unpack(payload: bytes) -> Any:
+    """Return the value that these bytes stand for; raises ``MALFORMED`` where they do not."""
+    return msgpack.unpackb(payload, strict_map_key=False)
+
+
+def unpack_many(payloads: Sequence[bytes]) -> list[Any] | None:
+    """Return the value of each; None where they had better be unpacked one by one.
+
+    As one stream, many small ones cost a tenth of what they cost one by one. Where that does not
+    give one value for each, some are malformed, and those have to be found.
+    """
+    size = sum(map(len, payloads))
+    if len(payloads) == 1 or size > LARGE * len(payloads):
+        return None
+    stream = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
+    stream.feed(b"".join(payloads))
+    try:
+        values = list(stream)
+    except MALFORMED:
+        return None
+    return values if len(values) == len(payloads) and stream.tell() == size else None

@@ -1,0 +1,89 @@
+"""What a channel does to messages before they leave, and after they have come."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sphtp.core.packing import MALFORMED, pack, unpack, unpack_many
+from sphtp.errors import StateError
+
+if TYPE_CHECKING:
+    # Programs without types of messages do not load what makes them.
+    from sphtp.core.messages import MessageCodec
+
+NO_LIMIT: Final = 1 << 30
+
+
+class Encoding(Protocol):
+    """Turns messages into payloads and back."""
+
+    @property
+    def most_at_once(self) -> int:
+        """How many payloads to decode at a time, for what they become stays in memory."""
+
+    def encode(self, value: Any, compress: bool | None) -> bytes:
+        """Return the payload of a message, or raise."""
+
+    def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
+        """Return the payloads of messages, or raise for any of them."""
+
+    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
+        """Return the messages, without those that are malformed."""
+
+
+class Plain:
+    """Messages that are whatever msgpack carries."""
+
+    most_at_once = NO_LIMIT
+
+    def encode(self, value: Any, compress: bool | None) -> bytes:
+        """See ``Encoding``; raises what msgpack raises."""
+        if compress:
+            raise StateError("without `messages` nothing is compressed")
+        payload: bytes = pack(value)
+        return payload
+
+    def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
+        """See ``Encoding``; raises what msgpack raises."""
+        if compress:
+            raise StateError("without `messages` nothing is compressed")
+        return list(map(pack, values))
+
+    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
+        """See ``Encoding``."""
+        values = unpack_many(payloads)
+        if values is not None:
+            return values
+        return [value for payload in payloads for value in _unpack_if_possible(payload)]
+
+
+class Typed:
+    """Messages of types that both sides know; raises ``WireError`` for others."""
+
+    def __init__(self, codec: "MessageCodec") -> None:
+        self._codec = codec
+        compression = codec.compression
+        self.most_at_once = compression.most_at_once if compression else NO_LIMIT
+        self.decode_many_untrusted = codec.decode_many_untrusted
+
+    def encode(self, value: Any, compress: bool | None) -> bytes:
+        """See ``Encoding``."""
+        return self._codec.encode(value, compress=compress)
+
+    def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
+        """See ``Encoding``."""
+        return self._codec.encode_many(values, compress=compress)
+
+
+PLAIN: Final = Plain()
+
+
+def encoding_for(messages: "MessageCodec | None") -> Encoding:
+    """Return what to do to messages of these types, or of none."""
+    return PLAIN if messages is None else Typed(messages)
+
+
+def _unpack_if_possible(payload: bytes) -> list[Any]:
+    try:
+        return [unpack(payload)]
+    except MALFORMED:
+        return []
