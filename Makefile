@@ -7,7 +7,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-PYTEST_FLAGS ?= -m "not soak" -n auto --dist worksteal
+# Many tests wait for sockets and processes, so that four workers pay on two cores, too.
+PYTEST_FLAGS ?= -m "not soak" -n 4 --dist worksteal
 # A soak has a seed of its own, which its first lines say.
 SPHTP_SEED   := $(or $(SPHTP_SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 SOAK         := SPHTP_SEED=$(SPHTP_SEED) .venv/bin/python -m pytest -v --durations=20

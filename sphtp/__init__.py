@@ -1,15 +1,19 @@
 """Peer-to-peer messaging for distributed simulations.
 
-What is named here, in `sphtp.events`, `sphtp.messages` and `sphtp.testing` is the public interface.
-Modules inside `sphtp.core` and `sphtp.shell` are not: they may change in any version.
+What is named here, in `sphtp.events`, `sphtp.messages`, `sphtp.watch` and `sphtp.testing` is the
+public interface. Modules inside `sphtp.core` and `sphtp.shell` are not: they may change in any
+version.
 """
 
 from sphtp import events as events
+from sphtp import watch as watch
 from sphtp.core.channel.delivery import Delivery as Delivery
 from sphtp.core.channel.delivery import Lane as Lane
+from sphtp.core.channel.fragments import Arriving as Arriving
 from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
 from sphtp.core.channel.ticket import Outcome as Outcome
+from sphtp.core.channel.watch.instrument import Instrument as Instrument
 from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter
 from sphtp.core.control.limits import ServerLimits as ServerLimits
@@ -37,6 +41,7 @@ from sphtp.shell.node import Node as Node
 from sphtp.shell.node import open_node as open_node
 from sphtp.shell.node_statistics import NodeStatistics as NodeStatistics
 from sphtp.shell.peer import Peer as Peer
+from sphtp.shell.receipt import Progress as Progress
 from sphtp.shell.receipt import Receipt as Receipt
 from sphtp.shell.server import Server as Server
 from sphtp.shell.server import ServerOptions as ServerOptions

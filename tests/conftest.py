@@ -1,25 +1,16 @@
-"""How hard Hypothesis tries, and the seed of everything else that is random.
+"""The seed of everything that is random, and how hard Hypothesis tries where.
 
-`HYPOTHESIS_PROFILE=nightly` turns every property into a soak. `--seed`, or the variable
-`SPHTP_SEED`, gives another seed than the usual one to all tests that ask for it.
+`--seed`, or the variable `SPHTP_SEED`, gives another seed than the usual one to all tests that ask
+for it.
 """
 
 import os
 
 import pytest
 import trio
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
-settings.register_profile("quick", max_examples=500, deadline=None, print_blob=True)
-settings.register_profile(
-    "nightly",
-    max_examples=20_000,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
-
+from tests.profiles import CHOSEN, OF_CHANNELS
 
 SEED = "1"
 
@@ -49,3 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         chosen = next((run for run in runners if run is not trio.run), None)
         if chosen is not None:
             item.add_marker(pytest.mark.trio(run=chosen), append=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Try harder with channels."""
+    settings.load_profile(OF_CHANNELS if "channel" in item.path.parts else CHOSEN)

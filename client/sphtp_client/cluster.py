@@ -14,6 +14,7 @@ from rich.console import Console
 from sphtp import ControlTimers
 from sphtp.errors import SettingsError
 from sphtp_client.board import Board
+from sphtp_client.channel_log import make_log_directory
 from sphtp_client.conductor import conduct
 from sphtp_client.cut import borders
 from sphtp_client.display import Display, LiveDisplay, NoDisplay, PlainDisplay
@@ -58,6 +59,8 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     borders(loaded, plan.clients, "--clients")
     ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry)
     channel_settings(plan.channel_timeout, plan.resend_time)
+    if plan.qlog is not None:
+        make_log_directory(plan.qlog)
     return plan
 
 

@@ -41,6 +41,7 @@ class ClientOptions:
     wait: float
     report: str
     alone: bool
+    qlog: Path | None
     exit_with_stdin: bool
 
     def reach(self) -> Reach:
@@ -52,6 +53,7 @@ class ClientOptions:
             wait=self.wait,
             loss=self.loss,
             seed=self.seed,
+            qlog=self.qlog,
         )
 
 
@@ -78,6 +80,8 @@ def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
     scenario = load_scenario(options.scenario)
     steps = scenario.steps if options.steps is None else options.steps
     if options.alone:
+        if options.qlog is not None:
+            raise SettingsError("--qlog: a client that simulates --alone has no channels to log")
         return partial(run_alone, scenario, steps, reporter)
     borders(scenario, options.slabs, "--slabs")
     job = SlabJob(scenario, options.slab, options.slabs, steps)

@@ -1,6 +1,7 @@
 """The options of both verbs, as data."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -137,6 +138,12 @@ CLIENT_OPTIONS = (
         default="text",
     ),
     _option("--alone", "Simulate the whole box here, without servers and peers.", is_flag=True),
+    _option(
+        "--qlog",
+        "Write what happens in the channels to this file, as lines of JSON.",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+    ),
     _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
 )
 
@@ -157,5 +164,11 @@ CLUSTER_OPTIONS = (
         is_flag=True,
     ),
     _option("--json", "Print one JSON document at the end and nothing else.", is_flag=True),
+    _option(
+        "--qlog",
+        "Write what happens in the clients' channels to files in this directory.",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIRECTORY",
+    ),
     *_common(CLUSTER_DEFAULTS),
 )

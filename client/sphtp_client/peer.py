@@ -1,13 +1,15 @@
 """One simulation client: a slab of the box, at work among its neighbours."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import sphtp
 from sphtp import ChannelSettings, Client, ControlTimers
 from sphtp import events as library
 from sphtp.shell.lifetime import running
+from sphtp_client.channel_log import channel_log
 from sphtp_client.circle import Circle, meet, open_circle
 from sphtp_client.events import (
     Connected,
@@ -36,7 +38,7 @@ class Reach:
     """How a peer gets at the others; times in seconds.
 
     ``wait`` is how long each of them may take to appear, ``loss`` the share of datagrams that this
-    one throws away, for trying out what loss does.
+    one throws away, for trying out what loss does. ``qlog`` is a file to log the channels to.
     """
 
     servers: tuple[str, ...]
@@ -45,34 +47,18 @@ class Reach:
     wait: float = 30.0
     loss: float = 0.0
     seed: int | None = None
+    qlog: Path | None = None
 
 
 async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
     """Do a job and report it.
 
     Raises ``PeerLeftError`` when another peer leaves before the end, ``UnreachableError`` and
-    ``RefusedError`` when it cannot begin, and what ``run_slab`` raises.
+    ``RefusedError`` when it cannot begin, ``SettingsError`` when it cannot log, and what
+    ``run_slab`` raises.
     """
-    # Before anybody waits for our heartbeats, for this can take a while.
-    table = initial_spheres(job.scenario)
-    slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
-    async with sphtp.open_client(
-        list(reach.servers),
-        data=job.data,
-        timeout=reach.wait,
-        timers=reach.timers,
-        channel_settings=reach.channel,
-        receive_loss=reach.loss,
-        seed=reach.seed,
-    ) as client:
-        servers = tuple(sorted(client.servers))
-        reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
-        async with running(partial(_tell_of_servers, client, client.events(), reporter)):
-            roster = await meet(client, job, reach.wait)
-            async with open_circle(client, roster, reach.wait) as circle:
-                work = _Work(job, reporter, client, circle, slab, table)
-                await work.perform()
-        reporter.say(work.finished())
+    with channel_log(reach.qlog, f"slab {job.slab} of {job.slabs}") as instruments:
+        await _take_part(job, reach, reporter, instruments)
 
 
 async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
@@ -84,6 +70,32 @@ async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
     seconds = pace.seconds
     reporter.say(_result(scenario, steps, seconds, table, slab.spheres))
     reporter.say(Finished(steps=steps, seconds=round(seconds, 3)))
+
+
+async def _take_part(
+    job: SlabJob, reach: Reach, reporter: Reporter, instruments: Sequence[sphtp.Instrument]
+) -> None:
+    # Before anybody waits for our heartbeats, for this can take a while.
+    table = initial_spheres(job.scenario)
+    slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
+    async with sphtp.open_client(
+        list(reach.servers),
+        data=job.data,
+        timeout=reach.wait,
+        timers=reach.timers,
+        channel_settings=reach.channel,
+        receive_loss=reach.loss,
+        seed=reach.seed,
+        instruments=instruments,
+    ) as client:
+        servers = tuple(sorted(client.servers))
+        reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
+        async with running(partial(_tell_of_servers, client, client.events(), reporter)):
+            roster = await meet(client, job, reach.wait)
+            async with open_circle(client, roster, reach.wait) as circle:
+                work = _Work(job, reporter, client, circle, slab, table)
+                await work.perform()
+        reporter.say(work.finished())
 
 
 async def _tell_of_servers(

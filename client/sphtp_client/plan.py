@@ -28,6 +28,7 @@ class ClusterPlan:
     channel_timeout: float = 5.0
     resend_time: float = 0.03
     wait: float = 30.0
+    qlog: Path | None = None
 
     @property
     def grace(self) -> float:
@@ -63,7 +64,7 @@ class ClusterPlan:
             *("--slab", str(slab), "--slabs", str(self.clients), *self._work()),
             *("--loss", str(self.loss), "--channel-timeout", str(self.channel_timeout)),
             *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
-            *(*self._timers(), *self._seed(slab)),
+            *(*self._timers(), *self._seed(slab), *self._qlog(slab)),
         )
         return Job(f"client {slab}", Role.CLIENT, _sphtp("client", *options), slab)
 
@@ -79,6 +80,9 @@ class ClusterPlan:
 
     def _timers(self) -> tuple[str, ...]:
         return ("--heartbeat", str(self.heartbeat), "--expiry", str(self.expiry))
+
+    def _qlog(self, slab: int) -> tuple[str, ...]:
+        return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.qlog"))
 
     def _seed(self, slab: int) -> tuple[str, ...]:
         return () if self.seed is None else ("--seed", str(self.seed + slab))

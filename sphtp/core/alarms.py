@@ -7,6 +7,13 @@ from sphtp.core.machine import Name
 S = TypeVar("S", bound=Name)
 
 
+def earliest(one: float | None, other: float | None) -> float | None:
+    """The earlier of two times that need not be set."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one <= other else other
+
+
 class Alarms(Generic[S]):
     """Absolute times in seconds; a name set again moves, and one that is not set never rings."""
 

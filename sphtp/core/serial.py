@@ -4,6 +4,7 @@ Sequences are 64-bit inside and never wrap in practice; on the wire they are cut
 receiver restores the full number as the one nearest to a reference that it already knows.
 """
 
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -78,6 +79,41 @@ class SequenceBuffer(Generic[T]):
         self._sequences[index] = self.EMPTY
         self._entries[index] = None
         return entry
+
+    def insert_run(self, first: int, number: int, entry: T) -> None:
+        """Store one entry under consecutive sequences, all at once where no other is in the way."""
+        last = first + number - 1
+        start = first % len(self._sequences)
+        end = start + number
+        fits = number > 1 and first == self.highest + 1 and end <= len(self._sequences)
+        if fits and max(self._sequences[start:end]) <= last - self.size:
+            self._sequences[start:end] = range(first, last + 1)
+            self._entries[start:end] = [entry] * number
+            self.highest = last
+            return
+        for sequence in range(first, last + 1):
+            self.insert(sequence, entry)
+
+    def remove_run(self, first: int, number: int) -> None:
+        """Take out what is stored under consecutive sequences."""
+        if number == 1:
+            self.remove(first)
+            return
+        start = first % len(self._sequences)
+        end = start + number
+        if self._sequences[start:end] == list(range(first, first + number)):
+            self._sequences[start:end] = [self.EMPTY] * number
+            self._entries[start:end] = [None] * number
+            return
+        for sequence in range(first, first + number):
+            self.remove(sequence)
+
+    def items(self) -> list[tuple[int, T]]:
+        """Return what is stored, each with its sequence, the oldest first."""
+        oldest = self.highest - self.size
+        pairs = zip(self._sequences, self._entries, strict=True)
+        stored = [(at, entry) for at, entry in pairs if entry is not None and at > oldest]
+        return sorted(stored, key=itemgetter(0))
 
     def __contains__(self, sequence: int) -> bool:
         return self._sequences[sequence % len(self._sequences)] == sequence

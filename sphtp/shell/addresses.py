@@ -1,5 +1,6 @@
 """Which of this machine's addresses to bind, and which to tell peers."""
 
+import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
@@ -7,9 +8,9 @@ from urllib.parse import urlsplit
 
 import trio
 
+from sphtp.core.channel.row import Address
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.udp import Address, local_address_towards
 
 RETRY: Final = 0.25
 """Seconds between two rounds of asking for names that nobody knows yet."""
@@ -90,3 +91,19 @@ def _host_and_port(url: str) -> Address:
     if parts.hostname is None or parts.port is None:
         raise SettingsError(f"server address {url!r} names no host and port")
     return parts.hostname, parts.port
+
+
+async def local_address_towards(host: str, port: int) -> str:
+    """Return the address of this machine from which datagrams to ``host`` leave; none is sent.
+
+    Raises ``UnreachableError`` when the name is unknown or there is no way to it.
+    """
+    try:
+        answers = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        family, _, _, _, address = answers[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            here: str = probe.getsockname()[0]
+            return here
+    except OSError as error:
+        raise UnreachableError(f"no way to {host}: {error.strerror}") from error

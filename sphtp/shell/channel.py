@@ -8,11 +8,12 @@ import trio
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.events import Closed, CloseReason, Opened
+from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.encoding import PLAIN, Encoding
-from sphtp.shell.receipt import Callback, Receipt
+from sphtp.shell.receipt import Callback, Desk, Receipt
 
 
 class Channel(trio.abc.ReceiveChannel[Any]):
@@ -33,7 +34,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     ) -> None:
         self._connection = connection
         self._touched = touched
-        self._run_callback = run_callback
+        self._desk = Desk(run_callback)
         self._encoding = encoding
         self._receipts: dict[Ticket, Receipt] = {}
         self._changed = trio.lowlevel.ParkingLot()
@@ -60,6 +61,10 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     def statistics(self) -> ChannelStatistics:
         """Return the figures so far; they stay when the channel has closed."""
         return self._connection.port.statistics()
+
+    def arriving(self) -> list[Arriving]:
+        """Return how far large messages are of which a part is here, by lane, oldest first."""
+        return self._connection.port.arriving()
 
     async def send(
         self,
@@ -93,18 +98,21 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             WireError: it is of no type of ``messages``, or out of bounds; the message says which.
         """
         payload = self._encoding.encode(value, compress)
-        await trio.lowlevel.checkpoint()
+        # The message leaves before others get a turn, as with Trio's own sockets.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._check_sendable()
-        while delivery is Delivery.RELIABLE and not self._connection.port.room_for([len(payload)]):
+        while delivery is Delivery.RELIABLE and not self._has_room(payload, lane):
             await self._changed.park()
             self._check_sendable()
-        return self._queue(payload, delivery, lane, deadline, copies)
+        receipt = self._queue(payload, delivery, lane, deadline, copies)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return receipt
 
     def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> Receipt:
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait."""
         payload = self._encoding.encode(value, compress)
         self._check_sendable()
-        if not self._connection.port.room_for([len(payload)]):
+        if not self._has_room(payload, lane):
             raise trio.WouldBlock
         return self._queue(payload, Delivery.RELIABLE, lane, None, 0)
 
@@ -123,7 +131,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._check_sendable()
         sent = 0
         while sent < len(payloads):
-            count = self._connection.port.room_for(sizes[sent:])
+            count = self._connection.port.room_for(sizes[sent:], lane)
             if not count:
                 await self._changed.park()
                 self._check_sendable()
@@ -206,11 +214,15 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self, payload: bytes, delivery: Delivery, lane: int, deadline: float | None, copies: int
     ) -> Receipt:
         now = trio.current_time()
-        ticket = Ticket(now, lane, None if deadline is None else now + deadline, copies)
+        expires = None if deadline is None else now + deadline
+        ticket = Ticket(now, lane, expires, copies, len(payload))
         self._connection.port.send(payload, ticket, delivery)
-        receipt = self._receipts[ticket] = Receipt(ticket, self._run_callback)
+        receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
         self._touched()
         return receipt
+
+    def _has_room(self, payload: bytes, lane: int) -> bool:
+        return self._connection.port.room_for((len(payload),), lane) > 0
 
     def _detach(self) -> None:
         """The node is closing, and all its channels with it."""
@@ -233,6 +245,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             self._is_open |= isinstance(event, Opened)
         while (ticket := self._connection.port.poll_settled()) is not None:
             self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
+        self._desk.tell_progress()
         self._changed.unpark_all()
 
     def _decode(self, payloads: Sequence[bytes]) -> list[Any]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import trio
 
+from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
@@ -26,7 +28,6 @@ from sphtp.shell.node import Node, open_node
 from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.peer import Peer
 from sphtp.shell.registration import Bus, Registration, open_bus
-from sphtp.shell.udp import Address
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
@@ -59,6 +60,7 @@ async def open_client(
     timeout: float = 30.0,
     timers: ControlTimers | None = None,
     channel_settings: ChannelSettings | None = None,
+    instruments: Sequence[Instrument] = (),
     messages: "MessageCodec | None" = None,
     receive_loss: float = 0.0,
     seed: int | None = None,
@@ -73,28 +75,27 @@ async def open_client(
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout: seconds to wait for servers' names and the registration.
         timers: periods of the control plane; the servers' own.
-        channel_settings, messages: limits and timers of the channels, and what types they carry.
-        receive_loss: the share of datagrams to throw away, for trying out what loss does.
-        seed, ids: make random choices repeatable, and force the ids announced; for tests.
+        channel_settings, messages, instruments: of the channels, as for ``open_node``.
+        receive_loss, seed, ids: the share of datagrams to throw away, repeatable choices, and the
+            ids to announce; for trying things out.
 
     Raises:
         SettingsError, UdpAddressError: something given makes no sense, or cannot be bound.
         UnreachableError: not registered in time; the message says who did not answer.
         RefusedError: the servers do not want this client.
     """
-    addresses = _parse(servers)
-    outlook = Outlook(addresses, timeout)
-    host = host or await outlook.where_to_bind()
+    outlook = Outlook(addresses := _parse(servers), timeout)
     async with open_node(
-        host,
+        host or await outlook.where_to_bind(),
         port,
         settings=channel_settings,
         messages=messages,
+        instruments=instruments,
         receive_loss=receive_loss,
         seed=seed,
     ) as node:
         candidates = await outlook.candidates_of(node.address, advertise)
-        machine = _machine(seed, timers, addresses, candidates, data, ids)
+        machine = _make_machine(seed, timers, addresses, candidates, data, ids)
         with open_bus() as bus:
             client = Client(node, machine, bus)
             async with client._registered(timeout, outlook.deadline):  # noqa: SLF001
@@ -238,7 +239,7 @@ class Client:
                 pass
 
 
-def _machine(
+def _make_machine(
     seed: int | None,
     timers: ControlTimers | None,
     servers: Sequence[ServerAddress],

@@ -1,13 +1,14 @@
 """Two peers without a server: one opens a node and tells where, the other dials it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.shell.addresses import local_address_towards
 from sphtp.shell.channel import Channel
 from sphtp.shell.node import open_node
-from sphtp.shell.udp import local_address_towards
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
@@ -20,14 +21,16 @@ async def open_channel(
     *,
     settings: ChannelSettings | None = None,
     messages: "MessageCodec | None" = None,
+    instruments: Sequence[Instrument] = (),
 ) -> AsyncIterator[Channel]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
 
-    ``settings`` and ``messages`` are those of ``open_node``. Raises as ``Node.open_channel`` does.
+    ``settings``, ``messages`` and ``instruments`` are those of ``open_node``. Raises as
+    ``Node.open_channel`` does.
     """
     here = await local_address_towards(host, port)
     async with (
-        open_node(here, settings=settings, messages=messages) as node,
+        open_node(here, settings=settings, messages=messages, instruments=instruments) as node,
         node.open_channel(host, port) as channel,
     ):
         yield channel

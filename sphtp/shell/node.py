@@ -12,23 +12,30 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.opening import Transmit
+from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.watch.endpoint import make_endpoint
+from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
+from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import PLAIN, Encoding, encoding_for
+from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import running
+from sphtp.shell.memory import keep_freed_memory
 from sphtp.shell.node_statistics import NodeStatistics
-from sphtp.shell.receipt import Callback, Receipt
-from sphtp.shell.udp import Address, UdpSocket
+from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
 
 BATCH: Final = 256
 """Datagrams taken off the socket before others get a turn; a node must not starve its program."""
+
+BATCH_BYTES: Final = 512 * 1024
+"""Bytes taken off it before acks leave: else one side waits while the other one works."""
 
 BURST: Final = 64
 """Datagrams collected for one address before they are sent, which is what one call takes."""
@@ -44,6 +51,7 @@ async def open_node(
     messages: "MessageCodec | None" = None,
     receive_loss: float = 0.0,
     seed: int | None = None,
+    instruments: Sequence[Instrument] = (),
 ) -> AsyncIterator["Node"]:
     """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
 
@@ -58,6 +66,7 @@ async def open_node(
         receive_loss: the share of datagrams to throw away on receipt, for trying out what loss
             does.
         seed: makes random choices, that loss among them, repeatable; for tests.
+        instruments: are told what happens in it and its channels.
 
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
@@ -65,15 +74,16 @@ async def open_node(
     """
     if not 0 <= receive_loss < 1:
         raise SettingsError(f"receive_loss is {receive_loss}; allowed is 0 to less than 1")
+    keep_freed_memory()
     entropy = SystemRandom() if seed is None else Random(seed)
     drop = _losing(receive_loss, seed) if receive_loss else None
-    with UdpSocket(host, port, drop) as udp:
+    with UdpSocket(host, port, drop) as udp, watching(instruments, udp.address) as watch:
         settings = settings or ChannelSettings()
         schema = Schema(messages.describe() if messages else ())
-        endpoint = Endpoint(entropy, settings, peer_id, schema)
+        endpoint = make_endpoint(entropy, settings, peer_id, schema, watch)
         node = Node(udp, endpoint, encoding_for(messages))
         try:
-            async with running(node._run), running(node._run_callbacks):  # noqa: SLF001
+            async with running(node._run), running(node._callbacks.run):  # noqa: SLF001
                 yield node
         finally:
             node._close()  # noqa: SLF001
@@ -92,11 +102,9 @@ class Node:
         self._bell = Bell()
         self._channels: dict[Connection, Channel] = {}
         # Datagrams on their way to one address, and the first one for another.
-        self._destination: Address = ("", 0)
-        self._unsent: list[bytes] = []
-        self._ahead: Transmit | None = None
-        self._callbacks: deque[tuple[Callback, Receipt]] = deque()
-        self._called = trio.Event()
+        self._unsent: deque[Row] = deque()
+        self._ahead: Row | None = None
+        self._callbacks = Callbacks()
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -185,18 +193,20 @@ class Node:
 
     def _receive(self, now: float) -> bool:
         """Take a batch off the socket; false when there may be more."""
-        received = 0
-        for address, datagram in self._udp.receive_batch(BATCH):
-            self._endpoint.handle_datagram_untrusted(now, address, datagram)
-            received += 1
-        return received < BATCH
+        received = size = 0
+        for row in self._udp.receive_batch(BATCH, BATCH_BYTES):
+            self._endpoint.handle_row_untrusted(now, row)
+            received += row.number
+            size += len(row.data)
+        return received < BATCH and size < BATCH_BYTES
 
     def _flush(self, now: float) -> bool:
         """Send and report all there is; false when the socket has no room for the rest."""
         while self._unsent or self._gather(now):
-            sent = self._udp.send_many(self._destination, self._unsent)
-            del self._unsent[:sent]
-            if self._unsent:
+            has_room = self._udp.send(self._unsent)
+            while self._udp.refused:
+                self._endpoint.handle_refused(now, *self._udp.refused.popleft())
+            if not has_room:
                 break
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
@@ -211,10 +221,11 @@ class Node:
         self._ahead = None
         if transmit is None:
             return False
-        self._destination = transmit.address
-        while transmit is not None and transmit.address == self._destination:
-            self._unsent.append(transmit.datagram)
-            if len(self._unsent) == BURST:
+        destination, collected = transmit.address, 0
+        while transmit is not None and transmit.address == destination:
+            self._unsent.append(transmit)
+            collected += transmit.number
+            if collected >= BURST:
                 return True
             transmit = self._endpoint.poll_transmit(now)
         self._ahead = transmit
@@ -230,24 +241,10 @@ class Node:
 
     def _adopt(self, connection: Connection) -> Channel:
         touched = partial(self._touch, connection)
-        channel = Channel(connection, touched, self._run_soon, self._encoding)
+        channel = Channel(connection, touched, self._callbacks.run_soon, self._encoding)
         if connection.closed is None:
             self._channels[connection] = channel
         return channel
-
-    def _run_soon(self, callback: Callback, receipt: Receipt) -> None:
-        self._callbacks.append((callback, receipt))
-        self._called.set()
-
-    async def _run_callbacks(self) -> None:
-        """User code runs here, so that a slow callback holds up no packet."""
-        while True:
-            await self._called.wait()
-            self._called = trio.Event()
-            while self._callbacks:
-                callback, receipt = self._callbacks.popleft()
-                callback(receipt)
-                await trio.lowlevel.checkpoint()
 
     def _touch(self, connection: Connection) -> None:
         """Send at once what a command gave rise to: waking the task first would cost a turn."""

@@ -1,6 +1,7 @@
 """What became of a message, for whoever sent it."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import trio
 
@@ -9,14 +10,22 @@ from sphtp.core.channel.ticket import Outcome, Ticket
 Callback = Callable[["Receipt"], object]
 
 
+class Progress(NamedTuple):
+    """How much of a message has arrived, in bytes as packed."""
+
+    acked: int
+    """What the peer has acknowledged; all at once for a message that fits one packet."""
+    total: int
+
+
 class Receipt:
     """Of one message that was sent. Made by ``Channel.send``."""
 
-    __slots__ = ("_callbacks", "_run", "_settled", "_ticket")
+    __slots__ = ("_callbacks", "_desk", "_settled", "_ticket")
 
-    def __init__(self, ticket: Ticket, run: Callable[[Callback, "Receipt"], None]) -> None:
+    def __init__(self, ticket: Ticket, desk: "Desk") -> None:
         self._ticket = ticket
-        self._run = run
+        self._desk = desk
         self._settled: trio.Event | None = None
         self._callbacks: list[Callback] = []
 
@@ -32,6 +41,13 @@ class Receipt:
         if ticket.outcome is not Outcome.DELIVERED or ticket.settled_at is None:
             return None
         return ticket.settled_at - ticket.sent_at
+
+    @property
+    def progress(self) -> Progress:
+        """How much of it has arrived; it stays where it was when the message was not delivered."""
+        ticket = self._ticket
+        is_delivered = ticket.outcome is Outcome.DELIVERED
+        return Progress(ticket.size if is_delivered else ticket.acked, ticket.size)
 
     async def wait(self) -> Outcome:
         """Wait until it is known what became of it. Cancelling loses nothing."""
@@ -51,11 +67,75 @@ class Receipt:
         if self._ticket.outcome is None:
             self._callbacks.append(callback)
         else:
-            self._run(callback, self)
+            self._desk.run_soon(callback, self)
+
+    def add_progress_callback(self, callback: Callback) -> None:
+        """Call ``callback(receipt)`` when there is progress, and a last time when it is settled.
+
+        Not for every packet: one call tells of all that has come until then. It runs as those of
+        ``add_callback`` do, and before them.
+        """
+        if self._ticket.outcome is None:
+            self._desk.follow(self, callback)
+        else:
+            self._desk.run_soon(callback, self)
 
     def _announce(self) -> None:
         if self._settled is not None:
             self._settled.set()
+        self._desk.end(self)
         for callback in self._callbacks:
-            self._run(callback, self)
+            self._desk.run_soon(callback, self)
         self._callbacks.clear()
+
+
+class Desk:
+    """Where a channel's receipts have their callbacks run, and their progress watched."""
+
+    __slots__ = ("_following", "run_soon")
+
+    def __init__(self, run_soon: Callable[[Callback, Receipt], None]) -> None:
+        self.run_soon = run_soon
+        self._following: dict[Receipt, Follower] = {}
+
+    def follow(self, receipt: Receipt, callback: Callback) -> None:
+        """Call back whenever a receipt has made progress."""
+        self._following.setdefault(receipt, Follower()).callbacks.append(callback)
+
+    def tell_progress(self) -> None:
+        """Call back for those that have made progress since they were last told."""
+        for receipt, follower in self._following.items():
+            if follower.wants_to_know(receipt):
+                self.run_soon(follower.tell, receipt)
+
+    def end(self, receipt: Receipt) -> None:
+        """Call back for the last time."""
+        follower = self._following.pop(receipt, None)
+        if follower is not None and not follower.is_due:
+            self.run_soon(follower.tell, receipt)
+
+
+class Follower:
+    """Who wants to know of a message's progress, and what they know."""
+
+    __slots__ = ("callbacks", "is_due", "told")
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callback] = []
+        self.told = 0
+        # Whether a call is on its way, which will tell of what comes meanwhile as well.
+        self.is_due = False
+
+    def wants_to_know(self, receipt: Receipt) -> bool:
+        """Whether there is news and no call on its way; there is then."""
+        if self.is_due or receipt.progress.acked == self.told:
+            return False
+        self.is_due = True
+        return True
+
+    def tell(self, receipt: Receipt) -> None:
+        """Call back."""
+        self.is_due = False
+        self.told = receipt.progress.acked
+        for callback in self.callbacks:
+            callback(receipt)

@@ -9,20 +9,29 @@ path refuses, datagrams go one by one.
 import errno
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from sys import maxsize
 from types import TracebackType
 from typing import Final, Self
 
 import trio
 
-from sphtp.errors import SettingsError, UnreachableError
-
-Address = tuple[str, int]
+from sphtp.core.channel.row import Address, Row
+from sphtp.errors import SettingsError
 
 LARGEST_DATAGRAM: Final = 65_535
 BUFFER: Final = 4 * 1024 * 1024
 """Bytes asked of the kernel each way; it grants what its own limits allow."""
+
+# From the kernel's headers; the values are the same for both families.
+MTU_DISCOVER: Final = {
+    socket.AF_INET: (socket.IPPROTO_IP, 10),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 23),
+}
+PMTUDISC_PROBE: Final = 3
 
 UDP_SEGMENT: Final = 103
 UDP_GRO: Final = 104
@@ -75,15 +84,16 @@ class UdpCounters:
 class UdpSocket:
     """A bound socket that never blocks.
 
-    ``drop`` is asked about each datagram received and says whether to throw it away: a bad network
-    for trying things out.
+    ``refused`` holds datagrams that are larger than the way takes, by address and size, for whoever
+    chooses sizes. ``drop`` is asked about each datagram received and says whether to throw it away:
+    a bad network for trying things out.
     """
 
     def __init__(self, host: str, port: int, drop: Callable[[], bool] | None = None) -> None:
         self.counters = UdpCounters()
+        self.refused: deque[tuple[Address, int]] = deque()
         self._drop = drop
         self._socket = _bind(host, port)
-        self._buffer = memoryview(bytearray(LARGEST_DATAGRAM))
         self._segments = _has_offload(self._socket)
         self._address: Address = self._socket.getsockname()[:2]
 
@@ -108,28 +118,26 @@ class UdpSocket:
         """IPv4 or IPv6."""
         return self._socket.family
 
-    def send_many(self, address: Address, datagrams: Sequence[bytes]) -> int:
-        """Send datagrams to one address; return how many of them went, in order.
+    def send(self, rows: deque[Row]) -> bool:
+        """Send rows, all to one address, and take off those that went.
 
-        Fewer than all means that there is no room, and the rest has to be offered again. What the
-        network refuses counts as sent and lost.
+        False when there is no room for the rest, which has to be offered again. What the network
+        refuses counts as sent and lost.
         """
-        sent = 0
-        while sent < len(datagrams):
-            count = self._run_length(datagrams, sent) if self._segments else 1
-            went = self._send_run(address, datagrams[sent : sent + count])
-            sent += went
-            if went < count:
-                break
-        self.counters.sent += sent
-        return sent
+        while rows:
+            number = self._fitting(rows)
+            if number == 1 and not self._segments and rows[0].number > 1:
+                self._split(rows, 1)
+            elif not self._send_call(rows, number):
+                return False
+        return True
 
-    def receive_batch(self, limit: int) -> Iterator[tuple[Address, bytes]]:
-        """Yield what is there, at most ``limit`` datagrams or a few more."""
-        buffer, fetched = self._buffer, 0
-        while fetched < limit:
+    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Row]:
+        """Yield what is there, up to about ``limit`` datagrams or ``size`` bytes."""
+        fetched = 0
+        while fetched < limit and size > 0:
             try:
-                length, ancillary, _, address = self._socket.recvmsg_into([buffer], 64)
+                data, ancillary, _, address = self._socket.recvmsg(LARGEST_DATAGRAM, 64)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -139,51 +147,83 @@ class UdpSocket:
                 fetched += 1
                 continue
             self.counters.receive_calls += 1
-            size = _segment_size(ancillary) or length or 1
-            for start in range(0, length or 1, size):
-                fetched += 1
-                if self._drop is not None and self._drop():
-                    self.counters.dropped_on_purpose += 1
-                    continue
-                self.counters.received += 1
-                yield address[:2], bytes(buffer[start : min(start + size, length)])
+            row = Row(address[:2], data, _segment_size(ancillary) or len(data) or 1)
+            fetched += row.number
+            size -= len(data)
+            self.counters.received += row.number
+            if self._drop is None:
+                yield row
+            else:
+                yield from self._thinned(row)
 
-    def _run_length(self, datagrams: Sequence[bytes], start: int) -> int:
-        """How many datagrams may go in one call: equal sizes, and one smaller one at the end."""
-        size = len(datagrams[start])
-        most = min(MOST_SEGMENTS, MOST_BYTES // max(1, size), len(datagrams) - start)
-        for count in range(1, most):
-            if len(datagrams[start + count]) != size:
-                return count + (len(datagrams[start + count]) < size)
-        return max(1, most)
+    def _thinned(self, row: Row) -> Iterator[Row]:
+        for datagram in row.datagrams:
+            if self._drop is not None and self._drop():
+                self.counters.received -= 1
+                self.counters.dropped_on_purpose += 1
+            else:
+                yield Row.of(row.address, datagram)
 
-    def _send_run(self, address: Address, run: Sequence[bytes]) -> int:
-        """Send datagrams in one call if that can be; return how many went."""
-        ancillary = []
-        if len(run) > 1:
-            ancillary.append((socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(len(run[0]))))
+    def _fitting(self, rows: Sequence[Row]) -> int:
+        """How many rows may go in one call: equal sizes, and one smaller datagram at the end."""
+        first = rows[0]
+        if not self._segments or len(rows) == 1:
+            return 1
+        fitting, datagrams, held = 1, first.number, len(first.data)
+        is_whole = first.is_whole
+        while fitting < len(rows) and is_whole:
+            row = rows[fitting]
+            datagrams += row.number
+            held += len(row.data)
+            is_smaller = row.number == 1 and row.size < first.size
+            if datagrams > MOST_SEGMENTS or held > MOST_BYTES:
+                break
+            if row.size != first.size and not is_smaller:
+                break
+            is_whole = row.size == first.size and row.is_whole
+            fitting += 1
+        return fitting
+
+    def _send_call(self, rows: deque[Row], number: int) -> bool:
+        """Send rows in one call, and take them off; false when there is no room."""
+        address, _, size = rows[0]
+        batch = [rows[place].data for place in range(number)]
+        is_many = number > 1 or rows[0].number > 1
+        ancillary = [(socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size))] if is_many else []
         try:
-            self._socket.sendmsg(run, ancillary, 0, address)
+            self._socket.sendmsg(batch, ancillary, 0, address)
         except BlockingIOError:
-            return 0
+            return False
         except OSError as error:
             if error.errno not in _PASSING:
                 raise
-            return self._refused(address, run, error)
+            return self._refused(rows, number, error)
         self.counters.send_calls += 1
-        return len(run)
+        for _ in range(number):
+            self.counters.sent += rows.popleft().number
+        return True
 
-    def _refused(self, address: Address, run: Sequence[bytes], error: OSError) -> int:
-        if len(run) == 1:
+    def _refused(self, rows: deque[Row], number: int, error: OSError) -> bool:
+        if number == 1 and rows[0].number == 1:
+            row = rows.popleft()
+            if error.errno == errno.EMSGSIZE:
+                self.refused.append((row.address, len(row.data)))
+            self.counters.sent += 1
             self.counters.send_errors += 1
-            return 1
+            return True
         if error.errno in _NO_OFFLOAD:
             # The device on this path cannot cut them; from now on the kernel is not asked to.
             self._segments = False
-        went = 0
-        while went < len(run) and self._send_run(address, run[went : went + 1]):
-            went += 1
-        return went
+        # Else it is about one of them, or about an earlier datagram; which one shows singly.
+        singles = self._split(rows, number)
+        return all(self._send_call(rows, 1) for _ in range(singles))
+
+    def _split(self, rows: deque[Row], number: int) -> int:
+        """Put single datagrams in the place of the first rows; return how many they are."""
+        address = rows[0].address
+        split = [datagram for _ in range(number) for datagram in rows.popleft().datagrams]
+        rows.extendleft(Row.of(address, datagram) for datagram in reversed(split))
+        return len(split)
 
     async def wait_readable(self) -> None:
         """Wait until there is something to receive."""
@@ -200,20 +240,14 @@ class UdpSocket:
             self._socket.close()
 
 
-async def local_address_towards(host: str, port: int) -> str:
-    """Return the address of this machine from which datagrams to ``host`` leave; none is sent.
+def _forbid_fragments(bound: socket.socket) -> None:
+    """Let no router and not the kernel cut datagrams: a lost part would lose the whole.
 
-    Raises ``UnreachableError`` when the name is unknown or there is no way to it.
+    What is too large is refused or vanishes, which is how the largest size is found (RFC 8899).
     """
-    try:
-        answers = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        family, _, _, _, address = answers[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)
-            here: str = probe.getsockname()[0]
-            return here
-    except OSError as error:
-        raise UnreachableError(f"no way to {host}: {error.strerror}") from error
+    level, option = MTU_DISCOVER[bound.family]
+    with suppress(OSError):  # a kernel that knows no such thing cuts them
+        bound.setsockopt(level, option, PMTUDISC_PROBE)
 
 
 def _has_offload(bound: socket.socket) -> bool:
@@ -246,6 +280,7 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        _forbid_fragments(bound)
         bound.bind(address)
     except OSError as error:
         bound.close()

@@ -3,8 +3,9 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.watch.endpoint import make_endpoint
+from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address
 from sphtp.testing.stage import Stage
@@ -16,8 +17,9 @@ RIGHT: Address = ("10.0.0.2", 2000)
 class Pair(Stage):
     """Left and right, as scripts drive them.
 
-    ``settings`` serve both sides unless ``right_settings`` are given. Time is in seconds and starts
-    at zero.
+    ``settings`` serve both sides unless ``right_settings`` are given. ``instrument`` is told what
+    happens on the left, ``right_instrument`` on the right; what they raise leaves the call that
+    they were told in. Time is in seconds and starts at zero.
     """
 
     def __init__(
@@ -26,10 +28,14 @@ class Pair(Stage):
         faults: Faults | None = None,
         settings: ChannelSettings | None = None,
         right_settings: ChannelSettings | None = None,
+        *,
+        instrument: Instrument | None = None,
+        right_instrument: Instrument | None = None,
     ) -> None:
         settings = settings or ChannelSettings()
-        self.left = Endpoint(Random(f"{seed} left"), settings, peer_id=1)
-        self.right = Endpoint(Random(f"{seed} right"), right_settings or settings, peer_id=3)
+        right = right_settings or settings
+        self.left = make_endpoint(Random(f"{seed} left"), settings, 1, None, instrument)
+        self.right = make_endpoint(Random(f"{seed} right"), right, 3, None, right_instrument)
         super().__init__(seed, {LEFT: self.left, RIGHT: self.right}, faults)
 
     def open(self, seconds: float = 60.0) -> tuple[Connection, Connection]:

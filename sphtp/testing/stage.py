@@ -8,6 +8,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.testing.clock import VirtualClock
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address, SimulatedNetwork
+from sphtp.testing.rows import rows
 
 # Steps without a tick of the clock that no honest exchange needs.
 STANDSTILL = 10_000
@@ -25,6 +26,8 @@ class NeverIdleError(AssertionError):
 
 class Stage:
     """Endpoints by address, as scripts drive them. Time is in seconds and starts at zero.
+
+    Datagrams of one size that arrive together are handed over as a row, as a socket does it.
 
     What is sent to an address where nobody is vanishes.
     """
@@ -104,10 +107,10 @@ class Stage:
         if due is None:
             return False
         self._tick(max(self.now, due))
-        for delivery in self.network.take_due(self.now):
-            endpoint = self.endpoints.get(delivery.destination)
+        for destination, row in rows(self.network.take_due(self.now)):
+            endpoint = self.endpoints.get(destination)
             if endpoint is not None:
-                endpoint.handle_datagram_untrusted(self.now, delivery.source, delivery.datagram)
+                endpoint.handle_row_untrusted(self.now, row)
         for endpoint in self.endpoints.values():
             endpoint.handle_timeout(self.now)
         self._flush()
@@ -144,6 +147,7 @@ class Stage:
     def _flush(self) -> None:
         for address, endpoint in self.endpoints.items():
             while (transmit := endpoint.poll_transmit(self.now)) is not None:
-                self.network.send(self.now, address, transmit.address, transmit.datagram)
+                for datagram in transmit.datagrams:
+                    self.network.send(self.now, address, transmit.address, datagram)
             while endpoint.poll_active() is not None:
                 pass

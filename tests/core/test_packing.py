@@ -8,11 +8,12 @@ from sphtp.core.packing import LARGE, MALFORMED, pack, unpack, unpack_many
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+    max_leaves=10,
 )
 
 
-@given(st.lists(VALUES, min_size=2))
+@given(st.lists(VALUES, min_size=2, max_size=5))
 def test_many_are_what_they_are_one_by_one(values: list[object]) -> None:
     payloads = [pack(value) for value in values]
     assert [unpack(payload) for payload in payloads] == values

@@ -119,6 +119,17 @@ def test_a_leap_over_the_whole_buffer_forgets_everything(start: int, leap: int) 
 
 
 @starting_anywhere
+def test_what_is_stored_comes_in_order_and_without_what_left_the_span(start: int) -> None:
+    buffer = SequenceBuffer[str](8, start)
+    for step in (5, 2, 7, 0):
+        buffer.insert(start + step, f"{step}")
+    buffer.remove(start + 5)
+    assert buffer.items() == [(start, "0"), (start + 2, "2"), (start + 7, "7")]
+    buffer.insert(start + 9, "9")
+    assert buffer.items() == [(start + 2, "2"), (start + 7, "7"), (start + 9, "9")]
+
+
+@starting_anywhere
 def test_a_late_entry_leaves_the_highest_alone(start: int) -> None:
     buffer = SequenceBuffer[str](8, start)
     buffer.insert(start + 5, "early")
@@ -153,6 +164,25 @@ def remove(buffer: SequenceBuffer[int], model: DictBuffer, sequence: int, _: int
     assert buffer.remove(sequence) == model.remove(sequence)
 
 
+def insert_run(buffer: SequenceBuffer[int], model: DictBuffer, sequence: int, entry: int) -> None:
+    number = entry * 7 % 50 + 1
+    buffer.insert_run(sequence, number, entry)
+    for step in range(number):
+        model.insert(sequence + step, entry)
+
+
+def go_on(buffer: SequenceBuffer[int], model: DictBuffer, _: int, entry: int) -> None:
+    """As trains do: behind all that is there."""
+    insert_run(buffer, model, model.highest + 1, entry)
+
+
+def remove_run(buffer: SequenceBuffer[int], model: DictBuffer, sequence: int, entry: int) -> None:
+    number = entry * 5 % 40
+    buffer.remove_run(sequence, number)
+    for step in range(number):
+        model.remove(sequence + step)
+
+
 # Offsets from the oldest number in the window: most of them hit it, some go beyond.
 steps = st.lists(
     st.tuples(st.sampled_from([insert, insert, remove]), st.integers(0, 40)), max_size=60
@@ -170,3 +200,29 @@ def test_the_buffer_is_a_dict_with_a_window(
         assert buffer.highest == model.highest
         window = range(max(0, start - size, model.highest - 2 * size), model.highest + size)
         assert {key: buffer.find(key) for key in window if key in buffer} == model.entries
+
+
+runs = st.lists(
+    st.tuples(
+        st.sampled_from([go_on, go_on, go_on, insert_run, insert, remove, remove_run, remove_run]),
+        st.integers(0, 80),
+    ),
+    max_size=60,
+)
+
+
+@given(starts, st.integers(0, 40), st.sampled_from([1, 2, 7, 16, 64, 100, 4096]), runs)
+def test_runs_are_their_sequences_one_by_one(
+    start: int, before: int, size: int, steps: list[tuple[Callable[..., None], int]]
+) -> None:
+    """From a start a little before each wrap, in buffers that are full, growing, or large."""
+    start = max(start - before, 0)
+    buffer, model = SequenceBuffer[int](size, start), DictBuffer(size, start)
+    for entry, (act, offset) in enumerate(steps):
+        sequence = max(start, model.highest - size + 1, model.highest - 60) + offset
+        act(buffer, model, sequence, entry)
+        assert buffer.highest == model.highest
+        window = range(max(0, start - size, model.highest - size + 1), model.highest + 200)
+        assert {key: buffer.find(key) for key in window if key in buffer} == model.entries
+        kept = sum(entry is not None for entry in buffer._entries)
+        assert len(model.entries) <= kept <= len(buffer._entries)

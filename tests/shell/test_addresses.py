@@ -10,7 +10,7 @@ import sphtp
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell import addresses
-from sphtp.shell.addresses import Outlook
+from sphtp.shell.addresses import Outlook, local_address_towards
 
 
 class Names(trio.abc.HostnameResolver):
@@ -106,3 +106,12 @@ async def test_a_socket_that_faces_nobody_is_an_error(monkeypatch: pytest.Monkey
     outlook = Outlook(facing(monkeypatch, {"a": "10.0.0.1"}), 5)
     with pytest.raises(SettingsError, match="host is ::, and no IPv6 address faces"):
         await outlook.candidates_of(("::", 7))
+
+
+async def test_loopback_is_faced_from_loopback():
+    assert await local_address_towards("127.0.0.1", 9) == "127.0.0.1"
+
+
+async def test_no_way_to_an_unknown_name_is_an_error():
+    with pytest.raises(UnreachableError, match="no way to no such host"):
+        await local_address_towards("no such host", 9)

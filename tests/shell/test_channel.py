@@ -48,6 +48,16 @@ async def test_messages_arrive_in_order_both_ways():
         assert [(await here.receive())[0] for _ in range(100)] == list(range(100))
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+async def test_large_messages_arrive_whole_in_small_datagrams(loss):
+    """They leave and come many at a time, and loss takes single ones out."""
+    settings = ChannelSettings(max_datagram=1200)
+    sent = [bytes([number]) * 65_536 for number in range(40)]
+    async with connected(loss, settings) as (here, there), trio.open_nursery() as nursery:
+        nursery.start_soon(here.send_many, sent)
+        assert [await there.receive() for _ in sent] == sent
+
+
 async def test_messages_of_every_size_arrive_under_loss():
     sizes = [0, 1, 1000, 1170, 1200, 5000, 100_000]
     async with connected(loss=0.2) as (here, there):
@@ -246,7 +256,7 @@ async def test_a_receipt_says_what_became_of_a_message():
         assert await receipt.wait() is Outcome.DELIVERED
         assert 0 < receipt.latency < 1
         later = trio.Event()
-        receipt.add_callback(lambda _: later.set())
+        receipt.add_callback(lambda *_: later.set())
         await later.wait()
         assert called == [receipt]
         there._connection.poll_transmit = lambda now: None
@@ -405,7 +415,7 @@ async def test_one_bad_address_does_not_spoil_the_others():
 
 async def test_cancelling_a_dial_leaves_nothing_behind(monkeypatch):
     async with open_node() as right, open_node() as left:
-        monkeypatch.setattr(right._udp, "receive_batch", lambda limit: iter(()))
+        monkeypatch.setattr(right._udp, "receive_batch", lambda *_: iter(()))
         with trio.move_on_after(0.05) as scope:
             async with left.open_channel(*right.address):
                 raise AssertionError("nobody answers")

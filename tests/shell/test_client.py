@@ -18,6 +18,7 @@ from sphtp.core.control.vocabulary import Reason
 from sphtp.messages import MessageFactory
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from tests.deadline import within_20_seconds
+from tests.recorder import Recorder
 
 pytestmark = within_20_seconds
 
@@ -114,6 +115,21 @@ async def test_peers_are_introduced_with_data_and_open_channels_to_each_other():
             assert (here.peer_id, there.peer_id) == (right.id, left.id)
             await here.send("hello")
             assert await there.receive() == "hello"
+
+
+async def test_the_channels_of_a_client_can_be_watched():
+    recorder = Recorder()
+    async with (
+        cluster(1) as servers,
+        client(servers[0].address, instruments=[recorder]) as left,
+        client(servers[0].address) as right,
+        left.open_channel(right.id),
+        await right.accept(),
+    ):
+        pass
+    [(_, channel, _)] = recorder.of("channel_closed")
+    assert channel.peer_id == right.id
+    assert channel.peer_address == right.address
 
 
 async def test_data_that_changes_reaches_the_peers():

@@ -1,13 +1,38 @@
 """UDP sockets on loopback."""
 
 import errno
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
 
-from sphtp.errors import UnreachableError
-from sphtp.shell.udp import UdpAddressError, UdpSocket, local_address_towards
+from sphtp.core.channel.row import Address, Row
+from sphtp.shell.udp import UdpAddressError, UdpSocket
+
+
+def send(udp: UdpSocket, address: Address, datagrams: Sequence[bytes]) -> int:
+    """Offer datagrams one by one; return how many of them went."""
+    return offer(udp, deque(Row.of(address, datagram) for datagram in datagrams))
+
+
+def offer(udp: UdpSocket, rows: deque[Row]) -> int:
+    number = sum(row.number for row in rows)
+    assert udp.send(rows) == (not rows)
+    return number - sum(row.number for row in rows)
+
+
+def joined(address: Address, datagrams: Sequence[bytes], most: int) -> deque[Row]:
+    """Rows of at most so many datagrams of one size."""
+    rows: deque[Row] = deque()
+    for datagram in datagrams:
+        last = rows[-1] if rows else Row(address, b"", 0)
+        if datagram and last.size == len(datagram) and last.number < most:
+            rows[-1] = Row(address, last.data + datagram, last.size)
+        else:
+            rows.append(Row.of(address, datagram))
+    return rows
 
 
 async def received(udp: UdpSocket, count: int) -> list[bytes]:
@@ -15,24 +40,24 @@ async def received(udp: UdpSocket, count: int) -> list[bytes]:
     with trio.fail_after(5):
         while len(datagrams) < count:
             await udp.wait_readable()
-            datagrams += [datagram for _, datagram in udp.receive_batch(100)]
+            datagrams += [it for row in udp.receive_batch(100) for it in row.datagrams]
     return datagrams
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_datagrams_arrive_with_the_address_of_their_sender(host):
     with UdpSocket(host, 0) as left, UdpSocket(host, 0) as right:
-        assert left.send_many(right.address, [b"hello"]) == 1
+        assert send(left, right.address, [b"hello"]) == 1
         with trio.fail_after(5):
             await right.wait_readable()
-        assert list(right.receive_batch(10)) == [(left.address, b"hello")]
+        assert list(right.receive_batch(10)) == [Row(left.address, b"hello", 5)]
         assert (left.counters.sent, right.counters.received) == (1, 1)
 
 
 async def test_a_batch_is_bounded():
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
         for number in range(5):
-            left.send_many(right.address, [bytes([number])])
+            send(left, right.address, [bytes([number])])
         with trio.fail_after(5):
             await right.wait_readable()
         assert len(list(right.receive_batch(2))) == 2
@@ -50,17 +75,53 @@ async def test_many_datagrams_arrive_as_they_were(host, offload, sizes):
     with UdpSocket(host, 0) as left, UdpSocket(host, 0) as right:
         left._segments &= offload
         sent = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
-        assert left.send_many(right.address, sent) == len(sent)
+        assert send(left, right.address, sent) == len(sent)
         assert await received(right, len(sent)) == sent
         assert (left.counters.sent, right.counters.received) == (len(sent), len(sent))
         assert left.counters.send_calls <= len(sent)
 
 
+@pytest.mark.parametrize("offload", [True, False])
+@pytest.mark.parametrize("most", [2, 5, 54])
+@pytest.mark.parametrize("sizes", SIZES[:3])
+async def test_rows_arrive_as_their_datagrams(sizes, most, offload):
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        left._segments &= offload
+        sent = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+        assert offer(left, joined(right.address, sent, most)) == len(sent)
+        assert await received(right, len(sent)) == sent
+        assert left.counters.sent == len(sent)
+
+
 async def test_with_offload_many_share_a_call():
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        left.send_many(right.address, [bytes(1000)] * 64)
+        send(left, right.address, [bytes(1000)] * 64)
         assert left.counters.send_calls == (1 if left._segments else 64)
         assert len(await received(right, 64)) == 64
+
+
+async def test_what_the_kernel_joined_comes_as_one_row():
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        if not left._segments:
+            pytest.skip("the kernel neither cuts nor joins datagrams")
+        sent = [bytes([number]) * 1000 for number in range(30)] + [b"end"]
+        send(left, right.address, sent)
+        with trio.fail_after(5):
+            await right.wait_readable()
+        rows = list(right.receive_batch(100))
+        assert [(row.address, row.size, row.number) for row in rows] == [(left.address, 1000, 31)]
+        assert list(rows[0].datagrams) == sent
+        assert (right.counters.received, right.counters.receive_calls) == (31, 1)
+
+
+async def test_an_empty_datagram_is_a_datagram():
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        send(left, right.address, [b""])
+        with trio.fail_after(5):
+            await right.wait_readable()
+        (row,) = right.receive_batch(10)
+        assert (row.number, list(row.datagrams)) == (1, [b""])
+        assert right.counters.received == 1
 
 
 class Refusing:
@@ -86,7 +147,7 @@ async def test_a_path_that_cannot_be_segmented_for_gets_them_one_by_one(number):
         refusing: Any = Refusing(left._socket, [OSError(number, "no")])
         left._socket = refusing
         sent = [bytes([number]) * 10 for number in range(5)]
-        assert left.send_many(right.address, sent) == 5
+        assert send(left, right.address, sent) == 5
         assert await received(right, 5) == sent
         assert not left._segments
         assert refusing.calls == 6
@@ -98,7 +159,7 @@ async def test_news_of_an_earlier_datagram_changes_no_ways():
         left._segments = True
         refusing: Any = Refusing(left._socket, [ConnectionRefusedError(errno.ECONNREFUSED, "no")])
         left._socket = refusing
-        assert left.send_many(right.address, [b"a", b"b"]) == 2
+        assert send(left, right.address, [b"a", b"b"]) == 2
         assert await received(right, 2) == [b"a", b"b"]
         assert left._segments
 
@@ -109,7 +170,7 @@ async def test_what_found_no_room_one_by_one_is_not_taken_for_sent():
         errors = [OSError(errno.EIO, "no"), None, BlockingIOError()]
         full: Any = Refusing(left._socket, errors)
         left._socket = full
-        assert left.send_many(right.address, [b"a", b"b", b"c"]) == 1
+        assert send(left, right.address, [b"a", b"b", b"c"]) == 1
         assert await received(right, 1) == [b"a"]
 
 
@@ -119,9 +180,33 @@ async def test_no_room_is_told_and_the_rest_offered_again():
         full: Any = Refusing(left._socket, [None, None, BlockingIOError()])
         left._socket = full
         sent = [bytes([number]) for number in range(5)]
-        assert left.send_many(right.address, sent) == 2
-        assert left.send_many(right.address, sent[2:]) == 3
+        assert send(left, right.address, sent) == 2
+        assert send(left, right.address, sent[2:]) == 3
         assert await received(right, 5) == sent
+
+
+@pytest.mark.parametrize("segments", [True, False])
+async def test_rows_that_find_no_room_are_offered_again_and_come_once(segments):
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        left._segments &= segments
+        full: Any = Refusing(left._socket, [None, BlockingIOError()])
+        left._socket = full
+        sent = [bytes([number]) * 1000 for number in range(130)]
+        rows = joined(right.address, sent, 60)
+        went = offer(left, rows)
+        assert 0 < went < 130
+        assert offer(left, rows) == 130 - went
+        assert await received(right, 130) == sent
+
+
+async def test_what_is_too_large_is_named_and_the_rest_goes():
+    """The kernel says so of all that are in the call."""
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        sent = [b"a" * 100, b"b" * 100, b"x" * 70_000, b"c"]
+        assert send(left, right.address, sent) == 4
+        assert await received(right, 3) == [b"a" * 100, b"b" * 100, b"c"]
+        assert list(left.refused) == [(right.address, 70_000)]
+        assert left.counters.send_errors == 1
 
 
 async def test_loss_on_purpose_is_counted():
@@ -131,10 +216,24 @@ async def test_loss_on_purpose_is_counted():
         UdpSocket("127.0.0.1", 0, drop=lambda: next(verdicts)) as right,
     ):
         for number in range(3):
-            left.send_many(right.address, [bytes([number])])
+            send(left, right.address, [bytes([number])])
         assert await received(right, 1) == [b"\x01"]
         list(right.receive_batch(10))
         assert right.counters.dropped_on_purpose == 2
+
+
+async def test_loss_on_purpose_takes_single_datagrams_out_of_a_row():
+    verdicts = iter([number % 3 == 0 for number in range(30)])
+    with (
+        UdpSocket("127.0.0.1", 0) as left,
+        UdpSocket("127.0.0.1", 0, drop=lambda: next(verdicts)) as right,
+    ):
+        sent = [bytes([number]) * 1000 for number in range(30)]
+        send(left, right.address, sent)
+        assert await received(right, 20) == [
+            datagram for number, datagram in enumerate(sent) if number % 3
+        ]
+        assert (right.counters.received, right.counters.dropped_on_purpose) == (20, 10)
 
 
 async def test_a_port_that_nobody_listens_on_is_not_an_error():
@@ -142,13 +241,13 @@ async def test_a_port_that_nobody_listens_on_is_not_an_error():
         nobody = gone.address
     with UdpSocket("127.0.0.1", 0) as left:
         for _ in range(3):
-            assert left.send_many(nobody, [b"?"]) == 1
+            assert send(left, nobody, [b"?"]) == 1
             assert list(left.receive_batch(10)) == []
 
 
 async def test_a_datagram_that_no_network_carries_is_lost_not_raised():
     with UdpSocket("127.0.0.1", 0) as left:
-        assert left.send_many(left.address, [b"x" * 70_000]) == 1
+        assert send(left, left.address, [b"x" * 70_000]) == 1
         assert left.counters.send_errors == 1
 
 
@@ -177,12 +276,3 @@ async def test_a_port_in_use_is_named():
         port = first.address[1]
         with pytest.raises(UdpAddressError, match=f"127.0.0.1:{port}: Address already in use"):
             UdpSocket("127.0.0.1", port)
-
-
-async def test_loopback_is_faced_from_loopback():
-    assert await local_address_towards("127.0.0.1", 9) == "127.0.0.1"
-
-
-async def test_no_way_to_an_unknown_name_is_an_error():
-    with pytest.raises(UnreachableError, match="no way to no such host"):
-        await local_address_towards("no such host", 9)

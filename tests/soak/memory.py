@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.acks import BUFFER, SentPacket
+from sphtp.core.channel.acks import BUFFER
 from sphtp.core.channel.fragments import Reassembly
 from sphtp.core.channel.frames import Fragment, Messages, Unreliable
-from sphtp.core.channel.pieces import Large, Piece, Single
+from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.sources import Large, Single
 from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.train import Train
 from sphtp.core.channel.transport import Transport
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 GONE: tuple[type, ...] = (Reassembly, Messages, Fragment, Unreliable, Single, Large)
 """Of these nothing is left: messages, and parts of them."""
 
-KEPT: tuple[type, ...] = (SentPacket, Piece, Ticket)
+KEPT: tuple[type, ...] = (Train, Piece, Ticket)
 """These a packet that was lost still names, for the case that its ack comes: settled, and empty."""
 
 BLOCKS_PER_PACKET = 24
@@ -61,7 +63,8 @@ def check_residue(conversation: "Conversation") -> Residue:
         assert transport is not None
         _check_empty(transport)
         # Those acked meanwhile go when the next packet leaves that they could ride in.
-        riding.update(transport.outbox._riding)
+        copies = transport.flight.outbox._copies
+        riding.update(copies._resting, copies._due)
         # An ack may still name those near the newest acked, and all that left since.
         acks = transport._acks
         most_packets += BUFFER + acks.next_sequence - acks._newest_acked
@@ -71,15 +74,18 @@ def check_residue(conversation: "Conversation") -> Residue:
     census = Counter(type(it) for it in objects)
     left_over = {kind.__name__: census[kind] for kind in GONE if census[kind]}
     assert not left_over, f"still there: {left_over}; seed {conversation.seed}"
-    packets = [it for it in objects if isinstance(it, SentPacket)]
+    packets = [it for it in objects if isinstance(it, Train)]
     assert len(packets) <= most_packets, f"{len(packets)} remembered, at most {most_packets}"
     pieces = {piece for packet in packets for piece in packet.pieces} | riding
+    runs = [packet.run for packet in packets if packet.run is not None]
+    assert all(run.acked and not run.tickets and not run.view for run in runs)
+    pieces.update(*(run.parts(-1) for run in runs))
     tickets = {ticket for packet in packets for ticket in packet.once}
     assert all(piece.acked and not piece.tickets for piece in pieces)
     assert all(ticket.outcome is not None for ticket in tickets)
     assert (len(pieces), len(tickets)) == (census[Piece], census[Ticket]), "named by nothing"
     residue = len(packets), most_packets, len(pieces) + len(tickets)
-    del objects, packets, pieces, tickets, riding
+    del objects, packets, runs, pieces, tickets, riding
     return Residue(sys.getallocatedblocks(), *residue)
 
 
@@ -96,7 +102,7 @@ def _reachable(*roots: object) -> Iterator[object]:
 
 
 def _check_empty(transport: Transport) -> None:
-    assert transport.outbox.idle
+    assert transport.flight.outbox.idle
     assert transport.inbox.held == len(transport.inbox) == 0
-    assert transport.tickets.next_deadline() is None
-    assert transport.tickets.poll_settled() is None
+    assert transport.flight.tickets.next_deadline() is None
+    assert transport.flight.tickets.poll_settled() is None

@@ -65,7 +65,7 @@ class Speaker:
         """Whether nothing is under way from here, and nothing waits to be read."""
         transport = self.connection.port.transport
         assert transport is not None
-        idle = transport.outbox.idle and not self.connection.port.readable
+        idle = transport.flight.outbox.idle and not self.connection.port.readable
         return idle and not self.says.has_open_tickets
 
     def act(self, now: float) -> None:
@@ -109,12 +109,12 @@ class Speaker:
 
     def _send_many(self, _now: float, lane: int, size: int) -> None:
         count = self._random.randint(1, 3)
-        room = self._room([size] * count)
+        room = self._room([size] * count, lane)
         payloads = [self.says.compose(_reliable(lane), size) for _ in range(room)]
         self.connection.port.send_many(payloads, lane)
 
     def _send_empty(self, _now: float, lane: int, _size: int) -> None:
-        if self._room([0]):
+        if self._room([0], lane):
             self.connection.port.send_many([self.says.compose_empty()], lane)
 
     def _send_followed(self, now: float, lane: int, size: int) -> None:
@@ -133,7 +133,7 @@ class Speaker:
         self._send_once(Ticket(now, lane), Kind.SEQUENCED, Delivery.SEQUENCED, size)
 
     def _send(self, ticket: Ticket, size: int) -> None:
-        if self._room([size]):
+        if self._room([size], ticket.lane):
             payload = self.says.compose(_reliable(ticket.lane), size, ticket)
             self.connection.port.send(payload, ticket, Delivery.RELIABLE)
 
@@ -141,8 +141,8 @@ class Speaker:
         payload = self.says.compose(Stream(kind, ticket.lane), min(size, MOST_ONCE), ticket)
         self.connection.port.send(payload, ticket, delivery)
 
-    def _room(self, sizes: list[int]) -> int:
-        room = self.connection.port.room_for(sizes)
+    def _room(self, sizes: list[int], lane: int) -> int:
+        room = self.connection.port.room_for(sizes, lane)
         self.held_back += len(sizes) - room
         return room
 

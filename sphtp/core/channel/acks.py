@@ -1,12 +1,9 @@
 """Packet level acks (Fiedler): who received which packet, by a sequence buffer on either side."""
 
-from collections.abc import Sequence
 from enum import Enum
 
-from sphtp.core.channel.congestion.delivery import Stamp
 from sphtp.core.channel.header import Header
-from sphtp.core.channel.pieces import Piece
-from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.train import Hit, Train
 from sphtp.core.serial import HALF, SequenceBuffer, unwrap, wrap
 from sphtp.errors import RemoteError
 
@@ -19,56 +16,12 @@ ALL_BITS = (1 << ACK_BITS) - 1
 FULL_WINDOW = (1 << BUFFER) - 1
 
 
-NO_STAMP = Stamp(0.0, 0, 0.0, 0.0, starved=False)
-
-
 class Arrival(Enum):
     """How a sequence compares with those received before."""
 
     FRESH = "fresh"
     DUPLICATE = "duplicate"
     TOO_OLD = "too old"
-
-
-class SentPacket:
-    """What has to be known of a packet until it is acked."""
-
-    __slots__ = (
-        "acked",
-        "closing",
-        "credit",
-        "eliciting",
-        "lost",
-        "once",
-        "pieces",
-        "probe",
-        "sent_at",
-        "sequence",
-        "size",
-        "stamp",
-    )
-
-    def __init__(self, sequence: int, sent_at: float, size: int, pieces: Sequence[Piece]) -> None:
-        self.sequence = sequence
-        self.sent_at = sent_at
-        self.size = size
-        self.pieces = pieces
-        # Those to be told of messages in it that are sent once.
-        self.once: Sequence[Ticket] = ()
-        # Whether it asks for an ack, carries CLOSE, carries CREDIT; and what became of it.
-        self.eliciting = False
-        self.closing = False
-        self.credit = False
-        # Whether it only tries out a size, and what was delivered when it left.
-        self.probe = False
-        self.stamp = NO_STAMP
-        self.acked = False
-        self.lost = False
-
-    @property
-    def has_content(self) -> bool:
-        """Whether there is more in it than a question whether somebody is there."""
-        return bool(self.pieces or self.once or self.closing or self.credit or self.probe)
 
 
 class Acks:
@@ -95,7 +48,7 @@ class Acks:
         # The ack bits already seen, bit n for the packet n before the newest acked one.
         self._acked = 0
         # As many may be on their way as 16 bits tell apart; the buffer grows with them.
-        self._sent: SequenceBuffer[SentPacket] = SequenceBuffer(HALF, first_sent)
+        self._sent: SequenceBuffer[Train] = SequenceBuffer(HALF, first_sent)
         self._highest = first_received - 1
         self._window = 0
 
@@ -113,10 +66,19 @@ class Acks:
         """The header of the next packet, with all that can be acked by now."""
         return Header(wrap(self.next_sequence), wrap(self._highest), self._window & ALL_BITS)
 
-    def sent(self, packet: SentPacket) -> None:
-        """Remember a packet that just left under ``next_sequence``."""
-        self._sent.insert(packet.sequence, packet)
-        self.next_sequence = packet.sequence + 1
+    def late_header(self, sequence: int) -> Header:
+        """The same with the acks of a packet that came so late that no other names it any more."""
+        bits = self._window >> self._highest - sequence & ALL_BITS
+        return Header(wrap(self.next_sequence), wrap(sequence), bits)
+
+    def is_out_of_reach(self, sequence: int) -> bool:
+        """Whether a packet is too old for the ack bits of the next header."""
+        return self._highest - sequence >= ACK_BITS
+
+    def sent(self, train: Train) -> None:
+        """Remember packets that just left, from ``next_sequence`` on."""
+        self._sent.insert_run(train.sequence, train.number, train)
+        self.next_sequence = train.last + 1
 
     def restore(self, short: int) -> int:
         """Return the full sequence of a received header's 16 bits."""
@@ -131,17 +93,25 @@ class Acks:
             return Arrival.TOO_OLD
         return Arrival.DUPLICATE if self._window >> behind & 1 else Arrival.FRESH
 
-    def received(self, sequence: int) -> bool:
-        """Record a packet whose content was accepted; true when it leaves or fills a gap."""
+    def received(self, sequence: int, count: int = 1) -> bool:
+        """Record packets whose content was accepted; true when they leave or fill a gap.
+
+        More than one come in a row, behind all that came before.
+        """
         ahead = sequence - self._highest
         if ahead > 0:
-            self._window = (self._window << min(ahead, BUFFER) | 1) & FULL_WINDOW
-            self._highest = sequence
+            last = ahead + count - 1
+            self._window = (self._window << min(last, BUFFER) | (1 << count) - 1) & FULL_WINDOW
+            self._highest = sequence + count - 1
         else:
             self._window |= 1 << -ahead
         return ahead != 1
 
-    def acknowledge(self, header: Header) -> list[SentPacket]:
+    def was_sent(self, ack: int) -> bool:
+        """Whether the packet that a received header's 16 bits ack has been sent."""
+        return unwrap(ack, self.next_sequence - 1) < self.next_sequence
+
+    def acknowledge(self, header: Header) -> list[Hit]:
         """Take out what a received header acks; return the packets newly acked, oldest first.
 
         Raises ``RemoteError`` for an ack of a packet that was never sent.
@@ -150,13 +120,13 @@ class Acks:
         if newest >= self.next_sequence:
             last = self.next_sequence - 1
             raise RemoteError(f"ack of packet {newest}, the last one sent is {last}")
-        acked = self._take(newest, self._new_bits(newest, header.ack_bits))
-        for packet in acked:
-            packet.acked = True
+        bits = self._new_bits(newest, header.ack_bits)
+        acked = self._take(newest, bits) if bits else []
         # No ack reaches back so far; what was lost there would be kept, with all that it held.
-        while self._oldest_kept < self._newest_acked - BUFFER:
-            self._sent.remove(self._oldest_kept)
-            self._oldest_kept += 1
+        behind = self._newest_acked - BUFFER - self._oldest_kept
+        if behind > 0:
+            self._sent.remove_run(self._oldest_kept, behind)
+            self._oldest_kept += behind
         return acked
 
     def _new_bits(self, newest: int, bits: int) -> int:
@@ -174,12 +144,19 @@ class Acks:
         self._acked |= bits << -ahead & ALL_BITS
         return new
 
-    def _take(self, newest: int, bits: int) -> list[SentPacket]:
-        taken: list[SentPacket] = []
+    def _take(self, newest: int, bits: int) -> list[Hit]:
+        taken: list[Hit] = []
         while bits:
-            behind = bits.bit_length() - 1
-            bits ^= 1 << behind
-            packet = self._sent.remove(newest - behind)
-            if packet is not None:
-                taken.append(packet)
+            oldest = newest + 1 - bits.bit_length()
+            train = self._sent.find(oldest)
+            if train is None:
+                bits ^= 1 << newest - oldest
+                continue
+            named = train.named_by(newest, bits)
+            if fresh := named & ~train.acked:
+                train.acked |= fresh
+                taken.append(Hit(train, fresh))
+            if train.acked.bit_count() == train.number:
+                self._sent.remove_run(train.sequence, train.number)
+            bits &= (1 << max(newest - train.last, 0)) - 1
         return taken

@@ -3,12 +3,18 @@
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+INFINITY = float("inf")
+
 # Stale entries that are not worth a rebuild.
 SLACK = 64
 
 
 class Agenda:
-    """Keeps one time per key; setting and asking cost the logarithm of how many there are."""
+    """Keeps one time per key; setting and asking cost the logarithm of how many there are.
+
+    A time that moves away, as it does with every packet of a busy channel, is only noted: the key
+    is taken at its old time, and whoever takes it sets it anew.
+    """
 
     __slots__ = ("_due", "_heap")
 
@@ -20,7 +26,7 @@ class Agenda:
         """Set, move or, with None, remove a key's time."""
         if when is None:
             self._due.pop(key, None)
-        elif self._due.get(key) != when:
+        elif when < self._due.get(key, INFINITY):
             self._due[key] = when
             heappush(self._heap, (when, key))
             self._compact()

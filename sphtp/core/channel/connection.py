@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from sphtp.core.alarms import Alarms
+from sphtp.core.alarms import Alarms, earliest
 from sphtp.core.channel.endings import (
     CLOSED_HERE,
     aborted_here,
@@ -17,13 +17,14 @@ from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Open
 from sphtp.core.channel.frames import Close, Frame, Ping
 from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
-from sphtp.core.channel.opening import Address, Opening, Transmit
+from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.port import MessagePort
+from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
 from sphtp.core.channel.transport import Heard, Transport
-from sphtp.errors import RemoteError, StateError
+from sphtp.errors import StateError
 
 
 class Connection:
@@ -47,19 +48,19 @@ class Connection:
         self._transport: Transport | None = None
         self._counters = Counters()
         self.port = MessagePort(self._counters, self._sending)
-        self._alarms: Alarms[Timer] = Alarms()
+        self._alarms = alarms = Alarms[Timer]()
         self._control: list[Frame] = []
-        self._outgoing: deque[Transmit] = deque()
+        self._outgoing: deque[Row] = deque()
         self._events: deque[ConnectionEvent] = deque()
         self._actions: dict[Action, Callable[[float, Closed], None]] = {
             Action.SEND_CONNECT: lambda *_: self._outgoing.extend(self.opening.connects()),
             Action.SEND_ACCEPT: lambda *_: self._outgoing.extend(self.opening.accepts()),
-            Action.ARM_RETRY: self._arm_retry,
+            Action.ARM_RETRY: lambda now, _: alarms.set(Timer.RETRY, now + opening.next_retry()),
             Action.REDIAL: self._redial,
             Action.SEND_CLOSE: self._send_close,
             Action.SEND_LAST_WORD: self._send_last_word,
             Action.OPEN: self._open,
-            Action.ARM_CLOSE: self._arm_close,
+            Action.ARM_CLOSE: lambda now, _: alarms.set(Timer.CLOSE, now + settings.close_timeout),
             Action.LINGER: self._linger,
             Action.END: self._end,
             Action.FINISH: lambda now, _: self._end(now, CLOSED_HERE),
@@ -117,31 +118,37 @@ class Connection:
         else:
             self._step(now, event, closed)
 
-    def handle_data_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
-        """Take a DATA datagram; what is malformed or from elsewhere is counted and dropped."""
+    def handle_data_untrusted(
+        self, now: float, address: Address, data: bytes, size: int = 0
+    ) -> None:
+        """Take a DATA datagram, or with ``size`` several of that many bytes that are a run.
+
+        What is malformed or from elsewhere is counted and dropped.
+        """
+        number = len(data) // size if size else 1
         if self._transport is None:
-            self._counters.too_early += 1
-            return
-        if address != self.address:
-            self._counters.foreign_address += 1
-            return
-        try:
-            heard = self._transport.handle_packet(now, datagram)
-        except RemoteError:
-            self._counters.malformed += 1
-            return
-        self._counters.received += 1
-        self._counters.bytes_received += len(datagram)
-        if heard is not None:
-            self._hear(now, heard)
+            self._counters.too_early += number
+        elif address != self.address:
+            self._counters.foreign_address += number
+        elif size:
+            for heard in self._transport.handle_run_untrusted(now, data, size):
+                self._hear(now, heard)
+        else:
+            self._hear(now, self._transport.handle_data_untrusted(now, data))
+
+    def handle_refused_size(self, now: float, size: int) -> None:
+        """Take it that a datagram of that size was too large to be sent."""
+        if self._transport is not None:
+            self._transport.flight.handle_refused(now, size)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        missed = self._transport.handle_timeout(now) if self._transport else None
-        if missed and missed.close_lost:
-            self._step(now, Event.CLOSE_LOST)
-        elif missed and missed.ask:
-            self._say(Ping())
+        if self._transport is not None:
+            asks = self._transport.flight.handle_timeout(now)
+            if self._transport.flight.poll_close_lost():
+                self._step(now, Event.CLOSE_LOST)
+            elif asks:
+                self._say(Ping())
         while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
 
@@ -158,18 +165,18 @@ class Connection:
 
     # Outputs
 
-    def poll_transmit(self, now: float) -> Transmit | None:
-        """The next datagram to send."""
+    def poll_transmit(self, now: float) -> Row | None:
+        """The next datagrams to send."""
         if self._outgoing:
             return self._outgoing.popleft()
         if self._transport is None or self.address is None or self.state is State.CLOSED:
             return None
         control, self._control = self._control, []
-        datagram = self._transport.poll_packet(now, control)
-        if datagram is None:
+        data, size = self._transport.sender.poll(now, control)
+        if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
-        return Transmit(self.address, datagram)
+        return Row(self.address, data, size)
 
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""
@@ -179,18 +186,18 @@ class Connection:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
-        times = (
-            self._alarms.next_due(),
-            self._transport.poll_timeout() if self._transport else None,
-        )
-        return min((time for time in times if time is not None), default=None)
+        due = self._alarms.next_due()
+        return earliest(due, self._transport.poll_timeout()) if self._transport else due
 
     # Events
 
-    def _hear(self, now: float, heard: Heard) -> None:
+    def _hear(self, now: float, heard: Heard | None) -> None:
+        if heard is None or self._transport is None:
+            return
         self._alarms.move(Timer.IDLE, now + self._settings.timeout)
-        self._step(now, Event.CONFIRMED)
-        if heard.close_lost:
+        if self.state is not State.OPEN:
+            self._step(now, Event.CONFIRMED)
+        if self._transport.flight.poll_close_lost():
             self._step(now, Event.CLOSE_LOST)
         if heard.progress:
             # A drain may take long; what must not happen is that it makes no way.
@@ -202,7 +209,9 @@ class Connection:
         self._check_drained(now)
 
     def _check_drained(self, now: float) -> None:
-        if self._transport is not None and self._transport.outbox.idle:
+        if self.state is not State.DRAINING or self._transport is None:
+            return
+        if self._transport.flight.outbox.idle:
             self._step(now, Event.DRAINED)
 
     def _handle_timer(self, now: float, timer: Timer) -> None:
@@ -228,9 +237,6 @@ class Connection:
 
     # Actions
 
-    def _arm_retry(self, now: float, _: Closed) -> None:
-        self._alarms.set(Timer.RETRY, now + self.opening.next_retry())
-
     def _redial(self, _now: float, _: Closed) -> None:
         self.opening.withdraw()
         self.address, self.peer_id, self._transport = None, self.opening.wanted, None
@@ -242,9 +248,8 @@ class Connection:
     def _send_last_word(self, now: float, closed: Closed) -> None:
         if self._transport is None or self.address is None:
             return
-        word = self._transport.poll_packet(now, [Close(CloseReason.ABORTED, closed.text)])
-        if word is not None:
-            self._outgoing.append(Transmit(self.address, word))
+        word, _ = self._transport.sender.poll(now, [Close(CloseReason.ABORTED, closed.text)])
+        self._outgoing.append(Row.of(self.address, word))
 
     def _open(self, now: float, _: Closed) -> None:
         self._alarms.stop(Timer.RETRY, Timer.HANDSHAKE)
@@ -254,16 +259,13 @@ class Connection:
         self._say(Ping())
         self._events.append(Opened())
 
-    def _arm_close(self, now: float, _: Closed) -> None:
-        self._alarms.set(Timer.CLOSE, now + self._settings.close_timeout)
-
     def _linger(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
         self._alarms.clear()
         self._control.clear()
         self._alarms.set(Timer.LINGER, now + self._settings.linger)
         if self._transport is not None:
-            self._transport.stop_sending()
+            self._transport.sender.stop()
 
     def _end(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
@@ -271,7 +273,7 @@ class Connection:
 
     def _report(self, now: float, closed: Closed) -> None:
         if self._transport is not None:
-            self._transport.tickets.close(now, outcome_of(closed))
+            self._transport.flight.tickets.close(now, outcome_of(closed))
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)
@@ -281,8 +283,11 @@ class Connection:
     def _meet(self, address: Address, offer: Offer) -> None:
         self.address = address
         self.peer_id = offer.peer_id
-        self._transport = Transport(self._settings, offer, self._counters)
+        self._transport = self._make_transport(offer)
         self.port.transport = self._transport
+
+    def _make_transport(self, offer: Offer) -> Transport:
+        return Transport(self._settings, offer, self._counters)
 
     def _sending(self) -> Transport:
         if self._transport is None or self.state is not State.OPEN:

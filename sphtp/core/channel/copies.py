@@ -23,6 +23,11 @@ class Copies:
         """Whether a packet is wanted for nothing but copies."""
         return bool(self._due)
 
+    @property
+    def are_coming(self) -> bool:
+        """Whether the packets to come have copies to carry."""
+        return bool(self._due or self._resting)
+
     def accompany(self, pieces: list[Piece], room: int) -> int:
         """Add copies to a packet that carries something new; return the room that is left.
 

@@ -7,7 +7,7 @@ from sphtp.core.channel.events import Closed, CloseReason
 from sphtp.core.channel.frames import Close
 from sphtp.core.channel.handshake import Refusal, Refuse
 from sphtp.core.channel.lifecycle import Event
-from sphtp.core.channel.opening import Address
+from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.channel.timers import Timer

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.dials import Dials
 from sphtp.core.channel.handshake import (
@@ -18,16 +17,16 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import Address, Opening, Origin, Transmit, make_offer
+from sphtp.core.channel.opening import Opening, Origin, make_offer
+from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
+from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.channel.turns import Turns
 from sphtp.core.entropy import Entropy
 from sphtp.core.schema import Mismatch, Schema
 from sphtp.errors import RemoteError
-
-# As many packets as one system call sends to one address.
-TURN = 64
 
 
 class Endpoint:
@@ -50,16 +49,13 @@ class Endpoint:
         self.counters = EndpointCounters()
         self._entropy = entropy
         self._settings = settings
+        self._make: Callable[[float, ChannelSettings, Opening, State], Connection] = Connection
         self._schema = schema or Schema()
         self._refusals = Refusals(settings, self._schema, self.counters)
-        self._connections: dict[int, Connection] = {}
+        self._turns = Turns(self._settle)
         # Openings that the other side began, by its address and connection id.
         self._answered: dict[Origin, Connection] = {}
         self._dials = Dials()
-        self._agenda = Agenda()
-        self._dirty: dict[int, None] = {}
-        self._turn = 0
-        self._active: dict[int, Connection] = {}
         self._half_open: set[int] = set()
         self._incoming: deque[Connection] = deque()
         self._is_closed = False
@@ -73,7 +69,7 @@ class Endpoint:
     @property
     def connections(self) -> tuple[Connection, ...]:
         """Every connection that has not ended, in the order of opening."""
-        return tuple(self._connections.values())
+        return tuple(self._turns)
 
     @property
     def has_incoming(self) -> bool:
@@ -87,16 +83,14 @@ class Endpoint:
         offer, token = self._offer(), self._entropy.getrandbits(64)
         size = self._settings.base_datagram if self._schema.lines else CONNECT_SIZE
         opening = Opening(offer, token, candidates, wanted, self._schema, size)
-        connection = self._add(Connection(now, self._settings, opening, State.CONNECTING))
+        connection = self._turns.add(self._make(now, self._settings, opening, State.CONNECTING))
         self._dials.add(connection)
         connection.handle_start(now)
         return connection
 
     def touch(self, connection: Connection) -> None:
         """Say that a command was given to a connection, so that it is polled."""
-        if self._connections.get(connection.connection_id) is connection:
-            self._dirty[connection.connection_id] = None
-            self._active[connection.connection_id] = connection
+        self._turns.touch(connection)
 
     def close(self, now: float, why: str) -> None:
         """Abort every channel, and refuse new ones from now on.
@@ -119,41 +113,43 @@ class Endpoint:
         except RemoteError:
             self.counters.malformed += 1
 
+    def handle_row_untrusted(self, now: float, row: Row) -> None:
+        """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
+        if len(row.data) <= row.size:
+            self.handle_datagram_untrusted(now, row.address, row.data)
+            return
+        for run in divide(row):
+            if run.number == 1:
+                self.handle_datagram_untrusted(now, run.address, run.data)
+                continue
+            _, connection_id = decode_front_untrusted(run.data)
+            connection = self._find(connection_id, run.number)
+            if connection is not None:
+                connection.handle_data_untrusted(now, run.address, run.data, run.size)
+
+    def handle_refused(self, now: float, address: Address, size: int) -> None:
+        """Take it that the host sends no datagram of that size to an address."""
+        for connection in self.connections:
+            if connection.address == address:
+                connection.handle_refused_size(now, size)
+                self.touch(connection)
+
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        for connection_id in self._agenda.take_due(now):
-            connection = self._connections[connection_id]
+        for connection in self._turns.take_due(now):
             connection.handle_timeout(now)
-            self.touch(connection)
 
     # Outputs
 
-    def poll_transmit(self, now: float) -> Transmit | None:
-        """The next datagram to send; connections take turns, ``TURN`` packets each."""
+    def poll_transmit(self, now: float) -> Row | None:
+        """The next datagrams to send; connections take turns."""
         if (refusal := self._refusals.poll_transmit()) is not None:
             return refusal
-        while self._dirty:
-            connection_id = next(iter(self._dirty))
-            connection = self._connections[connection_id]
-            transmit = connection.poll_transmit(now)
-            if transmit is not None:
-                self._take_turn(connection_id)
-                return transmit
-            del self._dirty[connection_id]
-            self._turn = 0
-            self._settle(connection)
-        return None
-
-    def _take_turn(self, connection_id: int) -> None:
-        self._turn += 1
-        if self._turn == TURN:
-            self._turn = 0
-            del self._dirty[connection_id]
-            self._dirty[connection_id] = None
+        return self._turns.poll_transmit(now)
 
     def poll_active(self) -> Connection | None:
         """A connection of which something may have changed: room, messages, state."""
-        return self._active.pop(next(iter(self._active))) if self._active else None
+        return self._turns.poll_active()
 
     def poll_incoming(self) -> Connection | None:
         """The next channel that another peer opened."""
@@ -161,7 +157,7 @@ class Endpoint:
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
-        return self._agenda.next()
+        return self._turns.next_due()
 
     # Datagrams by kind
 
@@ -237,14 +233,14 @@ class Endpoint:
         self._remove(connection)
         connection.opening.give_way(self._new_id())
         self._dials.add(connection)
-        return self._add(connection)
+        return self._turns.add(connection)
 
     def _answer(self, now: float, address: Address, connect: Connect) -> Connection | None:
         if len(self._half_open) + len(self._incoming) >= self._settings.backlog:
             self._refusals.refuse(address, connect, Refusal.FULL)
             return None
         opening = Opening(self._offer(), connect.token)
-        connection = self._add(Connection(now, self._settings, opening, State.ANSWERING))
+        connection = self._turns.add(self._make(now, self._settings, opening, State.ANSWERING))
         self._half_open.add(connection.connection_id)
         return connection
 
@@ -255,28 +251,20 @@ class Endpoint:
     def _new_id(self) -> int:
         while True:
             connection_id = self._entropy.getrandbits(32)
-            if connection_id and connection_id not in self._connections:
+            if connection_id and connection_id not in self._turns:
                 return connection_id
 
     # Bookkeeping
 
-    def _find(self, connection_id: int) -> Connection | None:
-        connection = self._connections.get(connection_id)
+    def _find(self, connection_id: int, datagrams: int = 1) -> Connection | None:
+        connection = self._turns.find(connection_id)
         if connection is None:
-            self.counters.unknown += 1
-            return None
-        self.touch(connection)
-        return connection
-
-    def _add(self, connection: Connection) -> Connection:
-        self._connections[connection.connection_id] = connection
-        self.touch(connection)
+            self.counters.unknown += datagrams
         return connection
 
     def _settle(self, connection: Connection) -> None:
-        """Nothing left to send: note when the connection is due, and whether it opened or ended."""
+        """Nothing left to send: note whether the connection opened or ended."""
         connection_id = connection.connection_id
-        self._agenda.set(connection_id, connection.poll_timeout())
         self._dials.settle(connection)
         if connection_id in self._half_open and connection.state is not State.ANSWERING:
             self._half_open.discard(connection_id)
@@ -289,10 +277,7 @@ class Endpoint:
                 self._incoming.remove(connection)
 
     def _remove(self, connection: Connection) -> None:
-        connection_id = connection.connection_id
-        for table in (self._connections, self._dirty):
-            table.pop(connection_id, None)
-        self._dials.discard(connection_id)
-        self._agenda.set(connection_id, None)
+        self._turns.remove(connection)
+        self._dials.discard(connection.connection_id)
         if connection.opening.origin is not None:
             self._answered.pop(connection.opening.origin, None)

@@ -1,9 +1,20 @@
 """Messages larger than a packet, put together again."""
 
 from bisect import bisect_right
+from typing import NamedTuple
 
 from sphtp.core.channel.frames import Buffer, Fragment
 from sphtp.errors import RemoteError
+
+
+class Arriving(NamedTuple):
+    """A large message of which a part has arrived."""
+
+    lane: int
+    received: int
+    """Bytes of it that are here."""
+    total: int
+    """Bytes that it will have, as packed."""
 
 
 class Reassembly:

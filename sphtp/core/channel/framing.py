@@ -80,6 +80,11 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
     return frames
 
 
+def cut_payloads(data: bytes, start: int, end: int, length: int) -> list[bytes]:
+    """Cut what a run carries into its messages, which are not empty."""
+    return [data[cut : cut + length] for cut in range(start, end, length)]
+
+
 def _encode_messages(frame: Messages) -> list[Buffer]:
     lengths = list(map(len, frame.payloads))
     count, length = len(lengths), lengths[0]
@@ -96,8 +101,7 @@ def _decode_run(data: bytes, start: int) -> tuple[Messages, int]:
     start += RUN_OVERHEAD
     end = start + count * length
     _check_payloads(count, end, data)
-    cuts = range(start, end, length) if length else [start] * count
-    payloads = [data[cut : cut + length] for cut in cuts]
+    payloads = cut_payloads(data, start, end, length) if length else [b""] * count
     return Messages(lane, first_id, payloads), end
 
 
@@ -120,7 +124,7 @@ def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
     end = start + length
     if not length or offset + length > total or end > len(data):
         raise RemoteError(f"a fragment of {length} bytes at {offset} of {total}")
-    # A view keeps its packet alive; what is accounted for is the part.
+    # A view keeps its packet alive, which must not be much more than what is accounted for.
     part = memoryview(data)[start:end] if 2 * length > len(data) else data[start:end]
     return Fragment(lane, message_id, offset, total, part), end
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.channel.acks import SentPacket
+from sphtp.core.channel.congestion.bandwidth import Bandwidth
 from sphtp.core.channel.congestion.controller import make_controller
 from sphtp.core.channel.congestion.delivery import Delivery
 from sphtp.core.channel.congestion.pacing import Pacer
@@ -11,8 +11,10 @@ from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.mtu import PathMtu
 from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.train import Hit, Train
 
 BURST: Final = 10
+FEWEST_IN_WINDOW: Final = 8
 PERSISTENT: Final = 3
 """Probe timeouts without any ack after which congestion control starts from the bottom."""
 
@@ -31,6 +33,7 @@ class Governor:
         self._pacer = Pacer(BURST * base)
         self._delivery = Delivery()
         self._size = base
+        self.bandwidth = Bandwidth()
 
     @property
     def rate(self) -> float | None:
@@ -47,6 +50,11 @@ class Governor:
         """Bytes that may be in flight."""
         return self._controller.window
 
+    @property
+    def state(self) -> str:
+        """What congestion control is up to, by name."""
+        return self._controller.state
+
     def has_window(self) -> bool:
         """Whether the window takes another packet."""
         return self._recovery.bytes_in_flight < self._controller.window
@@ -55,42 +63,56 @@ class Governor:
         """When the next packet may leave."""
         return self._pacer.ready_at(now, self._size, self.rate)
 
-    def sent(self, now: float, packet: SentPacket) -> None:
-        """Count a packet that asks for an ack, before recovery does."""
-        in_flight = self._recovery.bytes_in_flight
-        packet.stamp = self._delivery.stamp(now, in_flight)
-        self._controller.sent(now, packet.size, in_flight)
-        self._pacer.sent(now, packet.size, self.rate)
+    def budget(self, now: float, most: int, largest: int) -> int:
+        """How many full packets may leave at once, at most ``most`` and ``largest`` bytes."""
+        left = self._controller.window - self._recovery.bytes_in_flight
+        return min(most, min(left, largest, self._pacer.budget(now, self.rate)) // self._size)
+
+    def sent(self, now: float, train: Train) -> None:
+        """Count packets that ask for an ack, before recovery does."""
+        in_flight, size = self._recovery.bytes_in_flight, train.number * train.size
+        train.stamp = self._delivery.stamp(now, in_flight)
+        self._controller.sent(now, size, in_flight)
+        self._pacer.sent(now, size, self.rate)
 
     def starved(self) -> None:
         """There was room to send, and nothing to send."""
         self._delivery.starve(self._recovery.bytes_in_flight)
 
-    def acked(self, now: float, packets: Sequence[SentPacket], sample: float | None) -> None:
+    def acked(self, now: float, hits: Sequence[Hit], sample: float | None) -> None:
         """Take newly acked packets, after recovery has; ``sample`` is the round trip, if any."""
-        eliciting = [packet for packet in packets if packet.eliciting]
+        eliciting = [hit for hit in hits if hit.train.eliciting]
         if not eliciting:
             return
-        for packet in eliciting:
-            if packet.probe:
-                self.mtu.probe_acked(now, packet.size)
-        self.mtu.packets_acked(max([packet.size for packet in eliciting]))
-        late = sum([packet.size for packet in eliciting if packet.lost and not packet.probe])
+        late = 0
+        for hit in eliciting:
+            if hit.train.probe:
+                self.mtu.probe_acked(now, hit.train.size)
+            elif hit.train.lost:
+                late += Hit(hit.train, hit.bits & hit.train.lost).size
+        self.mtu.packets_acked(max([hit.train.size for hit in eliciting]))
         if late:
             self._controller.spurious(now, late)
         self._tell(now, eliciting, sample)
 
-    def lost(self, now: float, packets: Sequence[SentPacket]) -> None:
+    def lost(self, now: float, hits: Sequence[Hit]) -> None:
         """Take packets that recovery has given up."""
-        data = [packet for packet in packets if not packet.probe]
-        for packet in packets:
-            if packet.probe:
-                self.mtu.probe_lost(now, packet.size)
+        data = [hit for hit in hits if not hit.train.probe]
+        for hit in hits:
+            if hit.train.probe:
+                self.mtu.probe_lost(now, hit.train.size)
         if data:
-            size = sum([packet.size for packet in data])
+            size = sum([hit.size for hit in data])
             in_flight = self._recovery.bytes_in_flight
-            self._controller.lost(now, Lost(size, data[-1].sent_at, in_flight))
-            self.mtu.packets_lost(now, max([packet.size for packet in data]))
+            self._controller.lost(now, Lost(size, data[-1].train.sent_at, in_flight))
+            self.mtu.packets_lost(now, max([hit.train.size for hit in data]))
+
+    def poll_probe(self, now: float) -> int | None:
+        """The size of a datagram to send as a probe of the path; or None.
+
+        A window of a few large datagrams would get acks in jerks, and lose too much with each.
+        """
+        return self.mtu.poll_probe(now, self.window / FEWEST_IN_WINDOW)
 
     def unanswered(self, now: float, probes: int) -> None:
         """So many probes in a row went unanswered."""
@@ -107,10 +129,12 @@ class Governor:
         self._pacer.burst = max(BURST * self.mtu.base, 2 * self._size)
         return self._size
 
-    def _tell(self, now: float, packets: Sequence[SentPacket], sample: float | None) -> None:
-        trip, newest = self._recovery.round_trip, packets[-1]
-        size = sum([packet.size for packet in packets])
+    def _tell(self, now: float, hits: Sequence[Hit], sample: float | None) -> None:
+        trip, newest = self._recovery.round_trip, hits[-1].train
+        size = sum([hit.size for hit in hits])
         rate, limited = self._delivery.acked(now, newest.stamp, size, trip.minimum)
+        if rate is not None:
+            self.bandwidth.note(now, rate, trip.smoothed or 0.0)
         self._controller.acked(
             now,
             Ack(

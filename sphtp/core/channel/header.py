@@ -5,8 +5,8 @@ sequence u16, ack u16, ack_bits u32                                   DATA only,
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from sphtp.errors import RemoteError
 
@@ -19,6 +19,10 @@ FRONT = struct.Struct("<BI")
 DATA = struct.Struct("<BIHHI")
 
 
+# What a packet has beside the frames of its load, at most: the header, and how late its ack is.
+OVERHEAD = DATA.size + 3
+
+
 class Kind(IntEnum):
     """The low four bits of a datagram's first byte."""
 
@@ -28,8 +32,7 @@ class Kind(IntEnum):
     REFUSE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The seed's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself."""
 
     sequence: int
@@ -56,8 +59,7 @@ def decode_front_untrusted(datagram: bytes) -> tuple[Kind, int]:
 
 def encode_data(connection_id: int, header: Header) -> bytes:
     """Start a DATA datagram; frames follow."""
-    first = VERSION << 4 | Kind.DATA
-    return DATA.pack(first, connection_id, header.sequence, header.ack, header.ack_bits)
+    return DATA.pack(DATA_FIRST, connection_id, *header)
 
 
 def decode_data_untrusted(datagram: bytes) -> Header:
@@ -67,4 +69,5 @@ def decode_data_untrusted(datagram: bytes) -> Header:
     return Header(*DATA.unpack_from(datagram)[2:])
 
 
+DATA_FIRST = VERSION << 4 | Kind.DATA
 KINDS = {kind.value: kind for kind in Kind}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliable
 from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.channel.settings import ChannelSettings
@@ -62,6 +63,15 @@ class Inbox:
                 self._check_number(frame.lane)
         return free >= 0 and self._reliable_bytes <= self._limit
 
+    def has_room(self, frames: Sequence[Frame], size: int) -> bool:
+        """Whether frames of many packets, ``size`` bytes in all, overdraw nothing.
+
+        A single packet may, and ``admits`` looks at one as a whole.
+        """
+        messages = sum([len(it.payloads) if isinstance(it, Messages) else 1 for it in frames])
+        free = self._settings.receive_buffer - len(self._ready)
+        return messages <= free and self._reliable_bytes + size <= self._limit
+
     def insert(self, frame: Messages | Fragment | Skip | Unreliable) -> None:
         """Take in the messages of a frame that ``admits`` has seen."""
         if isinstance(frame, Messages):
@@ -90,6 +100,14 @@ class Inbox:
         self._ready_bytes -= size
         self.credit.read(count, size)
         return taken + reliable if taken else reliable
+
+    def arriving(self) -> list[Arriving]:
+        """The large messages of which a part is here, by lane, oldest first."""
+        return [
+            Arriving(number & ~FLAG, message.size, message.total)
+            for number, lane in sorted(self._lanes.items())
+            for message in lane.incomplete()
+        ]
 
     def _deliver(self, payloads: Sequence[bytes]) -> None:
         self._ready.extend(payloads)

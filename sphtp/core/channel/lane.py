@@ -4,13 +4,16 @@ from collections import deque
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
+from itertools import accumulate, chain
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow import SendCredit
 from sphtp.core.channel.frames import LENGTH_OVERHEAD, MESSAGES_OVERHEAD
-from sphtp.core.channel.pieces import Large, Piece, Single, Small, Source
+from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.recut import recut, resource
+from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.channel.sources import Large, Single, Small, Source
 from sphtp.core.channel.ticket import Ticket
 
 MOST: Final = 16_384
@@ -29,12 +32,15 @@ class SendLane:
         "_unsent",
         "_unsent_id",
         "_window",
+        "held",
         "options",
         "served",
     )
 
     def __init__(self, number: int, options: Lane, first_id: int, window: int = MOST) -> None:
         self.options = options
+        # Bytes of messages that are not acked.
+        self.held = 0
         # Bytes sent, by weight: of equal priority, the lane that had least comes next.
         self.served = 0.0
         self._byte = number if options.ordered else number | FLAG
@@ -45,7 +51,7 @@ class SendLane:
         self._unsent_id = first_id
         self._unsent: deque[Source] = deque()
         self._resend: list[Piece] = []
-        self._flying: deque[Piece] = deque()
+        self._flying: deque[Piece | FragmentRun] = deque()
 
     @property
     def waiting(self) -> int:
@@ -57,8 +63,26 @@ class SendLane:
         """Whether ``take`` may have something to give."""
         return bool(self._resend or self._unsent)
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether a large message comes next."""
+        return not self._resend and bool(self._unsent) and isinstance(self._unsent[0], Large)
+
+    def room_for(self, sizes: Sequence[int], messages: int, size: int) -> int:
+        """How many messages, given by their sizes, a buffer for so many and ``size`` bytes takes.
+
+        A message larger than the buffer goes when it is alone.
+        """
+        free = max(0, messages - self.waiting)
+        if self.held + sum(sizes) <= size:
+            return min(free, len(sizes))
+        ends = accumulate(sizes[:free], initial=self.held)
+        fitting = sum([end <= size for end in ends]) - 1
+        return max(fitting, min(free, int(not self.held)))
+
     def push(self, payload: bytes, room: int, ticket: Ticket | None = None) -> None:
         """Queue a message; it is cut into fragments when it does not fit ``room`` whole."""
+        self.held += len(payload)
         tail = self._unsent[-1] if self._unsent else None
         if len(payload) > room - MESSAGES_OVERHEAD - LENGTH_OVERHEAD:
             self._unsent.append(Large(payload, ticket))
@@ -77,6 +101,7 @@ class SendLane:
             for payload in payloads:
                 self.push(payload, room)
             return
+        self.held += sum(map(len, payloads))
         self._unsent.append(Small(payloads))
         self._next_id += len(payloads)
 
@@ -96,9 +121,42 @@ class SendLane:
         piece.queued = False
         return piece
 
+    def take_run(self, room: int, most: int, credit: SendCredit) -> FragmentRun | None:
+        """Take fragments of one message for ``most`` packets, when that is all there is to send.
+
+        None where ``take`` has to be asked.
+        """
+        source = self._unsent[0] if self._unsent and not self._resend else None
+        if not isinstance(source, Large) or not self._allowed(source, credit):
+            return None
+        run = source.take_run(self._byte, self._unsent_id, room, most)
+        if run is not None:
+            self._flying.append(run)
+            credit.spend(*run.charge)
+        return run
+
     def acked(self, piece: Piece) -> None:
         """Forget a piece whose packet was acked."""
+        self.held -= piece.size
         piece.settle()
+        self._advance()
+
+    def run_acked(self, run: FragmentRun, bits: int) -> int:
+        """Forget fragments whose packets were acked; return their bytes."""
+        size = run.settle(bits)
+        self.held -= size
+        self._advance()
+        return size
+
+    def break_up(self, *runs: FragmentRun) -> None:
+        """Put pieces in the place of runs."""
+        broken = {run: run.break_up() for run in runs}
+        places = (
+            broken.get(it, [it]) if isinstance(it, FragmentRun) else [it] for it in self._flying
+        )
+        self._flying = deque(chain.from_iterable(places))
+
+    def _advance(self) -> None:
         flying = self._flying
         while flying and flying[0].acked:
             first = flying.popleft()
@@ -115,7 +173,7 @@ class SendLane:
         for source in self._unsent:
             if not isinstance(source, Small) and source.ticket in tickets:
                 source.is_given_up = True
-        for piece in self._flying:
+        for piece in self._pieces():
             if not piece.acked and not tickets.isdisjoint(piece.tickets):
                 piece.skip()
                 self.again(piece)
@@ -125,25 +183,23 @@ class SendLane:
 
         Packets on their way still name the pieces that were; those count as settled.
         """
-        flying = deque(smaller for piece in self._flying for smaller in recut(piece, room))
-        known = set(self._flying)
+        known = set(self._pieces())
+        flying = [smaller for piece in self._pieces() for smaller in recut(piece, room)]
         self._resend = [piece for piece in self._resend if not piece.acked]
         for piece in flying:
             if piece not in known:
                 piece.queued = True
                 self._resend.append(piece)
         heapify(self._resend)
-        self._flying = flying
+        self._flying = deque(flying)
         self._unsent = deque(part for source in self._unsent for part in resource(source, room))
 
     def _take_unsent(self, room: int, credit: SendCredit) -> Piece | None:
         if not self._unsent:
             return None
-        source, window = self._unsent[0], self._oldest_unacked + self._window - self._unsent_id
-        left = min(credit.left, window)
-        if left <= 0 and not source.is_begun:
-            return None
-        piece = source.take(self._byte, self._unsent_id, room, left)
+        source = self._unsent[0]
+        left = self._allowed(source, credit)
+        piece = source.take(self._byte, self._unsent_id, room, left) if left else None
         if piece is None:
             return None
         if source.is_empty:
@@ -152,3 +208,13 @@ class SendLane:
         self._flying.append(piece)
         credit.spend(*piece.charge)
         return piece
+
+    def _allowed(self, source: Source, credit: SendCredit) -> int:
+        """How many messages may leave; one that is begun was paid for."""
+        window = self._oldest_unacked + self._window - self._unsent_id
+        return max(min(credit.left, window), int(source.is_begun))
+
+    def _pieces(self) -> list[Piece]:
+        """What is on its way, with pieces in the place of runs."""
+        self.break_up(*(it for it in self._flying if isinstance(it, FragmentRun) and not it.acked))
+        return [it for it in self._flying if isinstance(it, Piece)]

@@ -13,6 +13,8 @@ BASE = 1200
 # Sizes at which paths tend to end: tunnels, Ethernet with IPv6 and IPv4, jumbo frames, loopback.
 LIKELY = (1400, 1452, 1472, 4096, 8192, 8972, 16_384, 32_768, 65_507)
 
+INFINITY = float("inf")
+
 TRIES = 3
 WORTHWHILE = 1 / 16
 BLACK_HOLE_LOSSES = 4
@@ -125,9 +127,10 @@ class PathMtu:
         """When ``poll_probe`` has something; None while a probe is on its way."""
         return None if self.state is Search.PROBING else self._due
 
-    def poll_probe(self, now: float) -> int | None:
+    def poll_probe(self, now: float, largest: float = INFINITY) -> int | None:
         """The size of a datagram to send as a probe, which is then on its way; or None.
 
+        None as well as long as the next size to try is over ``largest``.
         Its loss must not be told to congestion control: it says nothing about the queue.
         """
         if self.state is Search.RESTING and now >= self._due:
@@ -137,6 +140,8 @@ class PathMtu:
         size = self._next_size()
         if size is None:
             self._step(now, Sign.FOUND)
+            return None
+        if size > largest:
             return None
         self._probe = size
         self._step(now, Sign.PROBE)

@@ -1,7 +1,7 @@
 """What one side knows while a channel opens: who it offers to be, and where the peer may be."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
@@ -14,24 +14,16 @@ from sphtp.core.channel.handshake import (
     encode_connect,
 )
 from sphtp.core.channel.lifecycle import Event
+from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
 from sphtp.core.serial import wrap
 
-Address = tuple[str, int]
 # Who began a channel: its address and its connection id.
 Origin = tuple[Address, int]
 
 FIRST_RETRY = 0.1
 SLOWEST_RETRY = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Transmit:
-    """A datagram to send."""
-
-    address: Address
-    datagram: bytes
 
 
 class Opening:
@@ -60,7 +52,7 @@ class Opening:
         self.origin: Origin | None = None
         self._granted_token = 0
         self._silent = set(self.candidates)
-        self._grant: Transmit | None = None
+        self._grant: Row | None = None
         self._retry_after = FIRST_RETRY
 
     @property
@@ -82,13 +74,11 @@ class Opening:
         """Whether an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
-    def connects(self) -> Iterator[Transmit]:
+    def connects(self) -> Iterator[Row]:
         """CONNECT to every candidate."""
         digests, size = self.schema.digests, self._connect_size
         datagram = encode_connect(Connect(self.token, self.wanted, self.offer, digests, size))
-        return (
-            Transmit(address, datagram) for address in self.candidates if address in self._silent
-        )
+        return (Row.of(address, datagram) for address in self.candidates if address in self._silent)
 
     def give_way(self, connection_id: int) -> None:
         """Let the peer's attempt be the one that is kept.
@@ -100,11 +90,11 @@ class Opening:
     def grant(self, address: Address, connect: Connect) -> None:
         """Remember how to answer this CONNECT, as often as it comes."""
         accept = encode_accept(connect.offer.connection_id, Accept(connect.token, self.offer))
-        self._grant = Transmit(address, accept)
+        self._grant = Row.of(address, accept)
         self._granted_token = connect.token
         self.origin = (address, connect.offer.connection_id)
 
-    def accepts(self) -> Iterator[Transmit]:
+    def accepts(self) -> Iterator[Row]:
         """ACCEPT to the peer whose CONNECT was granted."""
         if self._grant is not None:
             yield self._grant

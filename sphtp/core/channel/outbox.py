@@ -11,6 +11,7 @@ from sphtp.core.channel.frames import Frame
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.lane import SendLane
 from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.channel.unreliable import OVERHEAD, UnreliableOutbox
@@ -20,7 +21,7 @@ from sphtp.errors import LocalError, MessageTooLargeError, StateError
 class Load(NamedTuple):
     """What a packet takes: frames, and what to keep of them until it is acked."""
 
-    frames: list[Frame]
+    frames: Sequence[Frame]
     pieces: Sequence[Piece] = ()
     once: Sequence[Ticket] = ()
     is_full: bool = False
@@ -44,7 +45,6 @@ class Outbox:
             SendLane(number, options, settings.first_sequence, peer.receive_buffer)
             for number, options in enumerate(settings.lanes)
         ]
-        self._bytes = 0
         # By priority: how much the lane was served that was served least, of those that wanted it.
         self._floors: dict[int, float] = {}
         self._copies = Copies()
@@ -52,7 +52,13 @@ class Outbox:
     @property
     def waiting(self) -> int:
         """Messages not yet acked; those behind a message still unacked count too."""
-        return sum([lane.waiting for lane in self._lanes])
+        lanes = self._lanes
+        return lanes[0].waiting if len(lanes) == 1 else sum([lane.waiting for lane in lanes])
+
+    @property
+    def held(self) -> int:
+        """Bytes of the reliable messages that are not acked."""
+        return sum([lane.held for lane in self._lanes])
 
     @property
     def idle(self) -> bool:
@@ -62,38 +68,41 @@ class Outbox:
     @property
     def wants_to_send(self) -> bool:
         """Whether ``fill`` may have something to give."""
-        return bool(
-            self.unreliable or self._copies or any(lane.wants_to_send for lane in self._lanes)
-        )
+        for lane in self._lanes:
+            if lane.wants_to_send:
+                return True
+        return bool(self.unreliable or self._copies)
+
+    @property
+    def wanting(self) -> tuple[int, ...]:
+        """The numbers of the lanes in which something waits to be sent."""
+        return tuple(number for number, lane in enumerate(self._lanes) if lane.wants_to_send)
 
     # Queueing
 
-    def room_for(self, sizes: Sequence[int]) -> int:
-        """How many of these messages, given by their sizes, can be queued by now.
+    def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
+        """How many of these messages, given by their sizes, can be queued in a lane by now.
 
-        Raises ``MessageTooLargeError`` when one of them never can.
+        Each lane has a buffer of its own, so that one that is full holds up no other. Raises
+        ``MessageTooLargeError`` when one of them never can.
         """
         self._check(max(sizes, default=0))
-        free = max(0, self._settings.send_buffer - self.waiting)
-        if self._bytes + sum(sizes) <= self._settings.send_buffer_bytes:
-            return min(free, len(sizes))
-        return self._room_for_some(sizes[:free])
+        settings = self._settings
+        return self._lane(lane).room_for(sizes, settings.send_buffer, settings.send_buffer_bytes)
 
     def push_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """Queue reliable messages; raises ``StateError`` when there is no room for all by now."""
         sizes = list(map(len, payloads))
-        if self.room_for(sizes) < len(sizes):
-            raise StateError(f"no room for {len(sizes)} messages: {self.waiting} wait")
+        if self.room_for(sizes, lane) < len(sizes):
+            raise StateError(f"no room for {len(sizes)} messages: {self._lane(lane).waiting} wait")
         if payloads:
             self._lane(lane).push_many(payloads, self.room)
-            self._bytes += sum(sizes)
 
     def push(self, payload: bytes, ticket: Ticket) -> None:
         """Queue a reliable message that is followed; raises as ``push_many``."""
-        if not self.room_for([len(payload)]):
-            raise StateError(f"no room for a message: {self.waiting} wait")
+        if not self.room_for((len(payload),), ticket.lane):
+            raise StateError(f"no room for a message: {self._lane(ticket.lane).waiting} wait")
         self._lane(ticket.lane).push(payload, self.room, ticket)
-        self._bytes += len(payload)
 
     def push_once(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
         """Queue a message that is sent once, in the next packet.
@@ -153,12 +162,34 @@ class Outbox:
             room = self._copies.accompany(pieces, room)
         return self._load(frames, pieces, once, room)
 
+    def bulk_lane(self) -> SendLane | None:
+        """The lane of a large message, when that is all there is to send."""
+        if self.unreliable or self._copies.are_coming:
+            return None
+        # In turn, so that who is silent meanwhile saves nothing up.
+        wanting = self._in_turn()
+        return wanting[0] if len(wanting) == 1 and wanting[0].is_bulk else None
+
+    def take_run(self, lane: SendLane, most: int) -> FragmentRun | None:
+        """Take fragments of one message for ``most`` packets; None where ``fill`` must be asked."""
+        run = lane.take_run(self.room, most, self.credit)
+        if run is not None:
+            lane.served += run.size / lane.options.weight
+        return run
+
     def acked(self, pieces: Sequence[Piece]) -> None:
         """Forget the pieces of an acked packet."""
         for piece in pieces:
             if not piece.acked:
-                self._bytes -= piece.size
                 self._lanes[piece.frame.lane & ~FLAG].acked(piece)
+
+    def run_acked(self, run: FragmentRun, bits: int) -> int:
+        """Forget the fragments of acked packets; return their bytes."""
+        return self._lanes[run.lane].run_acked(run, bits)
+
+    def break_up(self, run: FragmentRun) -> None:
+        """Treat the fragments of a run one by one from now on."""
+        self._lanes[run.lane].break_up(run)
 
     def lost(self, pieces: Sequence[Piece]) -> int:
         """Put the pieces of a lost packet in line again; return how many messages they hold.
@@ -206,13 +237,3 @@ class Outbox:
             raise MessageTooLargeError(
                 f"a message of {size} bytes; this channel takes {self._limit}"
             )
-
-    def _room_for_some(self, sizes: Sequence[int]) -> int:
-        total, count = self._bytes, 0
-        for size in sizes:
-            total += size
-            # A message over the whole buffer goes when it is alone.
-            if total > self._settings.send_buffer_bytes and (self._bytes or count):
-                break
-            count += 1
-        return count

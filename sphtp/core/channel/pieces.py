@@ -1,20 +1,15 @@
-"""What packets take of a lane's send queue, and what has to be kept of it until it is acked.
+"""What has to be kept of a lane's messages from when they leave until they are acked.
 
 A piece is what one frame carries: many whole messages with consecutive ids, one fragment of a large
 message, or word that a message was given up. Nothing is kept per message; a piece that is lost is
 sent again as it is.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final
 
 from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
-    LENGTH_OVERHEAD,
-    MAX_MESSAGES_PER_FRAME,
-    MESSAGES_OVERHEAD,
     SKIP_OVERHEAD,
     Fragment,
     Messages,
@@ -81,152 +76,6 @@ class Piece:
             self.cost = SKIP_OVERHEAD
 
 
-class Small:
-    """Whole messages that wait to be sent, in order, and of which nothing special is asked."""
-
-    __slots__ = ("_costs", "_payloads", "_taken", "_tickets")
-
-    # A queue that grows by single messages starts a new one now and then, to let go of the old.
-    FULL = 4096
-
-    is_begun = False
-    """Whether the message next to leave has been paid for."""
-
-    def __init__(self, payloads: Sequence[bytes] = ()) -> None:
-        self._payloads = list(payloads)
-        # What the first n messages cost in a frame, so that how many fit is found by bisection.
-        costs = map(LENGTH_OVERHEAD.__add__, map(len, self._payloads))
-        self._costs = list(accumulate(costs, initial=0))
-        self._taken = 0
-        # By place; messages sent many at a time have none.
-        self._tickets: dict[int, Ticket] = {}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether further messages should start another one."""
-        return len(self._payloads) >= self.FULL
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every message has been taken."""
-        return self._taken == len(self._payloads)
-
-    @property
-    def rest(self) -> list[tuple[bytes, Ticket | None]]:
-        """What has not been taken."""
-        places = range(self._taken, len(self._payloads))
-        return [(self._payloads[at], self._tickets.get(at)) for at in places]
-
-    def append(self, payload: bytes, ticket: Ticket | None) -> None:
-        """Add a message at the end."""
-        if ticket is not None:
-            self._tickets[len(self._payloads)] = ticket
-        self._payloads.append(payload)
-        self._costs.append(self._costs[-1] + LENGTH_OVERHEAD + len(payload))
-
-    def take(self, lane: int, first_id: int, room: int, limit: int) -> Piece | None:
-        """Take as many messages as fit, at most ``limit``; None when not even one does."""
-        taken, start = self._taken, self._costs[self._taken]
-        end = bisect_right(self._costs, start + room - MESSAGES_OVERHEAD, taken) - 1
-        end = min(end, taken + limit, taken + MAX_MESSAGES_PER_FRAME)
-        count = end - taken
-        if count <= 0:
-            return None
-        frame = Messages(lane, wrap(first_id), self._payloads[taken:end])
-        self._taken = end
-        cost = self._costs[end] - start
-        size = cost - LENGTH_OVERHEAD * count
-        piece = Piece(frame, first_id, size, cost + MESSAGES_OVERHEAD, count=count)
-        if self._tickets:
-            places = range(taken, end)
-            piece.tickets = [self._tickets.pop(at) for at in places if at in self._tickets]
-        return piece
-
-
-class Single:
-    """One whole message of which something is asked."""
-
-    __slots__ = ("_payload", "is_empty", "is_given_up", "ticket")
-
-    def __init__(self, payload: bytes, ticket: Ticket) -> None:
-        self._payload = payload
-        self.ticket = ticket
-        self.is_empty = False
-        self.is_given_up = False
-
-    is_begun = False
-
-    def for_packets_of(self, whole: int) -> "Single | Large":
-        """The same message, for packets that take ``whole`` bytes of one."""
-        if len(self._payload) <= whole:
-            return self
-        large = Large(self._payload, self.ticket)
-        large.is_given_up = self.is_given_up
-        return large
-
-    def take(self, lane: int, first_id: int, room: int, _limit: int) -> Piece | None:
-        """Take the message; None when it does not fit."""
-        size = len(self._payload)
-        frame = Messages(lane, wrap(first_id), [self._payload])
-        cost = MESSAGES_OVERHEAD + LENGTH_OVERHEAD + size
-        piece = Piece(frame, first_id, size, cost, tickets=(self.ticket,))
-        if self.is_given_up:
-            piece.skip()
-        if piece.cost > room:
-            return None
-        self.is_empty = True
-        return piece
-
-
-class Large:
-    """One message that is sent in fragments, each as large as its packet takes."""
-
-    __slots__ = ("_offset", "_payload", "is_given_up", "ticket")
-
-    # A fragment smaller than this waits for the next packet, unless it is the message's end; the
-    # smallest packet has room for more.
-    LEAST = 128
-
-    def __init__(self, payload: bytes, ticket: Ticket | None) -> None:
-        self.ticket = ticket
-        self.is_given_up = False
-        self._payload = payload
-        self._offset = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all of it has been taken."""
-        return self._offset == len(self._payload)
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether a part of it has left, and with it all of it was paid for."""
-        return self._offset > 0
-
-    def for_packets_of(self, _whole: int) -> "Large":
-        """Itself: it is cut for each packet when that leaves."""
-        return self
-
-    def take(self, lane: int, first_id: int, room: int, _limit: int) -> Piece | None:
-        """Take the next fragment, or word that there will be no more; None when it does not fit."""
-        start, total = self._offset, len(self._payload)
-        size = min(room - FRAGMENT_OVERHEAD, total - start)
-        if self.is_given_up:
-            size = total - start
-        elif size < min(self.LEAST, total - start):
-            return None
-        tickets = (self.ticket,) if self.ticket else ()
-        piece = make_fragment(lane, first_id, self._payload, start, start + size, tickets)
-        if self.is_given_up:
-            piece.skip()
-            if piece.cost > room:
-                return None
-        self._offset = start + size
-        if self.ticket is not None and not self.is_empty:
-            self.ticket.parts += 1
-        return piece
-
-
 def make_fragment(
     lane: int, message_id: int, payload: bytes, start: int, end: int, tickets: Sequence[Ticket] = ()
 ) -> Piece:
@@ -238,6 +87,3 @@ def make_fragment(
     piece = Piece(frame, message_id, len(part), cost, start, int(is_last), tickets)
     piece.charge = (0, 0) if start else (1, len(payload))
     return piece
-
-
-Source = Small | Single | Large

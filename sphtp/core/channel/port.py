@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from sphtp.core.channel.delivery import Delivery
+from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
 from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.transport import Transport
@@ -32,17 +33,17 @@ class MessagePort:
         """Whether reading has made so much room that the peer should be told."""
         return self.transport is not None and self.transport.inbox.credit.is_due
 
-    def room_for(self, sizes: Sequence[int]) -> int:
-        """How many of these messages, given by their sizes, ``send_many`` takes by now.
+    def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
+        """How many of these messages, given by their sizes, ``send_many`` takes in a lane by now.
 
         Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
         nothing can.
         """
-        return self._sending().outbox.room_for(sizes)
+        return self._sending().flight.outbox.room_for(sizes, lane)
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """Queue reliable messages; the caller has asked ``room_for``."""
-        self._sending().outbox.push_many(payloads, lane)
+        self._sending().flight.outbox.push_many(payloads, lane)
         self._counters.messages_sent += len(payloads)
 
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
@@ -52,11 +53,11 @@ class MessagePort:
         """
         transport = self._sending()
         if delivery is Delivery.RELIABLE:
-            transport.outbox.push(payload, ticket)
+            transport.flight.outbox.push(payload, ticket)
         else:
-            gone = transport.outbox.push_once(payload, ticket, delivery)
-            transport.tickets.settle(ticket.sent_at, (gone,) if gone else (), Outcome.LOST)
-        transport.tickets.add(ticket)
+            gone = transport.flight.outbox.push_once(payload, ticket, delivery)
+            transport.flight.tickets.settle(ticket.sent_at, (gone,) if gone else (), Outcome.LOST)
+        transport.flight.tickets.add(ticket)
         self._counters.messages_sent += 1
 
     def receive_many(self, limit: int) -> list[bytes]:
@@ -65,13 +66,17 @@ class MessagePort:
         self._counters.messages_received += len(payloads)
         return payloads
 
+    def arriving(self) -> list[Arriving]:
+        """The large messages of which a part has arrived."""
+        return self.transport.inbox.arriving() if self.transport else []
+
     def count_undecodable(self, count: int) -> None:
         """Note that messages taken were none after all."""
         self._counters.undecodable += count
 
     def poll_settled(self) -> Ticket | None:
         """The next ticket of which it is known what became of its message."""
-        return self.transport.tickets.poll_settled() if self.transport else None
+        return self.transport.flight.tickets.poll_settled() if self.transport else None
 
     def statistics(self) -> ChannelStatistics:
         """A snapshot of counters and estimates."""

@@ -10,11 +10,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.channel.acks import SentPacket
 from sphtp.core.channel.rtt import DEVIATIONS, RoundTrip
+from sphtp.core.channel.train import Hit, Train
 
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
+NO_ORDER: Final = 1 << 20
+"""A path that reorders more than that says nothing by the order in which packets come: from then on
+only time tells (as in RACK, RFC 8985)."""
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
 MOST_PATIENCE: Final = 8
@@ -54,35 +57,33 @@ class Recovery:
         self._fallback = fallback
         self._leisure = leisure
         self._newest_content = -1
-        self._flying: deque[SentPacket] = deque()
+        self._flying: deque[Train] = deque()
         self._largest_acked = -1
         self._reordering = REORDERING
         # When an ack was last asked for, and probes sent since anything was acked.
         self._asked_at = 0.0
         self._probes = 0
 
-    def sent(self, packet: SentPacket) -> None:
-        """Start to watch a packet."""
-        self._flying.append(packet)
-        self.bytes_in_flight += packet.size
-        self._asked_at = packet.sent_at
-        if packet.has_content:
-            self._newest_content = packet.sequence
+    def sent(self, train: Train) -> None:
+        """Start to watch packets."""
+        self._flying.append(train)
+        self.bytes_in_flight += train.number * train.size
+        self._asked_at = train.sent_at
+        if train.has_content:
+            self._newest_content = train.last
 
-    def acked(
-        self, now: float, packets: Sequence[SentPacket], delay: float | None
-    ) -> list[SentPacket]:
+    def acked(self, now: float, hits: Sequence[Hit], delay: float | None) -> list[Hit]:
         """Take packets that are acked, oldest first; return those that are lost by it.
 
         ``delay`` is how long the peer had the last of them, or None if that is not the one that the
         header names: only its ack says how long the way is now.
         """
-        for packet in packets:
-            self._settle(packet)
-        newest = packets[-1]
-        if delay is not None and newest.eliciting:
-            self.round_trip.sample(now - newest.sent_at, delay)
-        self._largest_acked = max(self._largest_acked, newest.sequence)
+        for hit in hits:
+            self._settle(hit)
+        newest = hits[-1]
+        if delay is not None and newest.train.eliciting:
+            self.round_trip.sample(now - newest.train.sent_at, delay)
+        self._largest_acked = max(self._largest_acked, newest.newest)
         self._probes = 0
         return self._lost_by_now(now)
 
@@ -96,7 +97,11 @@ class Recovery:
         """Probes sent since anything was acked."""
         return self._probes
 
-    def handle_timeout(self, now: float) -> tuple[list[SentPacket], SentPacket | None]:
+    def is_overtaken(self, sequence: int) -> bool:
+        """Whether packets that left so much later are acked that it cannot be mere reordering."""
+        return sequence <= self._largest_acked - self._reordering
+
+    def handle_timeout(self, now: float) -> tuple[list[Hit], Hit | None]:
         """Return the packets that are lost by now, and the oldest in flight if a probe is due."""
         lost = self._lost_by_now(now)
         oldest = self._oldest()
@@ -104,40 +109,48 @@ class Recovery:
             return lost, None
         self._probes += 1
         self._asked_at = now
-        return lost, oldest
+        return lost, Hit(oldest, 1 << oldest.last - oldest.oldest_open)
 
     def deadline(self) -> float | None:
         """When the next packet counts as lost, or a probe is due."""
         oldest = self._oldest()
         if oldest is None:
             return None
-        if oldest.sequence < self._largest_acked:
+        if oldest.oldest_open < self._largest_acked:
             return oldest.sent_at + self._time_threshold()
         return self._probe_time()
 
-    def _lost_by_now(self, now: float) -> list[SentPacket]:
-        lost: list[SentPacket] = []
+    def _lost_by_now(self, now: float) -> list[Hit]:
+        lost: list[Hit] = []
         threshold = self._time_threshold()
-        while (packet := self._oldest()) is not None and packet.sequence < self._largest_acked:
-            is_overtaken = packet.sequence <= self._largest_acked - self._reordering
-            if not is_overtaken and packet.sent_at + threshold > now:
+        while (train := self._oldest()) is not None and train.oldest_open < self._largest_acked:
+            has_waited = train.sent_at + threshold <= now
+            reach = 0 if has_waited else self._reordering - 1
+            if not (bits := train.open_before(self._largest_acked - reach)):
                 break
-            self._flying.popleft()
-            packet.lost = True
-            self.bytes_in_flight -= packet.size
-            self.ratio += (1 - self.ratio) * SMOOTHING
-            lost.append(packet)
+            lost.append(self._give_up(train, bits))
         return lost
 
-    def _settle(self, packet: SentPacket) -> None:
-        if packet.lost:
-            # It came all the same: the network reorders more than we allowed for.
-            behind = self._largest_acked - packet.sequence
-            self._reordering = max(self._reordering, min(behind + 1, MOST_REORDERING))
-        elif packet.eliciting:
-            self.bytes_in_flight -= packet.size
-        if packet.eliciting:
-            self.ratio -= self.ratio * SMOOTHING
+    def _give_up(self, train: Train, bits: int) -> Hit:
+        hit = Hit(train, bits)
+        train.open ^= bits
+        train.lost |= bits
+        self.bytes_in_flight -= hit.size
+        self.ratio = 1 - (1 - self.ratio) * (1 - SMOOTHING) ** hit.number
+        return hit
+
+    def _settle(self, hit: Hit) -> None:
+        train, bits = hit
+        if late := bits & train.lost:
+            # They came all the same: the network reorders more than we allowed for.
+            behind = self._largest_acked - Hit(train, late).oldest
+            self._reordering = max(self._reordering, behind + 1)
+            if behind >= MOST_REORDERING:
+                self._reordering = NO_ORDER
+        train.open &= ~bits
+        if train.eliciting:
+            self.bytes_in_flight -= Hit(train, bits ^ late).size
+            self.ratio *= (1 - SMOOTHING) ** hit.number
 
     def _time_threshold(self) -> float:
         trip = self.round_trip
@@ -156,8 +169,8 @@ class Recovery:
             wait = max(wait, self._leisure)
         return self._asked_at + wait * min(1 << min(self._probes, MOST_PATIENCE), MOST_PATIENCE)
 
-    def _oldest(self) -> SentPacket | None:
+    def _oldest(self) -> Train | None:
         flying = self._flying
-        while flying and flying[0].acked:
+        while flying and not flying[0].open:
             flying.popleft()
         return flying[0] if flying else None

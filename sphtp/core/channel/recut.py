@@ -11,7 +11,8 @@ from sphtp.core.channel.frames import (
     Fragment,
     Messages,
 )
-from sphtp.core.channel.pieces import Large, Piece, Small, Source
+from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.sources import Large, Small, Source
 from sphtp.core.serial import wrap
 
 

@@ -3,7 +3,7 @@
 from collections import deque
 
 from sphtp.core.channel.handshake import Accept, Connect, Refusal, Refuse, encode_refuse
-from sphtp.core.channel.opening import Address, Transmit
+from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.schema import Mismatch, Schema
@@ -28,7 +28,7 @@ class Refusals:
         self._settings = settings
         self._schema = schema
         self._counters = counters
-        self._queue: deque[Transmit] = deque()
+        self._queue: deque[Row] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -48,10 +48,10 @@ class Refusals:
         refuse = Refuse(accept.token, why, mismatch)
         self._say(address, encode_refuse(accept.offer.connection_id, refuse))
 
-    def poll_transmit(self) -> Transmit | None:
+    def poll_transmit(self) -> Row | None:
         """The next one to send."""
         return self._queue.popleft() if self._queue else None
 
     def _say(self, address: Address, datagram: bytes) -> None:
         if len(self._queue) < self._settings.backlog:
-            self._queue.append(Transmit(address, datagram))
+            self._queue.append(Row.of(address, datagram))

@@ -92,6 +92,10 @@ class Unordered:
         self._release(released)
         return released
 
+    def incomplete(self) -> list[Reassembly]:
+        """The messages of which a part has arrived, oldest first."""
+        return [entry for _, entry in self._buffer.items() if isinstance(entry, Reassembly)]
+
     def _ahead(self, _free: int) -> int:
         # Those ahead were delivered, so that whoever reads them makes room while this one waits.
         return self._buffer.size

@@ -31,10 +31,12 @@ class ChannelStatistics:
 
     ``sent``, ``received`` and ``lost`` count packets, ``resent`` messages or fragments sent again.
     ``rtt`` is the smoothed round trip, None before the first ack; ``loss`` the smoothed share of
-    packets lost. ``too_early`` counts packets not accepted because a message in them could not be
-    buffered; the peer sends them again. ``undecodable`` counts messages that were taken and
-    dropped: not msgpack, of no type, or out of bounds. ``waiting`` counts messages not yet acked,
-    ``unread`` those not yet received.
+    packets lost. ``bandwidth`` is the highest rate of late at which bytes arrived, per second: what
+    the path carries, if there was enough to send. ``window`` is how many bytes may be in flight,
+    ``datagram_size`` how large the path lets datagrams be, as far as it is known. ``too_early``
+    counts packets not accepted because a message in them could not be buffered; the peer sends them
+    again. ``undecodable`` counts messages that were taken and dropped: not msgpack, of no type, or
+    out of bounds. ``waiting`` counts messages not yet acked, ``unread`` those not yet received.
     """
 
     sent: int
@@ -59,6 +61,9 @@ class ChannelStatistics:
     rtt: float | None
     rtt_deviation: float
     loss: float
+    bandwidth: float | None
+    window: int
+    datagram_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,9 @@ class Estimates:
     rtt: float | None = None
     rtt_deviation: float = 0.0
     loss: float = 0.0
+    bandwidth: float | None = None
+    window: int = 0
+    datagram_size: int = 0
 
 
 def snapshot(counters: Counters, estimates: Estimates) -> ChannelStatistics:

@@ -1,7 +1,7 @@
 """What becomes of each message that somebody follows (talk: a callback when acknowledged)."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from heapq import heappop, heappush
 from itertools import count
@@ -21,22 +21,31 @@ class Outcome(Enum):
 
 
 class Ticket:
-    """Follows one message. Times are in seconds of the connection's clock.
+    """Follows one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
     ``copies`` is with how many further packets it goes again without waiting for a loss; ``parts``
-    how many pieces of it are not acked yet.
+    how many pieces of it are not acked yet, and ``acked`` how many bytes of it are, of a message in
+    several pieces that is not settled.
     """
 
-    __slots__ = ("copies", "deadline", "lane", "outcome", "parts", "sent_at", "settled_at")
+    __slots__ = ("acked", "copies", "deadline", "lane", "outcome", "parts", "sent_at",
+                 "settled_at", "size")  # fmt: skip
 
     def __init__(
-        self, sent_at: float, lane: int = 0, deadline: float | None = None, copies: int = 0
+        self,
+        sent_at: float,
+        lane: int = 0,
+        deadline: float | None = None,
+        copies: int = 0,
+        size: int = 0,
     ) -> None:
         self.sent_at = sent_at
         self.lane = lane
         self.deadline = deadline
         self.copies = copies
+        self.size = size
         self.parts = 1
+        self.acked = 0
         self.outcome: Outcome | None = None
         self.settled_at: float | None = None
 
@@ -71,12 +80,19 @@ class Tickets:
                 ticket.outcome, ticket.settled_at = outcome, now
                 self._settled.append(ticket)
 
-    def acked(self, now: float, tickets: Iterable[Ticket]) -> None:
-        """Note that one more piece of each message was acked."""
+    def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
+        """Note that one more piece of each message was acked, with ``size`` bytes of theirs."""
         for ticket in tickets:
             ticket.parts -= 1
             if not ticket.parts:
                 self.settle(now, (ticket,), Outcome.DELIVERED)
+        self.acked_partly(now, tickets, size)
+
+    def acked_partly(self, _now: float, tickets: Sequence[Ticket], size: int) -> None:
+        """Note that ``size`` bytes of a message were acked; pieces count when whole."""
+        # Of several in one piece, cut anew, nobody knows which of them it was.
+        if len(tickets) == 1 and tickets[0].outcome is None:
+            tickets[0].acked += size
 
     def expire(self, now: float) -> Iterator[Ticket]:
         """Settle, and yield, those whose deadline has come."""

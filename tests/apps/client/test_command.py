@@ -41,6 +41,8 @@ def test_people_get_sentences(gas_file):
         (("--server", "nonsense"), "server address 'nonsense': allowed is"),
         (("--expiry", "1"), "expiry is 1; it must be more than twice"),
         (("--resend-time", "100"), "resend_time is 100.0; allowed is"),
+        (("--qlog", "/nowhere/a.qlog"), "--qlog = /nowhere/a.qlog: No such file or directory"),
+        (("--qlog", "a.qlog", "--alone"), "--qlog: a client that simulates --alone has no"),
     ],
 )
 def test_a_wrong_setting_is_named_and_exits_with_2(gas_file, options, part):

@@ -91,8 +91,9 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file):
-    options = ("--servers", "2", "--clients", "3", "--steps", "40")
+async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path):
+    logs = tmp_path / "new" / "logs"
+    options = ("--servers", "2", "--clients", "3", "--steps", "40", "--qlog", str(logs))
     async with cluster(gas_file, *options, "--loss", "0.1", "--verify", "--json") as run:
         assert await run.end() == 0
     found = json.loads("\n".join(run.lines))
@@ -106,6 +107,17 @@ async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file):
     assert sum(link["lost"] for link in found["links"]) > 0
     assert sum(link["resent"] for link in found["links"]) > 0
     assert {process["exit_code"] for process in found["processes"]} == {0}
+    assert {path.name for path in logs.iterdir()} == {f"client-{slab}.qlog" for slab in range(3)}
+    for slab in range(3):
+        first, *events = [
+            json.loads(line) for line in (logs / f"client-{slab}.qlog").read_text().splitlines()
+        ]
+        assert first["title"] == f"slab {slab} of 3"
+        names = [event["name"].partition(":")[2] for event in events]
+        assert (names[0], names[-1]) == ("server_listening", "server_closed")
+        mine = [link for link in found["links"] if link["from"] == slab]
+        assert names.count("packet_lost") >= sum(link["lost"] for link in mine)
+        assert names.count("connection_closed") == names.count("connection_started") >= len(mine)
 
 
 @pytest.mark.slow

@@ -47,6 +47,13 @@ def test_timers_that_contradict_each_other_are_explained(gas_file):
     assert "expiry is 2; it must be more than twice the longest heartbeat interval, 3.3" in text
 
 
+def test_a_directory_for_logs_that_cannot_be_made_is_named(gas_file):
+    path = gas_file / "logs"
+    assert f"--qlog = {path}: Not a directory" in refused(
+        "--scenario", str(gas_file), "--qlog", str(path)
+    )
+
+
 def test_a_resend_time_beyond_its_range_is_explained(gas_file):
     text = refused("--scenario", str(gas_file), "--resend-time", "61")
     assert "resend_time is 61.0; allowed is 0.001 to 60" in text

@@ -27,6 +27,16 @@ def test_a_gap_is_told_at_once() -> None:
     assert timer.due == 1.0
 
 
+def test_packets_in_a_row_are_counted_all() -> None:
+    timer = AckTimer(16, 0.01)
+    timer.owe(1.0, 100, 15, at_once=False)
+    assert not timer.is_due(1.0)
+    assert timer.is_due(1.011)
+    timer.owe(1.001, 115, at_once=False)
+    assert timer.is_due(1.001)
+    assert timer.is_overdue(100 + EARLY)
+
+
 def test_a_repeat_hurries_the_ack_and_never_puts_it_off() -> None:
     timer = AckTimer(2, 0.01)
     timer.owe_again(1.0)
@@ -48,11 +58,31 @@ def test_before_the_bits_run_out_an_ack_is_overdue() -> None:
 
 def test_lateness_is_told_when_it_is_worth_it() -> None:
     timer = AckTimer(2, 0.01)
-    timer.heard(1.0)
+    timer.heard(1.0, asks=True)
     assert timer.lateness(1.0) == timer.lateness(1.0005) == []
     (late,) = timer.lateness(1.25)
     assert isinstance(late, AckDelay)
     assert late.delay == pytest.approx(0.25)
+
+
+def test_lateness_is_told_once_to_what_leaves_together() -> None:
+    timer = AckTimer(2, 0.01)
+    timer.heard(1.0, asks=True)
+    assert timer.is_late(1.25)
+    assert len(timer.lateness(1.25)) == 1
+    assert not timer.is_late(1.25)
+    assert timer.lateness(1.25) == []
+    assert len(timer.lateness(1.26)) == 1, "at another moment it is another delay"
+
+
+def test_an_ack_that_nobody_asked_for_is_never_late() -> None:
+    timer = AckTimer(2, 0.01)
+    assert timer.lateness(100.0) == [], "nothing was heard at all"
+    timer.heard(1.0, asks=True)
+    timer.heard(1.1, asks=False)
+    assert timer.lateness(9.0) == []
+    timer.heard(9.0, asks=True)
+    assert len(timer.lateness(9.5)) == 1
 
 
 @pytest.mark.parametrize("every", [1, 2, 16])

@@ -1,16 +1,16 @@
 """The ack system alone: what a header says, for any loss, order and start."""
 
-from collections.abc import Sequence
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.acks import ACK_BITS, BUFFER, FARTHEST, Acks, Arrival, SentPacket
+from sphtp.core.channel.acks import ACK_BITS, BUFFER, FARTHEST, Acks, Arrival
 from sphtp.core.channel.header import Header
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
+from tests.core.channel.trains import sequences, single
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 starting_anywhere = pytest.mark.parametrize("start", STARTS)
@@ -23,12 +23,8 @@ def pair(start: int) -> tuple[Acks, Acks]:
 
 def send(acks: Acks) -> tuple[int, Header]:
     header, sequence = acks.header(), acks.next_sequence
-    acks.sent(SentPacket(sequence, 0.0, 100, ()))
+    acks.sent(single(sequence))
     return sequence, header
-
-
-def sequences(packets: Sequence[SentPacket]) -> list[int]:
-    return [packet.sequence for packet in packets]
 
 
 @starting_anywhere
@@ -178,7 +174,7 @@ def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
     acked = received = 0
     for _ in range(3 * 65536):
         sequence, header = left.next_sequence, left.header()
-        left.sent(SentPacket(sequence, 0.0, 1, ()))
+        left.sent(single(sequence))
         if random.random() < 0.5:
             restored = right.restore(header.sequence)
             assert restored - sequence == wrap(start) - start

@@ -18,15 +18,33 @@ def test_against_a_dict(script: list[tuple[str, float, float | None]]) -> None:
     agenda, model = Agenda(), dict[int, float]()
     for command, number, when in script:
         if command == "take":
-            due = sorted((when, key) for key, when in model.items() if when <= number)
-            assert list(agenda.take_due(number)) == [key for _, key in due]
+            taken = list(agenda.take_due(number))
+            assert len(taken) == len(set(taken))
+            assert {key for key, when in model.items() if when <= number} <= set(taken)
+            # Those whose time has moved away meanwhile are set anew by who took them.
             model = {key: when for key, when in model.items() if when > number}
+            for key in taken:
+                agenda.set(key, model.get(key))
             continue
         agenda.set(int(number), when)
         model.pop(int(number), None)
         if when is not None:
             model[int(number)] = when
-        assert agenda.next() == min(model.values(), default=None)
+        due = agenda.next()
+        assert (due is None) == (not model)
+        assert due is None or due <= min(model.values())
+
+
+def test_a_time_that_moves_nearer_counts_at_once_and_one_that_moves_away_later() -> None:
+    agenda = Agenda()
+    agenda.set(1, 5.0)
+    agenda.set(1, 3.0)
+    assert agenda.next() == 3.0
+    agenda.set(1, 9.0)
+    assert list(agenda.take_due(2.0)) == []
+    assert list(agenda.take_due(3.0)) == [1], "whoever takes it looks, and sets it anew"
+    agenda.set(1, 9.0)
+    assert agenda.next() == 9.0
 
 
 def test_setting_again_while_taking_is_possible() -> None:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.endpoint import TURN, Endpoint
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.handshake import (
     Accept,
@@ -18,8 +18,9 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import Address, Transmit
+from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.turns import TURN
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import offer
@@ -37,10 +38,10 @@ def connect(number: int, wanted: int = 0) -> bytes:
     return encode_connect(Connect(token=number, wanted=wanted, offer=offer(number, 5)))
 
 
-def poll_all(endpoint: Endpoint, now: float) -> list[Transmit]:
-    sent = []
+def poll_all(endpoint: Endpoint, now: float) -> list[bytes]:
+    sent = list[bytes]()
     while (transmit := endpoint.poll_transmit(now)) is not None:
-        sent.append(transmit)
+        sent += transmit.datagrams
     return sent
 
 
@@ -153,7 +154,7 @@ def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
     assert endpoint.counters.refused_full == 19_950
     answers = poll_all(endpoint, 0.0)
     assert len(answers) <= 100
-    assert all(len(answer.datagram) < len(connect(1)) for answer in answers)
+    assert all(len(answer) < len(connect(1)) for answer in answers)
     assert endpoint.poll_incoming() is None, "none has proved its address"
     endpoint.handle_timeout(settings.connect_timeout)
     assert poll_all(endpoint, settings.connect_timeout) == []
@@ -168,7 +169,7 @@ def test_answers_are_never_longer_than_questions_nor_more() -> None:
     for _ in range(5):
         endpoint.handle_datagram_untrusted(0.0, LEFT, connect(1))
         (answer,) = poll_all(endpoint, 0.0)
-        assert len(answer.datagram) < len(connect(1))
+        assert len(answer) < len(connect(1))
     now = 0.0
     while (when := endpoint.poll_timeout()) is not None:
         now = when
@@ -186,10 +187,10 @@ def test_unknown_ids_are_counted_and_an_accept_is_declined() -> None:
     endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
     assert endpoint.counters.unknown == 2
     (answer,) = poll_all(endpoint, 0.0)
-    assert decode_front_untrusted(answer.datagram) == (Kind.REFUSE, 55)
-    refuse = decode_refuse_untrusted(answer.datagram)
+    assert decode_front_untrusted(answer) == (Kind.REFUSE, 55)
+    refuse = decode_refuse_untrusted(answer)
     assert (refuse.token, refuse.reason) == (77, Refusal.GONE)
-    assert len(answer.datagram) < len(accept)
+    assert len(answer) < len(accept)
 
 
 def test_an_opener_that_gave_up_frees_its_place_at_once() -> None:
@@ -265,7 +266,7 @@ def test_connections_take_turns() -> None:
     for connection in connections:
         connection.port.send_many([bytes(1100)] * 2 * TURN)
         pair.left.touch(connection)
-    ids = [decode_front_untrusted(sent.datagram)[1] for sent in poll_all(pair.left, pair.now)]
+    ids = [decode_front_untrusted(sent)[1] for sent in poll_all(pair.left, pair.now)]
     assert len(ids) == 6 * TURN
     turns = [set(ids[n : n + TURN]) for n in range(0, 6 * TURN, TURN)]
     assert [len(turn) for turn in turns] == [1] * 6
@@ -298,8 +299,10 @@ def test_after_everything_nothing_is_kept() -> None:
     pair.run(60)
     for endpoint in (pair.left, pair.right):
         assert endpoint.connections == ()
-        for table in ("_answered", "_dials", "_dirty", "_active", "_half_open", "_refusals"):
+        for table in ("_answered", "_dials", "_half_open", "_refusals"):
             assert not getattr(endpoint, table), table
+        for table in ("_connections", "_dirty", "_active"):
+            assert not getattr(endpoint._turns, table), table
         assert endpoint.poll_timeout() is None
 
 

@@ -1,11 +1,12 @@
 """Congestion control, pacing and path MTU as one, and what recovery tells them."""
 
-from sphtp.core.channel.acks import SentPacket
 from sphtp.core.channel.governor import BURST, PERSISTENT, Governor
 from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.train import Train
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.trains import acked, single
 
 
 class Sender:
@@ -16,19 +17,18 @@ class Sender:
         self.governor = Governor(ChannelSettings(**changes), self.recovery, largest)  # type: ignore[arg-type]
         self.count = 0
 
-    def send(self, now: float, size: int, *, probe: bool = False) -> SentPacket:
-        packet = SentPacket(self.count, now, size, ())
-        packet.eliciting, packet.probe = True, probe
+    def send(self, now: float, size: int, *, probe: bool = False) -> Train:
+        packet = single(self.count, now, size)
+        packet.probe = probe
         self.count += 1
         self.governor.sent(now, packet)
         self.recovery.sent(packet)
         return packet
 
-    def ack(self, now: float, *packets: SentPacket) -> None:
-        for packet in packets:
-            packet.acked = True
-        lost = self.recovery.acked(now, packets, 0.0)
-        self.governor.acked(now, packets, self.recovery.round_trip.latest)
+    def ack(self, now: float, *packets: Train) -> None:
+        hits = acked(packets)
+        lost = self.recovery.acked(now, hits, 0.0)
+        self.governor.acked(now, hits, self.recovery.round_trip.latest)
         if lost:
             self.governor.lost(now, lost)
 
@@ -106,7 +106,7 @@ def test_a_user_who_gives_little_does_not_open_the_window() -> None:
     for _ in range(200):
         pair.transfer(left, right, [b"x"])
     assert left.port.transport is not None
-    assert left.port.transport._governor.window < 50_000
+    assert left.port.transport.sender._governor.window < 50_000
 
 
 def test_the_rate_never_falls_under_what_pings_take() -> None:

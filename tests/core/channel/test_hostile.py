@@ -153,7 +153,8 @@ def test_a_refused_packet_is_not_acked_and_a_repeated_one_is() -> None:
         pair.right.handle_datagram_untrusted(pair.now, LEFT, repeat)
         transmit = pair.right.poll_transmit(pair.now)
         assert transmit is not None
-        assert transmit.datagram[7:9] == (9).to_bytes(2, "little")
+        (ack,) = transmit.datagrams
+        assert ack[7:9] == (9).to_bytes(2, "little")
 
 
 def test_repeats_do_not_keep_a_channel_alive() -> None:
@@ -175,7 +176,7 @@ def test_a_side_whose_peer_closed_asks_for_nothing_more() -> None:
     pair.right.handle_datagram_untrusted(keepalive, LEFT, forge(right, [Close(0, "")]))
     transmit = pair.right.poll_transmit(keepalive)
     assert transmit is not None
-    assert len(transmit.datagram) == DATA.size, "an ack, and no ping"
+    assert [len(it) for it in transmit.datagrams] == [DATA.size], "an ack, and no ping"
     assert pair.right.poll_transmit(keepalive) is None
 
 

@@ -54,23 +54,23 @@ def test_every_queue_is_empty_again() -> None:
     left, right = pair.open()
     pair.network.set_default(BAD)
     talk(pair, left, right, 10)
-    sender, receiver = left.port.transport, right.port.transport
-    assert sender is not None
-    assert receiver is not None
+    assert left.port.transport is not None
+    assert right.port.transport is not None
+    sender, inbox = left.port.transport.flight, right.port.transport.inbox
     outbox = sender.outbox
     assert outbox.idle
-    assert outbox._bytes == 0
+    assert outbox.held == 0
     for lane in outbox._lanes:
         assert not lane._flying
         assert not lane._unsent
         assert all(piece.acked for piece in lane._resend)
     assert not sender.tickets._open
     assert sender.tickets.next_deadline() is None
-    assert receiver.inbox.held == len(receiver.inbox) == 0
-    for reorder in receiver.inbox._lanes.values():
+    assert inbox.held == len(inbox) == 0
+    for reorder in inbox._lanes.values():
         assert reorder._stored == 0
         assert not any(reorder._buffer._entries)
-    assert len(sender._recovery._flying) < 10
+    assert len(sender.recovery._flying) < 10
     assert right.port.statistics().too_early == 0
 
 

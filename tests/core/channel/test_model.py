@@ -22,6 +22,7 @@ from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.profiles import OF_CHANNELS
 
 Lanes = dict[int, list[bytes]]
 
@@ -109,7 +110,7 @@ class Channels(RuleBasedStateMachine):
         lane %= len(self.limits[side].lanes)
         payload = (b"r %d %d " % (lane, self.count)).ljust(size, b".")
         self.count += 1
-        if self.is_open(side) and port.room_for([len(payload)]):
+        if self.is_open(side) and port.room_for([len(payload)], lane):
             if wishes:
                 ticket = Ticket(self.pair.now, lane, **wishes)
                 port.send(payload, ticket, Delivery.RELIABLE)
@@ -218,7 +219,7 @@ class Channels(RuleBasedStateMachine):
     def buffers_are_bounded(self) -> None:
         for side, connection in enumerate(self.sides):
             limits, figures = self.limits[side], connection.port.statistics()
-            assert figures.waiting <= limits.send_buffer
+            assert figures.waiting <= limits.send_buffer * len(limits.lanes)
             assert figures.unread <= limits.receive_buffer + limits.unreliable_buffer
             assert figures.malformed == figures.foreign_address == 0
             assert connection._transport is not None
@@ -228,7 +229,7 @@ class Channels(RuleBasedStateMachine):
             assert figures.too_early == 0, "an honest peer keeps to its credit"
         for endpoint in (self.pair.left, self.pair.right):
             assert len(endpoint.connections) <= 1
-            assert len(endpoint._agenda._heap) < 100
+            assert len(endpoint._turns._agenda._heap) < 100
 
     @invariant()
     def ends_are_reported_once_and_last(self) -> None:
@@ -293,4 +294,6 @@ class Channels(RuleBasedStateMachine):
 
 
 TestChannels = Channels.TestCase
-TestChannels.settings = hypothesis_settings(stateful_step_count=40)
+TestChannels.settings = hypothesis_settings(
+    hypothesis_settings.get_profile(OF_CHANNELS), stateful_step_count=40
+)

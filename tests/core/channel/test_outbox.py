@@ -438,7 +438,7 @@ def settle(
         else:
             box.lost(pieces)
     assert box.idle
-    assert box._bytes == 0
+    assert box.held == 0
 
 
 @given(

@@ -4,35 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.acks import SentPacket
-from sphtp.core.channel.recovery import MOST_REORDERING, SMOOTHING, Recovery
+from sphtp.core.channel.recovery import NO_ORDER, SMOOTHING, Recovery
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.train import Hit, Train
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.trains import acked, sequences, single, train
 
 FALLBACK, ACK_DELAY = 0.1, 0.01
 
 
-def packet(sequence: int, sent_at: float = 0.0, *, eliciting: bool = True) -> SentPacket:
-    sent = SentPacket(sequence, sent_at, 100, ())
-    sent.eliciting = eliciting
-    return sent
-
-
-def flight(count: int, gap: float = 0.0) -> tuple[Recovery, list[SentPacket]]:
+def flight(count: int, gap: float = 0.0) -> tuple[Recovery, list[Train]]:
     recovery = Recovery(ACK_DELAY, FALLBACK)
-    packets = [packet(number, number * gap) for number in range(count)]
+    packets = [single(number, number * gap) for number in range(count)]
     for sent in packets:
         recovery.sent(sent)
     return recovery, packets
 
 
-def ack(
-    recovery: Recovery, now: float, *packets: SentPacket, delay: float | None = 0.0
-) -> list[SentPacket]:
-    for acked in packets:
-        acked.acked = True
-    return recovery.acked(now, packets, delay)
+def ack(recovery: Recovery, now: float, *packets: Train, delay: float | None = 0.0) -> list[Train]:
+    lost = recovery.acked(now, acked(packets), delay)
+    assert all(hit.number == hit.train.number for hit in lost)
+    return [hit.train for hit in lost]
 
 
 def test_three_packets_later_is_lost() -> None:
@@ -40,7 +33,7 @@ def test_three_packets_later_is_lost() -> None:
     assert ack(recovery, 0.1, packets[2]) == []
     assert ack(recovery, 0.1, packets[3]) == [packets[0]]
     assert ack(recovery, 0.1, packets[5]) == [packets[1]]
-    assert [it.lost for it in packets] == [True, True, False, False, False, False]
+    assert [bool(it.lost) for it in packets] == [True, True, False, False, False, False]
     assert recovery.bytes_in_flight == 100
 
 
@@ -52,7 +45,7 @@ def test_nine_eighths_of_a_round_trip_later_is_lost() -> None:
     assert recovery.handle_timeout(0.1124) == ([], None)
     deadline = recovery.deadline()
     assert deadline is not None
-    assert recovery.handle_timeout(deadline) == ([packets[0]], None)
+    assert recovery.handle_timeout(deadline) == ([Hit(packets[0], 1)], None)
     assert recovery.deadline() is None
 
 
@@ -70,7 +63,7 @@ def test_packets_that_nothing_overtook_are_probed_and_not_given_up() -> None:
         deadline = recovery.deadline()
         assert deadline is not None
         assert deadline == pytest.approx(when), "twice as long each, up to eightfold"
-        assert recovery.handle_timeout(deadline) == ([], packets[0])
+        assert recovery.handle_timeout(deadline) == ([], Hit(packets[0], 1))
         assert recovery.probes == number
     assert not any(it.lost for it in packets)
     assert recovery.bytes_in_flight == 300
@@ -102,7 +95,7 @@ def test_an_ack_ends_the_probing() -> None:
 def test_with_an_estimate_the_probe_is_after_that() -> None:
     recovery, packets = flight(1)
     ack(recovery, 0.2, packets[0], delay=0.0)
-    recovery.sent(packet(1, 1.0))
+    recovery.sent(single(1, 1.0))
     assert recovery.deadline() == pytest.approx(1.0 + 0.2 + 4 * 0.1 + ACK_DELAY)
 
 
@@ -110,7 +103,7 @@ def test_only_the_ack_that_the_header_names_is_a_sample() -> None:
     recovery, packets = flight(3)
     ack(recovery, 5.0, packets[0], delay=None)
     assert recovery.round_trip.smoothed is None
-    quiet = packet(3, eliciting=False)
+    quiet = single(3, eliciting=False)
     ack(recovery, 5.0, quiet, delay=0.0)
     assert recovery.round_trip.smoothed is None
 
@@ -122,7 +115,8 @@ def test_a_path_that_reorders_is_given_more_room() -> None:
     assert ack(recovery, 0.1, packets[10]) == packets[3:5]
     assert ack(recovery, 0.1, packets[90]) == packets[6:10] + packets[11:85]
     assert ack(recovery, 0.1, packets[20]) == []
-    assert recovery._reordering == MOST_REORDERING, "but not without end"
+    assert recovery._reordering == NO_ORDER, "from here on only time tells"
+    assert ack(recovery, 0.1, packets[99]) == []
 
 
 def test_a_late_ack_counts_once() -> None:
@@ -136,7 +130,7 @@ def test_a_late_ack_counts_once() -> None:
 def test_acks_of_mere_acks_say_nothing_of_loss_but_settle_what_is_older() -> None:
     recovery, packets = flight(2)
     recovery.ratio = 0.5
-    assert ack(recovery, 0.1, packet(9, eliciting=False)) == packets
+    assert ack(recovery, 0.1, single(9, eliciting=False)) == packets
     assert recovery.ratio > 0.5
     assert recovery.bytes_in_flight == 0
 
@@ -160,32 +154,92 @@ def test_what_was_measured_stays_when_nothing_is_sent_any_more() -> None:
     assert (recovery.bytes_in_flight, recovery.deadline()) == (0, None)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 0.2), st.integers(0, 9)), max_size=100))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 70), st.booleans(), st.floats(0, 0.2), st.integers(0, 2**70)),
+        max_size=60,
+    )
+)
 def test_every_packet_gets_one_verdict_and_the_clock_goes_on(
-    script: list[tuple[bool, float, int]],
+    script: list[tuple[int, bool, float, int]],
 ) -> None:
-    recovery, now = Recovery(ACK_DELAY, FALLBACK), 0.0
-    flying: list[SentPacket] = []
-    for number, (is_acked, wait, pick) in enumerate(script):
-        sent = packet(number, now)
+    recovery, now, following = Recovery(ACK_DELAY, FALLBACK), 0.0, 0
+    flying: list[Train] = []
+    for number, is_acked, wait, pick in script:
+        sent = train(number, following, now) if number > 1 else single(following, now)
+        following += number
         recovery.sent(sent)
         flying.append(sent)
         now += wait
-        lost: list[SentPacket] = []
-        if is_acked:
-            lost += ack(recovery, now, flying.pop(pick % len(flying)))
+        lost: list[Hit] = []
+        named = flying[pick % len(flying)]
+        if is_acked and (bits := pick & named.open):
+            named.acked |= bits
+            lost += recovery.acked(now, [Hit(named, bits)], 0.0)
         more, probe = recovery.handle_timeout(now)
         lost += more
         if more:
             # What is lost is sent again first; a probe is due when it is not.
             _, probe = recovery.handle_timeout(now)
-        assert [it.sequence for it in lost] == sorted({it.sequence for it in lost})
-        assert probe is None or not (probe.acked or probe.lost)
-        flying = [it for it in flying if not it.lost]
-        assert recovery.bytes_in_flight == 100 * len(flying)
+        assert sequences(lost) == sorted(set(sequences(lost)))
+        assert probe is None or sequences([probe]) == [flying_packets(flying)[0]]
+        flying = [it for it in flying if it.open]
+        for it in flying:
+            assert it.open == ~(it.acked | it.lost) & (1 << it.number) - 1
+        assert recovery.bytes_in_flight == 100 * len(flying_packets(flying))
         deadline = recovery.deadline()
         assert (deadline is None) == (not flying)
         assert deadline is None or deadline > now
+
+
+def flying_packets(trains: list[Train]) -> list[int]:
+    return sequences(Hit(it, it.open) for it in trains)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.floats(0, 0.2)), min_size=1, max_size=20),
+    st.lists(st.tuples(st.sets(st.integers(0, 300), min_size=1), st.floats(0, 0.1)), max_size=12),
+)
+def test_trains_are_judged_as_the_packets_in_them(
+    trains: list[tuple[int, float]], acks: list[tuple[set[int], float]]
+) -> None:
+    """The same packets, once as they left together and once as if each had left alone."""
+    joined, alone = Recovery(ACK_DELAY, FALLBACK), Recovery(ACK_DELAY, FALLBACK)
+    places: list[tuple[Train, int]] = []
+    packets: list[Train] = []
+    now = 0.0
+    for number, wait in trains:
+        together = train(number, len(packets), now)
+        joined.sent(together)
+        for bit in reversed(range(number)):
+            places.append((together, 1 << bit))
+            packets.append(single(len(packets), now))
+            alone.sent(packets[-1])
+        now += wait
+    for named, wait in acks:
+        now += wait
+        fresh = sorted(it for it in named if it < len(packets) and not packets[it].acked)
+        if not fresh:
+            continue
+        hits = list[Hit]()
+        for place in fresh:
+            together, bit = places[place]
+            together.acked |= bit
+            if hits and hits[-1].train is together:
+                hits[-1] = Hit(together, hits[-1].bits | bit)
+            else:
+                hits.append(Hit(together, bit))
+        lost = joined.acked(now, hits, 0.0)
+        assert sequences(lost) == sequences(
+            alone.acked(now, acked(packets[it] for it in fresh), 0.0)
+        )
+        late, probe = joined.handle_timeout(now)
+        expected, one = alone.handle_timeout(now)
+        assert sequences(late) == sequences(expected)
+        assert sequences([probe] if probe else []) == sequences([one] if one else [])
+        assert joined.bytes_in_flight == alone.bytes_in_flight
+        assert joined.deadline() == alone.deadline()
+        assert joined.ratio == pytest.approx(alone.ratio)
 
 
 def test_a_lost_tail_is_probed_within_a_few_round_trips() -> None:

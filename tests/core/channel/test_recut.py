@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from sphtp.core.channel.delivery import Lane
 from sphtp.core.channel.frames import Fragment, Messages, Skip
 from sphtp.core.channel.mtu import RETRY_AFTER
-from sphtp.core.channel.pieces import Large, Piece, Single, Small, make_fragment
+from sphtp.core.channel.pieces import Piece, make_fragment
 from sphtp.core.channel.recut import recut, resource
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.sources import Large, Single, Small
 from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow, send_once
@@ -119,7 +120,7 @@ def test_a_path_that_shrinks_under_way_loses_and_repeats_nothing(
     left, right = pair.open()
     assert pair.transfer(left, right, [bytes(10**6)]) == [bytes(10**6)]
     assert left.port.transport is not None
-    mtu = left.port.transport._governor.mtu
+    mtu = left.port.transport.flight.governor.mtu
     assert mtu.size > 30_000
     payloads = sends_many_sizes(pair, 60)
     tickets = [follow(left, payload, pair.now, lane=lane) for payload in payloads]
@@ -141,7 +142,7 @@ def test_a_path_that_shrinks_under_way_loses_and_repeats_nothing(
     assert not pair.receive(right)
     assert mtu.size == 1200
     assert [ticket.outcome for ticket in tickets] == [Outcome.DELIVERED] * len(tickets)
-    assert left.port.transport.outbox._bytes == 0
+    assert left.port.transport.flight.outbox.held == 0
 
 
 def test_what_is_sent_once_and_no_packet_takes_any_more_is_lost_and_holds_nothing_up(

@@ -42,7 +42,8 @@ class Duel:
     def flush(self) -> None:
         for address, endpoint in self.endpoints.items():
             while (transmit := endpoint.poll_transmit(self.now)) is not None:
-                self.flying.append((address, transmit.address, transmit.datagram))
+                for datagram in transmit.datagrams:
+                    self.flying.append((address, transmit.address, datagram))
             while (incoming := endpoint.poll_incoming()) is not None:
                 self.incoming[address].append(incoming)
 

@@ -19,7 +19,7 @@ from sphtp.core.channel.handshake import (
     encode_connect,
 )
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import Address
+from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults
@@ -94,14 +94,14 @@ def test_no_answer_is_longer_than_its_question(ours: Schema, theirs: Schema) -> 
     left.dial(0.0, [RIGHT])
     question = left.poll_transmit(0.0)
     assert question is not None
-    assert len(question.datagram) <= ChannelSettings().base_datagram
-    right.handle_datagram_untrusted(0.0, LEFT, question.datagram)
+    assert len(question.data) <= ChannelSettings().base_datagram
+    right.handle_datagram_untrusted(0.0, LEFT, question.data)
     answer = right.poll_transmit(0.0)
     assert answer is not None
-    assert len(answer.datagram) <= len(question.datagram)
-    left.handle_datagram_untrusted(0.0, RIGHT, answer.datagram)
+    assert len(answer.data) <= len(question.data)
+    left.handle_datagram_untrusted(0.0, RIGHT, answer.data)
     again = left.poll_transmit(0.0)
-    assert again is None or len(again.datagram) <= len(answer.datagram)
+    assert again is None or len(again.data) <= len(answer.data)
 
 
 def test_an_answer_is_no_longer_than_any_path_takes() -> None:
@@ -110,7 +110,7 @@ def test_an_answer_is_no_longer_than_any_path_takes() -> None:
     endpoint.handle_datagram_untrusted(0.0, LEFT, connect)
     answer = endpoint.poll_transmit(0.0)
     assert answer is not None
-    assert len(answer.datagram) == ChannelSettings().base_datagram
+    assert len(answer.data) == ChannelSettings().base_datagram
 
 
 def test_a_lost_refusal_is_asked_for_again() -> None:
@@ -183,14 +183,14 @@ def test_an_accept_of_other_types_is_declined_on_both_sides(endings: Endings) ->
         answer = endpoint.poll_transmit(0.0)
         assert (answer is None) == (token != dialled.opening.token)
     assert answer is not None
-    assert decode_refuse_untrusted(answer.datagram).token == dialled.opening.token
+    assert decode_refuse_untrusted(answer.data).token == dialled.opening.token
     assert [closed.reason for closed in endings(dialled)] == [CloseReason.SCHEMA]
 
     answerer = Endpoint(Random(2), ChannelSettings(), schema=WIDER)
     connect = Connect(5, 0, replace(offer(77), schema_hash=WIDER.schema_hash))
     answerer.handle_datagram_untrusted(0.0, LEFT, encode_connect(connect))
     (half_open,) = answerer.connections
-    refuse = replace(decode_refuse_untrusted(answer.datagram), token=5)
+    refuse = replace(decode_refuse_untrusted(answer.data), token=5)
     half_open.handle_refuse(0.0, LEFT, refuse)
     assert half_open.state is State.CLOSED
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sphtp.core.messages import BitMessage, Bits, Float32, Limit, MessageFactory, Range
 from sphtp.errors import RemoteError, SettingsError, WireError
 from tests.core.messages.kinds import Colour, Everything, Gear, Point, Shot, Step, everything, steps
+from tests.profiles import brisk
 
 factory = MessageFactory([Everything, Step])
 ALONE = MessageFactory([Step])
@@ -83,6 +84,7 @@ def test_any_field_replaced_is_refused_or_in_bounds(place: int, value: Any) -> N
     assert all(type(point) is Point for point in message.path)
 
 
+@brisk
 @given(everything)
 def test_cut_or_flipped_only_remote_errors_leave(message: Everything) -> None:
     data = factory.encode(message)

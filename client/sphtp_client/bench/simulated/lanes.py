@@ -70,7 +70,7 @@ class Transfer:
 
     def go_on(self) -> None:
         """Queue what there is room for."""
-        while self._left and self._sender.port.room_for([PART]):
+        while self._left and self._sender.port.room_for([PART], BULK):
             self._sender.port.send_many([bytes(PART)], BULK)
             self._pair.touch(self._sender)
             self._left -= PART

@@ -26,6 +26,11 @@ class Controller(Protocol):
         """Bytes per second; None while no round trip is known."""
         ...
 
+    @property
+    def state(self) -> str:
+        """What it is up to, by a name in lower case."""
+        ...
+
     def sent(self, now: float, size: int, in_flight: int) -> None:
         """Packets left, one or a batch; ``in_flight`` is what was under way before them."""
         ...

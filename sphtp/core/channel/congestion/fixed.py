@@ -12,6 +12,8 @@ class Fixed:
         self.window = limit
         self.pacing_rate: float | None = rate
 
+    state = "fixed"
+
     def sent(self, now: float, size: int, in_flight: int) -> None:
         """Change nothing, as do all the others."""
 

@@ -47,6 +47,11 @@ class LossBased(ABC):
         self._peak = 0.0
         self._recovery: Recovery[Before] = Recovery()
 
+    @property
+    def state(self) -> str:
+        """How the window grows."""
+        return "slow_start" if self.window < self._threshold else "congestion_avoidance"
+
     @abstractmethod
     def _avoid(self, now: float, ack: Ack) -> None:
         """Grow the window in congestion avoidance."""

@@ -52,6 +52,8 @@ class Pacer:
             self._tokens -= size
 
     def _refill(self, now: float, size: int, rate: float) -> None:
+        if now == self._at and size <= self.burst:
+            return
         elapsed = 0.0 if self._at is None else max(now - self._at, 0.0)
         self._at = now
         room = max(self.burst, rate * HOLD, size)

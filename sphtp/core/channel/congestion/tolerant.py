@@ -73,6 +73,11 @@ class Tolerant:
             Phase.GLANCE: self._judge_glance,
         }
 
+    @property
+    def state(self) -> str:
+        """The phase."""
+        return self.phase.name.lower()
+
     def sent(self, now: float, size: int, in_flight: int) -> None:
         """Note a pause: the queue ran empty in it, so the shortest round trip is no staler."""
         if in_flight == 0:

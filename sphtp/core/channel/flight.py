@@ -1,0 +1,152 @@
+"""What is on its way to the peer: what packets held, and what became of them.
+
+The queues, the watch over packets, and the control of pace and size tell one another here of acks,
+losses and silence; none of them knows another.
+"""
+
+from collections.abc import Sequence
+
+from sphtp.core.alarms import earliest
+from sphtp.core.channel.acks import Acks
+from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.governor import Governor
+from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.header import OVERHEAD, Header
+from sphtp.core.channel.outbox import Outbox
+from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.recovery import Recovery
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.statistics import Counters
+from sphtp.core.channel.ticket import Outcome, Tickets
+from sphtp.core.channel.train import Hit, Train
+
+
+class Flight:
+    """Messages and packets between leaving and being acked.
+
+    ``credit`` is what this side allows, which packets tell. ``is_probing`` while what the oldest
+    packet held waits to go again, window or not.
+    """
+
+    def __init__(
+        self,
+        settings: ChannelSettings,
+        peer: Offer,
+        acks: Acks,
+        credit: ReceiveCredit,
+        counters: Counters,
+    ) -> None:
+        self.recovery = Recovery(settings.ack_delay, settings.resend_time, settings.keepalive / 4)
+        largest = min(settings.max_datagram, peer.max_datagram)
+        self.governor = Governor(settings, self.recovery, largest)
+        self.outbox = Outbox(settings, self.governor.mtu.size - OVERHEAD, peer)
+        self.tickets = Tickets()
+        self.is_probing = False
+        self._acks = acks
+        self._credit = credit
+        self._counters = counters
+        self._close_lost = False
+
+    def poll_timeout(self) -> float | None:
+        """When a packet is lost, a probe is due, or a message expires."""
+        return earliest(self.recovery.deadline(), self.tickets.next_deadline())
+
+    def sent(self, train: Train) -> None:
+        """Remember packets that leave, from the next sequence on."""
+        if train.eliciting:
+            self.governor.sent(train.sent_at, train)
+            self.recovery.sent(train)
+        self._acks.sent(train)
+        self._counters.sent += train.number
+        self._counters.bytes_sent += train.number * train.size
+
+    def acknowledge(self, now: float, header: Header, delay: float) -> list[Hit]:
+        """Take in what a received header acks; return the packets newly acked.
+
+        ``delay`` is how long the peer had the newest. Raises ``RemoteError`` for an ack of a packet
+        that was never sent.
+        """
+        acked = self._acks.acknowledge(header)
+        if not acked:
+            return acked
+        newest = acked[-1]
+        # Only the packet that the header names has been at the peer for just so long.
+        is_timed = newest.train.eliciting and newest.newest & 0xFFFF == header.ack
+        lost = self.recovery.acked(now, acked, delay if is_timed else None)
+        self.governor.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
+        for hit in acked:
+            if hit.train.lost:
+                self._counters.lost_in_appearance += (hit.bits & hit.train.lost).bit_count()
+            self._settle(now, hit)
+        self._give_up(now, lost)
+        return acked
+
+    def handle_timeout(self, now: float) -> bool:
+        """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
+        if expired := set(self.tickets.expire(now)):
+            self.outbox.give_up(expired)
+        lost, probe = self.recovery.handle_timeout(now)
+        self._give_up(now, lost)
+        if probe is None:
+            return False
+        self.governor.unanswered(now, self.recovery.probes)
+        self._close_lost |= probe.train.closing
+        # What the oldest packet held goes again, so that the probe is of use if it was lost.
+        pieces = self._pieces(probe)
+        self._counters.resent += self.outbox.again(pieces)
+        self.is_probing = any(not piece.acked for piece in pieces)
+        is_needed = not self.is_probing or self.governor.suspects_size
+        return is_needed and not self._acks.ambiguous
+
+    def handle_refused(self, now: float, size: int) -> None:
+        """Take it that a datagram of that size was too large to be sent."""
+        self.governor.mtu.refused(now, size)
+
+    def poll_close_lost(self) -> bool:
+        """Whether a packet with CLOSE was lost, or is long in coming, since the last time."""
+        is_lost, self._close_lost = self._close_lost, False
+        return is_lost
+
+    def resize(self, now: float) -> None:
+        """Cut anew what waits, where packets have another size from now on."""
+        if (size := self.governor.poll_resize()) is not None:
+            self.tickets.settle(now, self.outbox.resize(size - OVERHEAD), Outcome.LOST)
+
+    def _settle(self, now: float, hit: Hit) -> None:
+        """Tell queue and tickets of an ack; a piece may have been acked in another packet."""
+        run = hit.train.run
+        if run is not None and not run.is_broken:
+            size = self.outbox.run_acked(run, hit.bits)
+            tell = self.tickets.acked if run.acked else self.tickets.acked_partly
+            tell(now, run.tickets, size)
+            if run.acked:
+                run.tickets = ()
+            return
+        pieces = self._pieces(hit)
+        for piece in pieces:
+            if piece.tickets and not piece.acked:
+                self.tickets.acked(now, piece.tickets, piece.size)
+        self.outbox.acked(pieces)
+        if hit.train.once:
+            self.tickets.acked(now, hit.train.once)
+
+    def _give_up(self, now: float, lost: Sequence[Hit]) -> None:
+        """Put what lost packets held in line again."""
+        if not lost:
+            return
+        self.governor.lost(now, lost)
+        for hit in lost:
+            self._counters.lost += hit.number
+            self._counters.resent += self.outbox.lost(self._pieces(hit))
+            self.tickets.settle(now, hit.train.once, Outcome.LOST)
+            self._close_lost |= hit.train.closing
+            if hit.train.credit:
+                self._credit.forget()
+
+    def _pieces(self, hit: Hit) -> Sequence[Piece]:
+        run = hit.train.run
+        if run is None:
+            return hit.train.pieces
+        if not run.is_broken:
+            self.outbox.break_up(run)
+        return run.parts(hit.bits)

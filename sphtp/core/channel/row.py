@@ -1,0 +1,37 @@
+"""Datagrams that go through a socket together, as one piece of memory."""
+
+from typing import NamedTuple
+
+Address = tuple[str, int]
+
+
+class Row(NamedTuple):
+    """Datagrams from one address or to one, of ``size`` bytes each; the last one may be shorter.
+
+    What leaves together and comes together is so many times cheaper to hand over.
+    """
+
+    address: Address
+    data: bytes
+    size: int
+
+    @property
+    def number(self) -> int:
+        """How many they are; an empty one is one, too."""
+        return -(-len(self.data) // self.size) if self.data else 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last one is as large as the others."""
+        return len(self.data) % self.size == 0
+
+    @property
+    def datagrams(self) -> list[bytes]:
+        """Each for itself."""
+        cuts = range(0, len(self.data) or 1, self.size)
+        return [self.data[cut : cut + self.size] for cut in cuts]
+
+    @classmethod
+    def of(cls, address: Address, datagram: bytes) -> "Row":
+        """A row of one."""
+        return cls(address, datagram, len(datagram) or 1)

@@ -1,0 +1,187 @@
+"""The send side of an open connection: what leaves next, in which packets.
+
+On send this is the seed's algorithm, step by step: include what waits, oldest first; remember what
+the packet held; put the header with the acks in front.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from sphtp.core.alarms import earliest
+from sphtp.core.channel.acking import AckTimer
+from sphtp.core.channel.acks import Acks
+from sphtp.core.channel.flight import Flight
+from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.frames import (
+    CREDIT_OVERHEAD,
+    Close,
+    Credit,
+    Frame,
+    Padding,
+)
+from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.header import encode_data
+from sphtp.core.channel.outbox import Load
+from sphtp.core.channel.packet import encode_run
+from sphtp.core.channel.train import Train
+
+LONGEST: Final = 64
+"""Packets in a train: as many as one system call sends."""
+LARGEST: Final = 65_000
+"""Bytes in a train, for the same reason."""
+NOTHING: Final = (b"", 0)
+NO_LOAD: Final = Load(())
+
+
+class Sender:
+    """Makes packets of what waits in a flight, and of what this side has to say."""
+
+    def __init__(
+        self, peer: Offer, flight: Flight, acks: Acks, acking: AckTimer, credit: ReceiveCredit
+    ) -> None:
+        self._peer_id = peer.connection_id
+        self._flight = flight
+        self._outbox = flight.outbox
+        self._governor = flight.governor
+        self._acks = acks
+        self._acking = acking
+        self._credit = credit
+        self._is_sending = True
+        self._resume_at: float | None = None
+        self._early: deque[tuple[bytes, int]] = deque()
+
+    def stop(self) -> None:
+        """From now on only acks, and what the connection itself has to say."""
+        self._is_sending = False
+        self._flight.recovery.stop()
+
+    def poll_timeout(self) -> float | None:
+        """When an ack or the next packet may leave."""
+        return earliest(self._acking.due, self._resume_at)
+
+    def ack_early(self, now: float) -> None:
+        """Make a packet with all that can be acked by now, to leave before the next ones."""
+        self._queue_early(self._packet(now, ()))
+
+    def ack_late(self, now: float, sequence: int) -> None:
+        """Make a packet that acks one that the others do not reach back to."""
+        ack = encode_data(self._peer_id, self._acks.late_header(sequence))
+        # The acks that are owed otherwise are not in it.
+        self._sent(Train(self._acks.next_sequence, now, len(ack)))
+        self._queue_early(ack)
+
+    def _queue_early(self, ack: bytes) -> None:
+        if self._early and self._early[-1][1] == len(ack):
+            acks, size = self._early.pop()
+            self._early.append((acks + ack, size))
+        else:
+            self._early.append((ack, len(ack)))
+
+    def poll(self, now: float, control: Sequence[Frame] = ()) -> tuple[bytes, int]:
+        """The next packets, one behind the other, and their size; nothing when all is said.
+
+        ``control`` are the frames that the connection itself has to send; they go by themselves.
+        """
+        if control:
+            closing = any(isinstance(frame, Close) for frame in control)
+            return _alone(self._packet(now, control, closing=closing))
+        if self._early:
+            return self._early.popleft()
+        if self._may_send(now):
+            return self._train(now) or self._load(now)
+        if self._owes_credit:
+            return _alone(self._credit_packet(now, NO_LOAD))
+        return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
+
+    def _may_send(self, now: float) -> bool:
+        self._resume_at = None
+        if not self._is_sending or self._acks.ambiguous:
+            return False
+        if self._flight.is_probing:
+            return True
+        if not self._outbox.wants_to_send or not self._governor.has_window():
+            return False
+        ready = self._governor.ready_at(now)
+        if ready > now:
+            self._resume_at = ready
+        return ready <= now
+
+    @property
+    def _owes_credit(self) -> bool:
+        return self._is_sending and self._credit.is_due
+
+    def _train(self, now: float) -> tuple[bytes, int] | None:
+        """Fragments of one message, where that is all there is to send."""
+        if self._outbox.room > LARGEST // 2 or (lane := self._outbox.bulk_lane()) is None:
+            return None
+        if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
+            return None
+        self._flight.resize(now)
+        run = self._outbox.take_run(lane, self._governor.budget(now, LONGEST, LARGEST))
+        if run is None:
+            return None
+        data = encode_run(self._peer_id, self._acks.header(), run)
+        size = len(data) // run.number
+        self._keep(Train(self._acks.next_sequence, now, size, run=run))
+        self._probe_size(now)
+        return data, size
+
+    def _load(self, now: float) -> tuple[bytes, int]:
+        """Messages of all kinds, as many as a packet takes."""
+        self._flight.is_probing = False
+        self._flight.resize(now)
+        owes_credit = self._owes_credit
+        load = self._outbox.fill(CREDIT_OVERHEAD if owes_credit else 0)
+        if load.is_full:
+            self._probe_size(now)
+        if owes_credit:
+            return _alone(self._credit_packet(now, load))
+        if load.frames:
+            return _alone(self._packet(now, load.frames, load))
+        self._governor.starved()
+        return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
+
+    def _credit_packet(self, now: float, load: Load) -> bytes:
+        frames = [Credit(*self._credit.tell()), *load.frames]
+        return self._packet(now, frames, load, credit=True)
+
+    def _probe_size(self, now: float) -> None:
+        if (size := self._governor.poll_probe(now)) is not None:
+            self._early.append(_alone(self._packet(now, [Padding(1)], size=size)))
+
+    def _packet(
+        self,
+        now: float,
+        frames: Sequence[Frame],
+        load: Load = NO_LOAD,
+        *,
+        closing: bool = False,
+        credit: bool = False,
+        size: int = 0,
+    ) -> bytes:
+        """Put a packet together, and remember it; with ``size`` it is a probe of just that size."""
+        front = encode_data(self._peer_id, self._acks.header())
+        late = self._acking.lateness(now)
+        datagram = encode_frames([*late, *frames] if late else frames, front)
+        if size:
+            # The padding goes to the end, whatever its length says.
+            datagram = datagram.ljust(size, b"\0")
+        train = Train(self._acks.next_sequence, now, len(datagram), load.pieces)
+        train.eliciting = bool(frames)
+        train.once = load.once
+        train.closing, train.credit, train.probe = closing, credit, size > 0
+        self._keep(train)
+        return datagram
+
+    def _keep(self, train: Train) -> None:
+        self._sent(train)
+        self._acking.sent()
+
+    def _sent(self, train: Train) -> None:
+        self._flight.sent(train)
+
+
+def _alone(datagram: bytes) -> tuple[bytes, int]:
+    return datagram, len(datagram)

@@ -1,0 +1,117 @@
+"""Packets that left together, and what has to be known of them until they are acked.
+
+What leaves at one moment for one peer, in packets of equal size, is one train: most of what is to
+be known is the same for all, and the rest is a bit for each. Bit n stands for the packet n before
+the last one, as in the ack bits of the seed's header, so that an ack is applied by a shift.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sphtp.core.channel.congestion.delivery import Stamp
+from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.channel.ticket import Ticket
+
+NO_STAMP: Final = Stamp(0.0, 0, 0.0, 0.0, starved=False)
+
+
+class Train:
+    """``number`` packets of ``size`` bytes, the first of them with ``sequence``.
+
+    ``acked`` and ``lost`` have a bit for each packet of which that was found; one that was given up
+    can still be acked. ``open`` are those of which neither was.
+    """
+
+    __slots__ = ("acked", "closing", "credit", "eliciting", "last", "lost", "number", "once",
+                 "open", "pieces", "probe", "run", "sent_at", "sequence", "size",
+                 "stamp")  # fmt: skip
+
+    def __init__(
+        self,
+        sequence: int,
+        sent_at: float,
+        size: int,
+        pieces: Sequence[Piece] = (),
+        run: FragmentRun | None = None,
+    ) -> None:
+        self.sequence = sequence
+        self.number = run.number if run else 1
+        self.last = sequence + self.number - 1
+        self.size = size
+        self.sent_at = sent_at
+        # What a single packet carries, or what each packet of a train carries one fragment of.
+        self.pieces = pieces
+        self.run = run
+        # Those to be told of messages in it that are sent once.
+        self.once: Sequence[Ticket] = ()
+        # Whether it asks for an ack, carries CLOSE, carries CREDIT, only tries out a size; and
+        # what was delivered when it left.
+        self.eliciting = run is not None
+        self.closing = False
+        self.credit = False
+        self.probe = False
+        self.stamp = NO_STAMP
+        self.open = (1 << self.number) - 1
+        self.acked = 0
+        self.lost = 0
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is more in it than a question whether somebody is there."""
+        return bool(
+            self.run or self.pieces or self.once or self.closing or self.credit or self.probe
+        )
+
+    @property
+    def oldest_open(self) -> int:
+        """The sequence of the first packet of which nothing is known; there must be one."""
+        return self.last + 1 - self.open.bit_length()
+
+    def open_before(self, sequence: int) -> int:
+        """The bits of the open packets that left before one."""
+        ahead = max(self.last - sequence + 1, 0)
+        return self.open >> ahead << ahead
+
+    def was_lost(self, sequence: int) -> bool:
+        """Whether one of its packets has been given up."""
+        return bool(self.lost >> self.last - sequence & 1)
+
+    def named_by(self, newest: int, bits: int) -> int:
+        """The bits of the packets that ack bits name, ``newest`` being the packet of bit 0."""
+        ahead = newest - self.last
+        named = bits >> ahead if ahead >= 0 else bits << -ahead
+        return named & (1 << self.number) - 1
+
+
+class Hit(NamedTuple):
+    """Some packets of a train, by their bits."""
+
+    train: Train
+    bits: int
+
+    @property
+    def number(self) -> int:
+        """How many packets."""
+        return self.bits.bit_count()
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return self.bits.bit_count() * self.train.size
+
+    @property
+    def newest(self) -> int:
+        """The sequence of the last of them."""
+        return self.train.last + 1 - (self.bits & -self.bits).bit_length()
+
+    @property
+    def sequences(self) -> list[int]:
+        """The sequences of all of them, the first one first."""
+        train = self.train
+        return [at for at in range(self.oldest, train.last + 1) if self.bits >> train.last - at & 1]
+
+    @property
+    def oldest(self) -> int:
+        """The sequence of the first of them."""
+        return self.train.last + 1 - self.bits.bit_length()

@@ -1,0 +1,69 @@
+"""An endpoint whose connections tell an instrument of what happens."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.handshake import Refusal
+from sphtp.core.channel.row import Address, Row
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.watch.connection import WatchedConnection
+from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.channel.watch.records import Drop
+from sphtp.core.channel.watch.tally import Tally
+from sphtp.core.entropy import Entropy
+from sphtp.core.schema import Schema
+
+DROPS: Final[Mapping[str, Drop]] = {"malformed": Drop.MALFORMED, "unknown": Drop.UNKNOWN}
+
+REFUSALS: Final[Mapping[str, Refusal]] = {
+    "refused_full": Refusal.FULL,
+    "refused_wrong_peer": Refusal.WRONG_PEER,
+    "refused_closed": Refusal.GONE,
+    "refused_schema": Refusal.SCHEMA,
+}
+
+
+def make_endpoint(
+    entropy: Entropy,
+    settings: ChannelSettings,
+    peer_id: int = 0,
+    schema: Schema | None = None,
+    instrument: Instrument | None = None,
+) -> Endpoint:
+    """Make an endpoint, watched if there is an instrument."""
+    if instrument is None:
+        return Endpoint(entropy, settings, peer_id, schema)
+    return WatchedEndpoint(entropy, settings, peer_id, schema, instrument)
+
+
+class WatchedEndpoint(Endpoint):
+    """Tells of datagrams that reach no connection, and of channels refused."""
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        settings: ChannelSettings,
+        peer_id: int,
+        schema: Schema | None,
+        instrument: Instrument,
+    ) -> None:
+        super().__init__(entropy, settings, peer_id, schema)
+        self._make = partial(WatchedConnection, instrument=instrument)
+        self._instrument = instrument
+        self._drops = Tally(self.counters, DROPS)
+        self._refusal_counts = Tally(self.counters, REFUSALS)
+
+    def handle_row_untrusted(self, now: float, row: Row) -> None:
+        """Take datagrams that came together one by one, for what is told of each."""
+        for datagram in row.datagrams:
+            self.handle_datagram_untrusted(now, row.address, datagram)
+
+    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
+        """Take a datagram, and tell if it is dropped or its channel refused."""
+        super().handle_datagram_untrusted(now, address, datagram)
+        if (why := self._drops.news()) is not None:
+            self._instrument.datagram_dropped(now, None, address, len(datagram), why)
+        if (refusal := self._refusal_counts.news()) is not None:
+            self._instrument.channel_refused(now, address, refusal)

@@ -1,0 +1,39 @@
+"""Datagrams that arrive together, joined as the kernel of a receiver joins them (UDP_GRO)."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from sphtp.core.channel.row import Row
+from sphtp.testing.network import Address, Delivery
+
+MOST_DATAGRAMS: Final = 64
+MOST_BYTES: Final = 65_535
+
+
+def rows(deliveries: Sequence[Delivery]) -> Iterator[tuple[Address, Row]]:
+    """Yield rows and to whom they go, in order of arrival.
+
+    A row is of datagrams of one path and one size that arrive one after the other; the last of
+    them may be shorter.
+    """
+    for (source, destination), group in groupby(deliveries, attrgetter("source", "destination")):
+        joined: list[bytes] = []
+        for delivery in group:
+            if joined and not _fits(joined, delivery.datagram):
+                yield destination, _row(source, joined)
+                joined = []
+            joined.append(delivery.datagram)
+        yield destination, _row(source, joined)
+
+
+def _fits(joined: Sequence[bytes], datagram: bytes) -> bool:
+    size = len(joined[0])
+    is_open = len(joined) < MOST_DATAGRAMS and len(joined[-1]) == size
+    has_room = len(joined) * size + len(datagram) <= MOST_BYTES
+    return is_open and has_room and 0 < len(datagram) <= size
+
+
+def _row(source: Address, joined: Sequence[bytes]) -> Row:
+    return Row(source, b"".join(joined), len(joined[0]) or 1)

@@ -1,0 +1,219 @@
+"""Fragments that fill a train: every byte arrives once, whatever becomes of the packets."""
+
+from collections.abc import Callable
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.channel.acking import AckTimer
+from sphtp.core.channel.acks import Acks, Arrival
+from sphtp.core.channel.delivery import FLAG, Lane
+from sphtp.core.channel.flight import Flight
+from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.frames import Ping
+from sphtp.core.channel.header import DATA
+from sphtp.core.channel.inbox import Inbox
+from sphtp.core.channel.packet import decode_packet_untrusted
+from sphtp.core.channel.row import Row
+from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.channel.sender import LONGEST, Sender
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.statistics import Counters
+from sphtp.core.channel.ticket import Outcome, Ticket
+from tests.core.channel.talk import offer
+from tests.core.channel.test_outbox import outbox
+
+STARTS = (0, 32767, 65535, 2**32 - 1)
+PEER = ("10.0.0.2", 1)
+
+
+def run_of(payload: bytes, start: int, length: int, number: int) -> FragmentRun:
+    return FragmentRun(3 | FLAG, 70_000, payload, start, length, number, ())
+
+
+@given(st.integers(1, 64), st.integers(0, 2**64), st.integers(0, 2**64))
+def test_what_arrived_and_what_was_broken_up_is_all_of_it(number: int, one: int, two: int) -> None:
+    payload = Random(number).randbytes(10 * number + 17)
+    run, every = run_of(payload, 7, 10, number), (1 << number) - 1
+    arrived = run.settle(one & every) + run.settle((one | two) & every)
+    arrived_bits = (one | two) & every
+    assert arrived == 10 * arrived_bits.bit_count()
+    assert run.acked == (arrived_bits == every)
+    if run.acked:
+        assert len(run.view) == 0, "the message is let go"
+        return
+    parts = run.break_up()
+    assert run.is_broken
+    assert run.acked, "pieces are waited for in its place"
+    assert len(run.view) == 0
+    missing = [number - 1 - bit for bit in reversed(range(number)) if not arrived_bits >> bit & 1]
+    assert [(it.index, bytes(it.frame.payload)) for it in parts] == [
+        (7 + 10 * place, payload[7 + 10 * place : 17 + 10 * place]) for place in missing
+    ]
+    assert run.parts(every) == parts
+    assert run.parts(arrived_bits) == []
+    assert all(it.flights == 1 and not it.count and it.frame.lane == 3 | FLAG for it in parts)
+    assert run.lane == 3
+
+
+class Talk:
+    """The send half of a connection, and a peer that takes what it is given, when it is given."""
+
+    def __init__(self, first: int, datagram: int) -> None:
+        self.settings = ChannelSettings(
+            first_sequence=first,
+            congestion="fixed:1e9",
+            base_datagram=datagram,
+            max_datagram=datagram,
+            max_message=2**17,
+            lanes=(Lane(), Lane(ordered=False)),
+        )
+        self.peer = offer(messages=1024, datagram=datagram, limit=2**17)
+        self.acks = Acks(first, 0)
+        credit = ReceiveCredit(1024, 2**20)
+        timer = AckTimer(2, 0.01)
+        self.flight = Flight(self.settings, self.peer, self.acks, credit, Counters())
+        self.sender = Sender(self.peer, self.flight, self.acks, timer, credit)
+        self.inbox = Inbox(self.settings, first)
+        self.peer_acks = Acks(0, first)
+        self.flying: list[bytes] = []
+        self.received: list[bytes] = []
+        self.now = 0.0
+
+    def flush(self) -> None:
+        while (sent := self.sender.poll(self.now))[0]:
+            self.flying += Row(PEER, *sent).datagrams
+
+    def take(self, count: int) -> list[bytes]:
+        taken, self.flying = self.flying[:count], self.flying[count:]
+        return taken
+
+    def arrive(self, datagram: bytes) -> None:
+        packet = decode_packet_untrusted(datagram)
+        sequence = self.peer_acks.restore(packet.header.sequence)
+        if self.peer_acks.arrival(sequence) is not Arrival.FRESH:
+            return
+        assert self.inbox.admits(packet.frames)
+        self.peer_acks.received(sequence)
+        for frame in packet.frames:
+            if not isinstance(frame, Ping):
+                self.inbox.insert(frame)  # type: ignore[arg-type]
+        self.received += self.inbox.receive_many(1000)
+
+    def ack(self) -> None:
+        self.flight.acknowledge(self.now, self.peer_acks.header(), 0.0)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        if self.flight.handle_timeout(self.now):
+            ping, _ = self.sender.poll(self.now, [Ping()])
+            self.flying.append(ping)
+
+    def shrink(self, size: int) -> None:
+        """The path takes only packets of this size from now on."""
+        if size < self.flight.governor.mtu.size:
+            self.flight.governor._size = self.flight.governor.mtu.size = size
+            lost = self.flight.outbox.resize(size - DATA.size - 3)
+            assert not lost
+
+
+def arrive(talk: Talk, count: int) -> None:
+    for datagram in talk.take(count):
+        talk.arrive(datagram)
+
+
+def repeat(talk: Talk, count: int) -> None:
+    again = talk.flying[:count]
+    arrive(talk, count)
+    talk.flying += again
+
+
+def hold_back(talk: Talk, count: int) -> None:
+    talk.flying += talk.take(count)
+
+
+ACTS: dict[str, Callable[[Talk, int], object]] = {
+    "arrive": arrive,
+    "repeat": repeat,
+    "hold back": hold_back,
+    "lose": Talk.take,
+    "ack": lambda talk, _: talk.ack(),
+    "wait": lambda talk, count: talk.wait(count / 100),
+    "shrink": lambda talk, count: talk.shrink(256 + 10 * count),
+}
+steps = st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.integers(0, 40)), max_size=40)
+messages = st.lists(
+    st.tuples(
+        st.sampled_from((10, 1000, 5000, 30_000, 100_000)),
+        st.integers(0, 1),
+        st.sampled_from((None, None, None, 0.05, 0.3)),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(st.sampled_from(STARTS), st.sampled_from((256, 1200)), messages, steps)
+def test_every_byte_arrives_once_whatever_happens_to_packets(
+    first: int,
+    datagram: int,
+    wanted: list[tuple[int, int, float | None]],
+    script: list[tuple[str, int]],
+) -> None:
+    talk = Talk(first, datagram)
+    random = Random(len(script))
+    tickets: dict[bytes, Ticket] = {}
+    for number, (size, lane, deadline) in enumerate(wanted):
+        payload = bytes([number]) + random.randbytes(size)
+        tickets[payload] = Ticket(0.0, lane, deadline)
+        talk.flight.outbox.push(payload, tickets[payload])
+        talk.flight.tickets.add(tickets[payload])
+    for act, count in script:
+        talk.flush()
+        ACTS[act](talk, count)
+    for _ in range(400):
+        talk.flush()
+        for _ in range(-(-len(talk.flying) // 16)):
+            arrive(talk, 16)
+            talk.ack()
+        talk.wait(0.05)
+        if talk.flight.outbox.idle and not talk.flight.recovery.bytes_in_flight:
+            break
+    check_the_end(talk, tickets)
+
+
+def check_the_end(talk: Talk, tickets: dict[bytes, Ticket]) -> None:
+    outbox, lanes = talk.flight.outbox, talk.flight.outbox._lanes
+    assert outbox.idle
+    assert outbox.held == 0
+    assert talk.flight.recovery.bytes_in_flight == 0
+    assert outbox.credit._messages_used == len(tickets)
+    assert outbox.credit._bytes_used == sum(map(len, tickets))
+    for lane in lanes:
+        assert (lane.waiting, len(lane._flying), len(lane._unsent)) == (0, 0, 0)
+    kept = {train.run for train in talk.acks._sent._entries if train is not None and train.run}
+    assert all(len(run.view) == 0 for run in kept), "the memory of runs is let go"
+    settled = []
+    while (ticket := talk.flight.tickets.poll_settled()) is not None:
+        settled.append(ticket)
+    assert sorted(map(id, settled)) == sorted(map(id, tickets.values())), "each settles once"
+    assert len(set(talk.received)) == len(talk.received)
+    for payload, ticket in tickets.items():
+        assert ticket.outcome is Outcome.EXPIRED or payload in talk.received
+        assert ticket.outcome is Outcome.DELIVERED or ticket.deadline is not None
+    assert set(talk.received) <= set(tickets)
+    in_order = [it for it in talk.received if tickets[it].lane == 0]
+    assert in_order == [it for it in tickets if it in in_order]
+    assert talk.inbox.held == 0
+
+
+def test_a_lane_that_was_silent_has_not_saved_up_while_another_sent_runs() -> None:
+    box = outbox(size=2**24, limit=2**20, lanes=(Lane(), Lane()))
+    box.push_many([bytes(500_000)], 0)
+    while (lane := box.bulk_lane()) is not None and box.take_run(lane, 64) is not None:
+        if lane.served > 250_000:
+            break
+    box.push_many([bytes(100_000)], 1)
+    lanes = [piece.frame.lane for _ in range(LONGEST + 100) for piece in box.fill().pieces]
+    assert lanes.count(0) >= 48, "what was silent is ahead by one train at most"

@@ -1,0 +1,57 @@
+"""How a stage hands datagrams over."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.channel.row import Row
+from sphtp.testing import Pair
+from sphtp.testing.network import Delivery
+from sphtp.testing.rows import MOST_BYTES, MOST_DATAGRAMS, rows
+
+HERE, THERE, ELSEWHERE = ("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 3)
+
+deliveries = st.lists(
+    st.builds(
+        Delivery,
+        st.sampled_from((HERE, HERE, HERE, ELSEWHERE)),
+        st.just(THERE),
+        st.integers(0, 3).map(bytes) | st.sampled_from((1200, 40_000)).map(bytes),
+    ),
+    max_size=200,
+)
+
+
+@given(deliveries)
+def test_rows_are_all_that_arrives_in_its_order(arriving: list[Delivery]) -> None:
+    found = list(rows(arriving))
+    assert [
+        Delivery(row.address, destination, datagram)
+        for destination, row in found
+        for datagram in row.datagrams
+    ] == arriving
+    for _, row in found:
+        assert row.number <= MOST_DATAGRAMS
+        assert len(row.data) <= MOST_BYTES
+
+
+def test_what_is_alike_is_one_row_and_a_shorter_one_ends_it() -> None:
+    sizes = [1200] * 70 + [7, 1200, 1200]
+    found = [row for _, row in rows([Delivery(HERE, THERE, bytes(size)) for size in sizes])]
+    assert [(row.size, row.number) for row in found] == [(1200, 54), (1200, 17), (1200, 2)]
+    small = [row.number for _, row in rows([Delivery(HERE, THERE, b"x")] * 100)]
+    assert small == [64, 36]
+
+
+def test_a_stage_hands_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(1)
+    left, right = pair.open()
+    sizes, handle = list[int](), pair.right.handle_row_untrusted
+
+    def watch(now: float, row: Row) -> None:
+        sizes.append(row.number)
+        handle(now, row)
+
+    monkeypatch.setattr(pair.right, "handle_row_untrusted", watch)
+    assert pair.transfer(left, right, [bytes(100_000)]) == [bytes(100_000)]
+    assert max(sizes) > 5
