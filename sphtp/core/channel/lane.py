@@ -95,14 +95,17 @@ class SendLane:
             tail.append(payload, ticket)
         self._next_id += 1
 
-    def push_many(self, payloads: Sequence[bytes], room: int) -> None:
-        """Queue messages; faster than one by one."""
-        if max(map(len, payloads)) > room - MESSAGES_OVERHEAD - LENGTH_OVERHEAD:
+    def push_many(
+        self, payloads: Sequence[bytes], room: int, sizes: Sequence[int] | None = None
+    ) -> None:
+        """Queue messages; faster than one by one, and more so if their ``sizes`` are known."""
+        sizes = sizes or list(map(len, payloads))
+        if max(sizes) > room - MESSAGES_OVERHEAD - LENGTH_OVERHEAD:
             for payload in payloads:
                 self.push(payload, room)
             return
-        self.held += sum(map(len, payloads))
-        self._unsent.append(Small(payloads))
+        self.held += sum(sizes)
+        self._unsent.append(Small(payloads, sizes))
         self._next_id += len(payloads)
 
     def take(self, room: int, credit: SendCredit) -> Piece | None:

@@ -96,7 +96,7 @@ class Outbox:
         if self.room_for(sizes, lane) < len(sizes):
             raise StateError(f"no room for {len(sizes)} messages: {self._lane(lane).waiting} wait")
         if payloads:
-            self._lane(lane).push_many(payloads, self.room)
+            self._lane(lane).push_many(payloads, self.room, sizes)
 
     def push(self, payload: bytes, ticket: Ticket) -> None:
         """Queue a reliable message that is followed; raises as ``push_many``."""

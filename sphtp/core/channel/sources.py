@@ -32,10 +32,10 @@ class Small:
     is_begun = False
     """Whether the message next to leave has been paid for."""
 
-    def __init__(self, payloads: Sequence[bytes] = ()) -> None:
+    def __init__(self, payloads: Sequence[bytes] = (), sizes: Sequence[int] | None = None) -> None:
         self._payloads = list(payloads)
         # What the first n messages cost in a frame, so that how many fit is found by bisection.
-        costs = map(LENGTH_OVERHEAD.__add__, map(len, self._payloads))
+        costs = map(LENGTH_OVERHEAD.__add__, sizes or map(len, self._payloads))
         self._costs = list(accumulate(costs, initial=0))
         self._taken = 0
         # By place; messages sent many at a time have none.
