@@ -31,11 +31,14 @@ class Inbox:
         # Where every packet is smaller than the limit of a message, nothing whole is over it.
         self._may_be_over = settings.max_message < settings.max_datagram
         self._lanes: dict[int, Unordered] = {}
-        self._ready: deque[bytes] = deque()
+        # In the lists in which they came, and how much of the first one was read.
+        self._ready: deque[Sequence[bytes]] = deque()
+        self._read = 0
+        self._ready_count = 0
         self._ready_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self.unreliable)
+        return self._ready_count + len(self.unreliable)
 
     @property
     def held(self) -> int:
@@ -52,7 +55,7 @@ class Inbox:
         Raises ``RemoteError`` when a message is over the limit, in a lane that cannot be, or
         fragments contradict one another.
         """
-        free = self._settings.receive_buffer - len(self._ready)
+        free = self._settings.receive_buffer - self._ready_count
         for frame in frames:
             if self._may_be_over and isinstance(frame, Messages | Unreliable):
                 self._check_sizes(frame.payloads)
@@ -69,7 +72,7 @@ class Inbox:
         A single packet may, and ``admits`` looks at one as a whole.
         """
         messages = sum([len(it.payloads) if isinstance(it, Messages) else 1 for it in frames])
-        free = self._settings.receive_buffer - len(self._ready)
+        free = self._settings.receive_buffer - self._ready_count
         return messages <= free and self._reliable_bytes + size <= self._limit
 
     def insert(self, frame: Messages | Fragment | Skip | Unreliable) -> None:
@@ -90,15 +93,11 @@ class Inbox:
     def receive_many(self, limit: int) -> list[bytes]:
         """Take up to ``limit`` messages; unreliable ones, which grow stale, come first."""
         taken = self.unreliable.take(limit) if self.unreliable else []
-        count = min(limit - len(taken), len(self._ready))
-        if count == len(self._ready):
-            reliable = list(self._ready)
-            self._ready.clear()
-        else:
-            reliable = [self._ready.popleft() for _ in range(count)]
+        reliable = self._take_ready(limit - len(taken))
         size = sum(map(len, reliable))
+        self._ready_count -= len(reliable)
         self._ready_bytes -= size
-        self.credit.read(count, size)
+        self.credit.read(len(reliable), size)
         return taken + reliable if taken else reliable
 
     def arriving(self) -> list[Arriving]:
@@ -109,9 +108,22 @@ class Inbox:
             for message in lane.incomplete()
         ]
 
+    def _take_ready(self, limit: int) -> list[bytes]:
+        taken: list[bytes] = []
+        while self._ready and limit > len(taken):
+            batch, start = self._ready[0], self._read
+            self._read += limit - len(taken)
+            taken += batch[start : self._read]
+            if self._read >= len(batch):
+                self._ready.popleft()
+                self._read = 0
+        return taken
+
     def _deliver(self, payloads: Sequence[bytes]) -> None:
-        self._ready.extend(payloads)
-        self._ready_bytes += sum(map(len, payloads))
+        if payloads:
+            self._ready.append(payloads)
+            self._ready_count += len(payloads)
+            self._ready_bytes += sum(map(len, payloads))
 
     def _lane(self, number: int) -> Unordered:
         lane = self._lanes.get(number)
