@@ -176,8 +176,11 @@ class SendLane:
         for source in self._unsent:
             if not isinstance(source, Small) and source.ticket in tickets:
                 source.is_given_up = True
-        for piece in self._pieces():
-            if not piece.acked and not tickets.isdisjoint(piece.tickets):
+        self.break_up(*[run for run in self._runs() if not tickets.isdisjoint(run.tickets)])
+        for piece in self._flying:
+            if isinstance(piece, FragmentRun) or piece.acked:
+                continue
+            if not tickets.isdisjoint(piece.tickets):
                 piece.skip()
                 self.again(piece)
 
@@ -217,7 +220,10 @@ class SendLane:
         window = self._oldest_unacked + self._window - self._unsent_id
         return max(min(credit.left, window), int(source.is_begun))
 
+    def _runs(self) -> list[FragmentRun]:
+        return [it for it in self._flying if isinstance(it, FragmentRun) and not it.acked]
+
     def _pieces(self) -> list[Piece]:
         """What is on its way, with pieces in the place of runs."""
-        self.break_up(*(it for it in self._flying if isinstance(it, FragmentRun) and not it.acked))
+        self.break_up(*self._runs())
         return [it for it in self._flying if isinstance(it, Piece)]
