@@ -184,3 +184,19 @@ def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
         if sequence % 16 == 0:
             acked += len(left.acknowledge(right.header()))
     assert acked + len(left.acknowledge(right.header())) == received
+
+
+@starting_anywhere
+def test_what_comes_too_late_for_the_bits_is_acked_by_a_header_of_its_own(start: int) -> None:
+    left, right = pair(start)
+    sent = [send(left) for _ in range(101)]
+    for number in (0, 100):
+        right.received(right.restore(sent[number][1].sequence))
+    late = right.restore(sent[40][1].sequence)
+    assert right.is_out_of_reach(late)
+    right.received(late)
+    assert sequences(left.acknowledge(right.header())) == [start + 100]
+    header = right.late_header(late)
+    assert (header.ack, header.ack_bits & 1) == (wrap(start + 40), 1)
+    assert sequences(left.acknowledge(header)) == [start + 40]
+    assert left.acknowledge(header) == []

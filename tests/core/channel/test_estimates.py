@@ -37,3 +37,15 @@ def test_what_is_in_flight_stays_within_the_window_and_that_within_its_limit() -
     left, right = pair.open()
     pair.transfer(left, right, [bytes(50_000)] * 100)
     assert 0 < left.port.statistics().window <= 200_000
+
+
+@pytest.mark.parametrize("jitter", [0.02, 0.1])
+def test_deep_jitter_is_no_loss(jitter: float) -> None:
+    """Packets overtake each other by hundreds; acks reach back to them all the same."""
+    pair = Pair(1, Faults(delay=0.025, jitter=jitter), ChannelSettings(max_datagram=1200))
+    left, right = pair.open()
+    start = pair.now
+    pair.transfer(left, right, [bytes(10_000)] * 300)
+    figures = left.port.statistics()
+    assert figures.lost < 0.08 * figures.sent
+    assert pair.now - start < 20 * (0.05 + 2 * jitter), "in some twenty round trips"
