@@ -37,6 +37,9 @@ BATCH: Final = 256
 BATCH_BYTES: Final = 512 * 1024
 """Bytes taken off it before acks leave: else one side waits while the other one works."""
 
+MOST_BEHIND: Final = 16
+"""Full batches in a row after which timers are looked at whatever the socket still holds."""
+
 BURST: Final = 64
 """Datagrams collected for one address before they are sent, which is what one call takes."""
 
@@ -104,6 +107,8 @@ class Node:
         # Datagrams on their way to one address, and the first one for another.
         self._unsent: deque[Row] = deque()
         self._ahead: Row | None = None
+        # Batches in a row that left something in the socket.
+        self._behind = 0
         self._callbacks = Callbacks()
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
@@ -179,14 +184,14 @@ class Node:
             await self._take_turn()
 
     async def _take_turn(self) -> None:
-        readable = False
         with self._bell.listening(self._endpoint.poll_timeout()):
             await self._udp.wait_readable()
-            readable = True
         self._bell.answer()
         now = trio.current_time()
-        # What lies in the socket still may hold the acks and the signs of life that are overdue.
-        if not readable or self._receive(now):
+        # What lies in the socket still may hold the acks and the signs of life that are overdue;
+        # but a flood must not hold up time for ever.
+        self._behind = 0 if self._receive(now) else self._behind + 1
+        if self._behind % MOST_BEHIND == 0:
             self._endpoint.handle_timeout(now)
         while not self._flush(trio.current_time()):
             await self._udp.wait_writable()
@@ -205,7 +210,8 @@ class Node:
         while self._unsent or self._gather(now):
             has_room = self._udp.send(self._unsent)
             while self._udp.refused:
-                self._endpoint.handle_refused(now, *self._udp.refused.popleft())
+                (address, size), _ = self._udp.refused.popitem()
+                self._endpoint.handle_refused(now, address, size)
             if not has_room:
                 break
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.

@@ -26,10 +26,12 @@ LARGEST_DATAGRAM: Final = 65_535
 BUFFER: Final = 4 * 1024 * 1024
 """Bytes asked of the kernel each way; it grants what its own limits allow."""
 
-# From the kernel's headers; the values are the same for both families.
+# From the kernel's headers. An IPv6 socket may have peers of either family.
+_IP_MTU_DISCOVER: Final = (socket.IPPROTO_IP, 10)
+_IPV6_MTU_DISCOVER: Final = (socket.IPPROTO_IPV6, 23)
 MTU_DISCOVER: Final = {
-    socket.AF_INET: (socket.IPPROTO_IP, 10),
-    socket.AF_INET6: (socket.IPPROTO_IPV6, 23),
+    socket.AF_INET: (_IP_MTU_DISCOVER,),
+    socket.AF_INET6: (_IPV6_MTU_DISCOVER, _IP_MTU_DISCOVER),
 }
 PMTUDISC_PROBE: Final = 3
 
@@ -51,6 +53,7 @@ _PASSING: Final = frozenset(
         errno.ENETDOWN,
         errno.ENOBUFS,
         errno.EPERM,
+        errno.EACCES,
         errno.EMSGSIZE,
         errno.EINVAL,
         errno.EADDRNOTAVAIL,
@@ -91,7 +94,7 @@ class UdpSocket:
 
     def __init__(self, host: str, port: int, drop: Callable[[], bool] | None = None) -> None:
         self.counters = UdpCounters()
-        self.refused: deque[tuple[Address, int]] = deque()
+        self.refused: dict[tuple[Address, int], None] = {}
         self._drop = drop
         self._socket = _bind(host, port)
         self._segments = _has_offload(self._socket)
@@ -126,7 +129,7 @@ class UdpSocket:
         """
         while rows:
             number = self._fitting(rows)
-            if number == 1 and not self._segments and rows[0].number > 1:
+            if number == 1 and self._is_too_much(rows[0]):
                 self._split(rows, 1)
             elif not self._send_call(rows, number):
                 return False
@@ -163,6 +166,11 @@ class UdpSocket:
                 self.counters.dropped_on_purpose += 1
             else:
                 yield Row.of(row.address, datagram)
+
+    def _is_too_much(self, row: Row) -> bool:
+        """Whether one call cannot send it."""
+        most = MOST_SEGMENTS if self._segments else 1
+        return row.number > 1 and (row.number > most or len(row.data) > MOST_BYTES)
 
     def _fitting(self, rows: Sequence[Row]) -> int:
         """How many rows may go in one call: equal sizes, and one smaller datagram at the end."""
@@ -207,7 +215,7 @@ class UdpSocket:
         if number == 1 and rows[0].number == 1:
             row = rows.popleft()
             if error.errno == errno.EMSGSIZE:
-                self.refused.append((row.address, len(row.data)))
+                self.refused[row.address, len(row.data)] = None
             self.counters.sent += 1
             self.counters.send_errors += 1
             return True
@@ -245,9 +253,9 @@ def _forbid_fragments(bound: socket.socket) -> None:
 
     What is too large is refused or vanishes, which is how the largest size is found (RFC 8899).
     """
-    level, option = MTU_DISCOVER[bound.family]
-    with suppress(OSError):  # a kernel that knows no such thing cuts them
-        bound.setsockopt(level, option, PMTUDISC_PROBE)
+    for level, option in MTU_DISCOVER[bound.family]:
+        with suppress(OSError):  # a kernel that knows no such thing cuts them
+            bound.setsockopt(level, option, PMTUDISC_PROBE)
 
 
 def _has_offload(bound: socket.socket) -> bool:

@@ -12,7 +12,7 @@ SLACK = 64
 class Agenda:
     """Keeps one time per key; setting and asking cost the logarithm of how many there are.
 
-    A time that moves away, as it does with every packet of a busy channel, is only noted: the key
+    A time that moves away, as it does with every packet of a busy channel, changes nothing: the key
     is taken at its old time, and whoever takes it sets it anew.
     """
 

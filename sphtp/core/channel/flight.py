@@ -147,6 +147,5 @@ class Flight:
         run = hit.train.run
         if run is None:
             return hit.train.pieces
-        if not run.is_broken:
-            self.outbox.break_up(run)
+        run.break_up()
         return run.parts(hit.bits)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.flow import ReceiveCredit
@@ -11,6 +12,10 @@ from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.unreliable import UnreliableInbox
 from sphtp.errors import RemoteError
+
+BATCH: Final = 1024
+BATCH_BYTES: Final = 128 * 1024
+"""Messages, and bytes in them, that are handed on in one list."""
 
 
 class Inbox:
@@ -120,10 +125,13 @@ class Inbox:
         return taken
 
     def _deliver(self, payloads: Sequence[bytes]) -> None:
-        if payloads:
-            self._ready.append(payloads)
-            self._ready_count += len(payloads)
-            self._ready_bytes += sum(map(len, payloads))
+        size = sum(map(len, payloads))
+        # A list lives until it is read to its end: it must not hold much that was read.
+        most = BATCH if size <= BATCH_BYTES else 1
+        for start in range(0, len(payloads), most):
+            self._ready.append(payloads[start : start + most])
+        self._ready_count += len(payloads)
+        self._ready_bytes += size
 
     def _lane(self, number: int) -> Unordered:
         lane = self._lanes.get(number)

@@ -1,10 +1,10 @@
 """The send side of a lane: messages wait here, in order, until packets that hold them are acked."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, Lane
@@ -151,14 +151,6 @@ class SendLane:
         self._advance()
         return size
 
-    def break_up(self, *runs: FragmentRun) -> None:
-        """Put pieces in the place of runs."""
-        broken = {run: run.break_up() for run in runs}
-        places = (
-            broken.get(it, [it]) if isinstance(it, FragmentRun) else [it] for it in self._flying
-        )
-        self._flying = deque(chain.from_iterable(places))
-
     def _advance(self) -> None:
         flying = self._flying
         while flying and flying[0].acked:
@@ -176,11 +168,8 @@ class SendLane:
         for source in self._unsent:
             if not isinstance(source, Small) and source.ticket in tickets:
                 source.is_given_up = True
-        self.break_up(*[run for run in self._runs() if not tickets.isdisjoint(run.tickets)])
-        for piece in self._flying:
-            if isinstance(piece, FragmentRun) or piece.acked:
-                continue
-            if not tickets.isdisjoint(piece.tickets):
+        for piece in self._pieces(tickets):
+            if not piece.acked and not tickets.isdisjoint(piece.tickets):
                 piece.skip()
                 self.again(piece)
 
@@ -189,8 +178,8 @@ class SendLane:
 
         Packets on their way still name the pieces that were; those count as settled.
         """
-        known = set(self._pieces())
-        flying = [smaller for piece in self._pieces() for smaller in recut(piece, room)]
+        known = dict.fromkeys(self._pieces())
+        flying = [smaller for piece in known for smaller in recut(piece, room)]
         self._resend = [piece for piece in self._resend if not piece.acked]
         for piece in flying:
             if piece not in known:
@@ -220,10 +209,12 @@ class SendLane:
         window = self._oldest_unacked + self._window - self._unsent_id
         return max(min(credit.left, window), int(source.is_begun))
 
-    def _runs(self) -> list[FragmentRun]:
-        return [it for it in self._flying if isinstance(it, FragmentRun) and not it.acked]
-
-    def _pieces(self) -> list[Piece]:
-        """What is on its way, with pieces in the place of runs."""
-        self.break_up(*self._runs())
-        return [it for it in self._flying if isinstance(it, Piece)]
+    def _pieces(self, tickets: AbstractSet[Ticket] | None = None) -> Iterator[Piece]:
+        """What is on its way; runs by their pieces, or with ``tickets`` those that they follow."""
+        for it in self._flying:
+            if isinstance(it, Piece):
+                yield it
+                continue
+            if tickets is None or not tickets.isdisjoint(it.tickets):
+                it.break_up()
+            yield from it.parts()

@@ -187,10 +187,6 @@ class Outbox:
         """Forget the fragments of acked packets; return their bytes."""
         return self._lanes[run.lane].run_acked(run, bits)
 
-    def break_up(self, run: FragmentRun) -> None:
-        """Treat the fragments of a run one by one from now on."""
-        self._lanes[run.lane].break_up(run)
-
     def lost(self, pieces: Sequence[Piece]) -> int:
         """Put the pieces of a lost packet in line again; return how many messages they hold.
 

@@ -89,6 +89,8 @@ class Recovery:
 
     def stop(self) -> None:
         """Watch nothing any more; what was measured stays."""
+        for train in self._flying:
+            train.open = 0
         self._flying.clear()
         self.bytes_in_flight = 0
 
@@ -147,10 +149,10 @@ class Recovery:
             self._reordering = max(self._reordering, behind + 1)
             if behind >= MOST_REORDERING:
                 self._reordering = NO_ORDER
-        train.open &= ~bits
         if train.eliciting:
-            self.bytes_in_flight -= Hit(train, bits ^ late).size
+            self.bytes_in_flight -= Hit(train, bits & train.open).size
             self.ratio *= (1 - SMOOTHING) ** hit.number
+        train.open &= ~bits
 
     def _time_threshold(self) -> float:
         trip = self.round_trip

@@ -56,8 +56,8 @@ class FragmentRun:
 
     @property
     def acked(self) -> bool:
-        """Whether nothing of it is to be waited for under its own name."""
-        return not self._open
+        """Whether all of it has arrived, be it as pieces."""
+        return not self._open and all(part.acked for part in self._parts.values())
 
     @property
     def size(self) -> int:
@@ -87,29 +87,26 @@ class FragmentRun:
             self._payload = b""
         return fresh.bit_count() * self.length
 
-    def break_up(self) -> list[Piece]:
-        """Make a piece of each fragment that has not arrived, the oldest first.
+    def break_up(self) -> None:
+        """Make a piece of each fragment that has not arrived, the oldest first; once is enough.
 
-        They take its place; whoever follows the message is told when all of them are acked.
+        Whoever follows the message is told when all of them are acked.
         """
+        if not self._open:
+            return
         for bit in reversed(range(self.number)):
             if self._open >> bit & 1:
                 start = self.end - (bit + 1) * self.length
+                end = start + self.length
                 part = make_fragment(
-                    self.lane_byte,
-                    self.first_id,
-                    self._payload,
-                    start,
-                    start + self.length,
-                    self.tickets,
+                    self.lane_byte, self.first_id, self._payload, start, end, self.tickets
                 )
                 part.flights = 1
                 self._parts[bit] = part
         for ticket in self.tickets:
             ticket.parts += len(self._parts) - 1
         self._open, self._payload, self.tickets = 0, b"", ()
-        return list(self._parts.values())
 
-    def parts(self, bits: int) -> list[Piece]:
+    def parts(self, bits: int = -1) -> list[Piece]:
         """The pieces that took the place of these fragments."""
         return [part for bit, part in self._parts.items() if bits >> bit & 1]

@@ -73,9 +73,9 @@ class Sender:
         self._queue_early(ack)
 
     def _queue_early(self, ack: bytes) -> None:
-        if self._early and self._early[-1][1] == len(ack):
-            acks, size = self._early.pop()
-            self._early.append((acks + ack, size))
+        last, size = self._early[-1] if self._early else NOTHING
+        if size == len(ack) and len(last) < LONGEST * size:
+            self._early[-1] = (last + ack, size)
         else:
             self._early.append((ack, len(ack)))
 
@@ -134,14 +134,17 @@ class Sender:
         self._flight.resize(now)
         owes_credit = self._owes_credit
         load = self._outbox.fill(CREDIT_OVERHEAD if owes_credit else 0)
-        if load.is_full:
-            self._probe_size(now)
-        if owes_credit:
-            return _alone(self._credit_packet(now, load))
-        if load.frames:
-            return _alone(self._packet(now, load.frames, load))
+        if owes_credit or load.frames:
+            make = self._credit_packet if owes_credit else self._load_packet
+            packet = _alone(make(now, load))
+            if load.is_full:
+                self._probe_size(now)
+            return packet
         self._governor.starved()
         return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
+
+    def _load_packet(self, now: float, load: Load) -> bytes:
+        return self._packet(now, load.frames, load)
 
     def _credit_packet(self, now: float, load: Load) -> bytes:
         frames = [Credit(*self._credit.tell()), *load.frames]

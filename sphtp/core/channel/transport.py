@@ -102,7 +102,7 @@ class Transport:
         return self._take(now, packet)
 
     def handle_run_untrusted(self, now: float, data: bytes, size: int) -> Iterator[Heard | None]:
-        """Take DATA datagrams in, of ``size`` bytes each, that ``runs`` has found to be a run."""
+        """Take DATA datagrams in, of ``size`` bytes each, that ``divide`` has found to be a run."""
         try:
             packet = decode_run_untrusted(data, size)
             is_one = self._takes_as_one(packet)

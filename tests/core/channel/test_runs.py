@@ -43,18 +43,25 @@ def test_what_arrived_and_what_was_broken_up_is_all_of_it(number: int, one: int,
     if run.acked:
         assert len(run.view) == 0, "the message is let go"
         return
-    parts = run.break_up()
+    run.break_up()
+    parts = run.parts()
     assert run.is_broken
-    assert run.acked, "pieces are waited for in its place"
+    assert not run.acked, "as long as its pieces are not"
     assert len(run.view) == 0
     missing = [number - 1 - bit for bit in reversed(range(number)) if not arrived_bits >> bit & 1]
-    assert [(it.index, bytes(it.frame.payload)) for it in parts] == [
+    frames = [it.frame for it in parts]
+    assert [(it.offset, bytes(it.payload)) for it in frames if isinstance(it, Fragment)] == [
         (7 + 10 * place, payload[7 + 10 * place : 17 + 10 * place]) for place in missing
     ]
     assert run.parts(every) == parts
     assert run.parts(arrived_bits) == []
     assert all(it.flights == 1 and not it.count and it.frame.lane == 3 | FLAG for it in parts)
     assert run.lane == 3
+    run.break_up()
+    assert run.parts() == parts, "once is enough"
+    for part in parts:
+        part.settle()
+    assert run.acked
 
 
 class Talk:
@@ -217,3 +224,14 @@ def test_a_lane_that_was_silent_has_not_saved_up_while_another_sent_runs() -> No
     box.push_many([bytes(100_000)], 1)
     lanes = [piece.frame.lane for _ in range(LONGEST + 100) for piece in box.fill().pieces]
     assert lanes.count(0) >= 48, "what was silent is ahead by one train at most"
+
+
+def test_acks_made_at_once_leave_in_rows_that_one_call_sends() -> None:
+    talk = Talk(0, 1200)
+    for _ in range(200):
+        talk.sender.ack_early(talk.now)
+    rows = []
+    while (sent := talk.sender.poll(talk.now))[0]:
+        rows.append(len(sent[0]) // sent[1])
+    assert sum(rows) == 200
+    assert max(rows) <= LONGEST

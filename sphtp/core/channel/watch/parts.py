@@ -258,7 +258,7 @@ class WatchedSender(Sender):
 
     def _tell_obstacle(self, now: float) -> None:
         obstacle = self._find_obstacle()
-        if obstacle is self._obstacle:
+        if obstacle is self._obstacle or not self._is_sending:
             return
         self._obstacle = obstacle
         if obstacle is None:
