@@ -11,7 +11,7 @@ from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flight import Flight
 from sphtp.core.channel.flow import ReceiveCredit
-from sphtp.core.channel.frames import Ping
+from sphtp.core.channel.frames import Fragment, Ping
 from sphtp.core.channel.header import DATA
 from sphtp.core.channel.inbox import Inbox
 from sphtp.core.channel.packet import decode_packet_untrusted
