@@ -276,3 +276,9 @@ async def test_a_port_in_use_is_named():
         port = first.address[1]
         with pytest.raises(UdpAddressError, match=f"127.0.0.1:{port}: Address already in use"):
             UdpSocket("127.0.0.1", port)
+
+
+async def test_an_address_that_may_not_be_sent_to_is_a_datagram_lost() -> None:
+    with UdpSocket("127.0.0.1", 0) as udp:
+        assert send(udp, ("255.255.255.255", 9), [b"to everybody"]) == 1
+        assert udp.counters.send_errors == 1

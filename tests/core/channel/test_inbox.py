@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import FLAG
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliable
-from sphtp.core.channel.inbox import Inbox
+from sphtp.core.channel.inbox import BATCH, Inbox
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
@@ -283,3 +283,14 @@ def test_any_order_repetition_and_packing_gives_the_same_messages(
         payloads if not flag else sorted(payloads)
     )
     assert (waiting, box.held) == ([], 0)
+
+
+def test_what_was_read_is_not_kept_for_what_was_not() -> None:
+    """A list lives until it is read to its end; so lists are short, and large messages alone."""
+    box = inbox()
+    assert offer(box, Messages(0, 1, [b"small"] * 5000), Messages(0, 5001, [bytes(50_000)] * 10))
+    assert offer(box, Messages(0, 0, [b"the one that all wait for"]))
+    assert max(len(batch) for batch in box._ready) <= BATCH
+    assert all(len(batch) == 1 for batch in box._ready if len(batch[0]) == 50_000)
+    assert [len(box.receive_many(1)) for _ in range(5011)] == [1] * 5011
+    assert (len(box), box.held, list(box._ready)) == (0, 0, [])
