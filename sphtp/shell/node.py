@@ -12,7 +12,7 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.channel.row import MOST_DATAGRAMS, Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.endpoint import make_endpoint
 from sphtp.core.channel.watch.instrument import Instrument
@@ -39,9 +39,6 @@ BATCH_BYTES: Final = 512 * 1024
 
 MOST_BEHIND: Final = 16
 """Full batches in a row after which timers are looked at whatever the socket still holds."""
-
-BURST: Final = 64
-"""Datagrams collected for one address before they are sent, which is what one call takes."""
 
 
 @asynccontextmanager
@@ -209,9 +206,9 @@ class Node:
         """Send and report all there is; false when the socket has no room for the rest."""
         while self._unsent or self._gather(now):
             has_room = self._udp.send(self._unsent)
-            while self._udp.refused:
-                (address, size), _ = self._udp.refused.popitem()
-                self._endpoint.handle_refused(now, address, size)
+            while self._udp.too_large:
+                (address, size), _ = self._udp.too_large.popitem()
+                self._endpoint.handle_too_large(now, address, size)
             if not has_room:
                 break
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
@@ -231,7 +228,7 @@ class Node:
         while transmit is not None and transmit.address == destination:
             self._unsent.append(transmit)
             collected += transmit.number
-            if collected >= BURST:
+            if collected >= MOST_DATAGRAMS:
                 return True
             transmit = self._endpoint.poll_transmit(now)
         self._ahead = transmit

@@ -19,7 +19,7 @@ from typing import Final, Self
 
 import trio
 
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.channel.row import MOST_BYTES, MOST_DATAGRAMS, Address, Row
 from sphtp.errors import SettingsError
 
 LARGEST_DATAGRAM: Final = 65_535
@@ -40,8 +40,6 @@ UDP_GRO: Final = 104
 # A segment size is 16 bits on the way out, and an int on the way in.
 _SEGMENT: Final = struct.Struct("=H")
 _GRO: Final = struct.Struct("=i")
-MOST_SEGMENTS: Final = 64
-MOST_BYTES: Final = 65_000
 
 # What the network says about an earlier datagram, or about a way that does not exist just now. A
 # datagram lost to it is a datagram lost, and the protocol recovers it.
@@ -87,14 +85,14 @@ class UdpCounters:
 class UdpSocket:
     """A bound socket that never blocks.
 
-    ``refused`` holds datagrams that are larger than the way takes, by address and size, for whoever
-    chooses sizes. ``drop`` is asked about each datagram received and says whether to throw it away:
-    a bad network for trying things out.
+    ``too_large`` holds datagrams that the host refused for their size, by address and size in
+    bytes, for whoever chooses sizes. ``drop`` is asked about each datagram received and says
+    whether to throw it away: a bad network for trying things out.
     """
 
     def __init__(self, host: str, port: int, drop: Callable[[], bool] | None = None) -> None:
         self.counters = UdpCounters()
-        self.refused: dict[tuple[Address, int], None] = {}
+        self.too_large: dict[tuple[Address, int], None] = {}
         self._drop = drop
         self._socket = _bind(host, port)
         self._segments = _has_offload(self._socket)
@@ -153,23 +151,20 @@ class UdpSocket:
             row = Row(address[:2], data, _segment_size(ancillary) or len(data) or 1)
             fetched += row.number
             size -= len(data)
-            self.counters.received += row.number
-            if self._drop is None:
-                yield row
-            else:
-                yield from self._thinned(row)
+            for kept in (row,) if self._drop is None else self._thinned(row, self._drop):
+                self.counters.received += kept.number
+                yield kept
 
-    def _thinned(self, row: Row) -> Iterator[Row]:
+    def _thinned(self, row: Row, drop: Callable[[], bool]) -> Iterator[Row]:
         for datagram in row.datagrams:
-            if self._drop is not None and self._drop():
-                self.counters.received -= 1
+            if drop():
                 self.counters.dropped_on_purpose += 1
             else:
                 yield Row.of(row.address, datagram)
 
     def _is_too_much(self, row: Row) -> bool:
         """Whether one call cannot send it."""
-        most = MOST_SEGMENTS if self._segments else 1
+        most = MOST_DATAGRAMS if self._segments else 1
         return row.number > 1 and (row.number > most or len(row.data) > MOST_BYTES)
 
     def _fitting(self, rows: Sequence[Row]) -> int:
@@ -184,7 +179,7 @@ class UdpSocket:
             datagrams += row.number
             held += len(row.data)
             is_smaller = row.number == 1 and row.size < first.size
-            if datagrams > MOST_SEGMENTS or held > MOST_BYTES:
+            if datagrams > MOST_DATAGRAMS or held > MOST_BYTES:
                 break
             if row.size != first.size and not is_smaller:
                 break
@@ -215,7 +210,7 @@ class UdpSocket:
         if number == 1 and rows[0].number == 1:
             row = rows.popleft()
             if error.errno == errno.EMSGSIZE:
-                self.refused[row.address, len(row.data)] = None
+                self.too_large[row.address, len(row.data)] = None
             self.counters.sent += 1
             self.counters.send_errors += 1
             return True

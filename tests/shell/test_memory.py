@@ -4,8 +4,6 @@ import platform
 import subprocess
 import sys
 
-import pytest
-
 SCRIPT = """
 import resource, sys
 from sphtp.shell.memory import keep_freed_memory
@@ -31,8 +29,10 @@ def page_faults(mode: str) -> int:
     return int(found.stdout)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators learn nothing")
 def test_buffers_of_64_kib_cause_no_page_faults_over_and_over() -> None:
     kept, given_back = page_faults("keep"), page_faults("give back")
+    if platform.libc_ver()[0] != "glibc":
+        assert kept < given_back + 320, "other allocators learn nothing, and lose nothing"
+        return
     assert kept < 320, "fewer than one for ten of the 3,200 buffers"
     assert given_back > 10 * max(kept, 1), "or there is nothing to keep"

@@ -47,6 +47,6 @@ async def test_a_size_that_the_host_refuses_is_told_and_lost_and_the_next_one_go
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
         rows = deque([Row.of(right.address, bytes(65_508)), Row.of(right.address, b"small")])
         assert left.send(rows)
-        assert list(left.refused) == [(right.address, 65_508)]
+        assert list(left.too_large) == [(right.address, 65_508)]
         assert (left.counters.sent, left.counters.send_errors) == (2, 1)
         assert [row.data for row in right.receive_batch(10)] == [b"small"]

@@ -13,6 +13,7 @@ from sphtp_client.bench.catalog import CASES, SYSTEMS
 from sphtp_client.bench.company.command import company
 from sphtp_client.bench.conditions import conditions
 from sphtp_client.bench.figures import Sheet
+from sphtp_client.bench.options import as_json, to_markdown
 from sphtp_client.bench.page import page
 from sphtp_client.bench.rounds import Plan, run_rounds
 from sphtp_client.bench.screen import progress, show
@@ -59,12 +60,8 @@ bench.add_command(company)
     type=click.Choice(list(SYSTEMS)),
     multiple=True,
 )
-@click.option(
-    "--markdown",
-    help="Write the result page to this file as well.",
-    type=click.Path(dir_okay=False, path_type=Path),
-)
-@click.option("--json", help="Print one JSON document at the end and nothing else.", is_flag=True)
+@to_markdown
+@as_json
 def channel(
     rounds: int,
     seconds: float,

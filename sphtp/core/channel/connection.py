@@ -136,10 +136,10 @@ class Connection:
         else:
             self._hear(now, self._transport.handle_data_untrusted(now, data))
 
-    def handle_refused_size(self, now: float, size: int) -> None:
+    def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
         if self._transport is not None:
-            self._transport.flight.handle_refused(now, size)
+            self._transport.flight.handle_too_large(now, size)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""

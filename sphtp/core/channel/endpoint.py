@@ -127,11 +127,11 @@ class Endpoint:
             if connection is not None:
                 connection.handle_data_untrusted(now, run.address, run.data, run.size)
 
-    def handle_refused(self, now: float, address: Address, size: int) -> None:
+    def handle_too_large(self, now: float, address: Address, size: int) -> None:
         """Take it that the host sends no datagram of that size to an address."""
         for connection in self.connections:
             if connection.address == address:
-                connection.handle_refused_size(now, size)
+                connection.handle_too_large(now, size)
                 self.touch(connection)
 
     def handle_timeout(self, now: float) -> None:

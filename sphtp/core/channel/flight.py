@@ -19,6 +19,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Tickets
 from sphtp.core.channel.train import Hit, Train
+from sphtp.core.serial import wrap
 
 
 class Flight:
@@ -71,7 +72,7 @@ class Flight:
             return acked
         newest = acked[-1]
         # Only the packet that the header names has been at the peer for just so long.
-        is_timed = newest.train.eliciting and newest.newest & 0xFFFF == header.ack
+        is_timed = newest.train.eliciting and wrap(newest.newest) == header.ack
         lost = self.recovery.acked(now, acked, delay if is_timed else None)
         self.governor.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
         for hit in acked:
@@ -98,7 +99,7 @@ class Flight:
         is_needed = not self.is_probing or self.governor.suspects_size
         return is_needed and not self._acks.ambiguous
 
-    def handle_refused(self, now: float, size: int) -> None:
+    def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
         self.governor.mtu.refused(now, size)
 

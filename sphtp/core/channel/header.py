@@ -8,6 +8,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from sphtp.core.channel.frames import ACK_DELAY_OVERHEAD
 from sphtp.errors import RemoteError
 
 VERSION = 1
@@ -20,7 +21,7 @@ DATA = struct.Struct("<BIHHI")
 
 
 # What a packet has beside the frames of its load, at most: the header, and how late its ack is.
-OVERHEAD = DATA.size + 3
+OVERHEAD = DATA.size + ACK_DELAY_OVERHEAD
 
 
 class Kind(IntEnum):

@@ -1,8 +1,12 @@
 """Datagrams that go through a socket together, as one piece of memory."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Address = tuple[str, int]
+
+MOST_DATAGRAMS: Final = 64
+MOST_BYTES: Final = 65_000
+"""What one system call sends at most."""
 
 
 class Row(NamedTuple):

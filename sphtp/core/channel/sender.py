@@ -25,12 +25,9 @@ from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import encode_data
 from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import encode_run
+from sphtp.core.channel.row import MOST_BYTES, MOST_DATAGRAMS
 from sphtp.core.channel.train import Train
 
-LONGEST: Final = 64
-"""Packets in a train: as many as one system call sends."""
-LARGEST: Final = 65_000
-"""Bytes in a train, for the same reason."""
 NOTHING: Final = (b"", 0)
 NO_LOAD: Final = Load(())
 
@@ -74,7 +71,7 @@ class Sender:
 
     def _queue_early(self, ack: bytes) -> None:
         last, size = self._early[-1] if self._early else NOTHING
-        if size == len(ack) and len(last) < LONGEST * size:
+        if size == len(ack) and len(last) < MOST_DATAGRAMS * size:
             self._early[-1] = (last + ack, size)
         else:
             self._early.append((ack, len(ack)))
@@ -114,12 +111,12 @@ class Sender:
 
     def _train(self, now: float) -> tuple[bytes, int] | None:
         """Fragments of one message, where that is all there is to send."""
-        if self._outbox.room > LARGEST // 2 or (lane := self._outbox.bulk_lane()) is None:
+        if self._outbox.room > MOST_BYTES // 2 or (lane := self._outbox.bulk_lane()) is None:
             return None
         if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
             return None
         self._flight.resize(now)
-        run = self._outbox.take_run(lane, self._governor.budget(now, LONGEST, LARGEST))
+        run = self._outbox.take_run(lane, self._governor.budget(now, MOST_DATAGRAMS, MOST_BYTES))
         if run is None:
             return None
         data = encode_run(self._peer_id, self._acks.header(), run)

@@ -5,10 +5,10 @@ from typing import Final
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.row import Row
+from sphtp.core.channel.row import MOST_DATAGRAMS, Row
 
-TURN: Final = 64
-"""Packets that one connection sends before the others: as many as one system call takes."""
+TURN: Final = MOST_DATAGRAMS
+"""Packets that one connection sends before the others have their turn."""
 
 
 class Turns:

@@ -15,9 +15,9 @@ from sphtp.core.channel.frames import Fragment, Ping
 from sphtp.core.channel.header import DATA
 from sphtp.core.channel.inbox import Inbox
 from sphtp.core.channel.packet import decode_packet_untrusted
-from sphtp.core.channel.row import Row
+from sphtp.core.channel.row import MOST_DATAGRAMS, Row
 from sphtp.core.channel.runs import FragmentRun
-from sphtp.core.channel.sender import LONGEST, Sender
+from sphtp.core.channel.sender import Sender
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket
@@ -222,7 +222,7 @@ def test_a_lane_that_was_silent_has_not_saved_up_while_another_sent_runs() -> No
         if lane.served > 250_000:
             break
     box.push_many([bytes(100_000)], 1)
-    lanes = [piece.frame.lane for _ in range(LONGEST + 100) for piece in box.fill().pieces]
+    lanes = [piece.frame.lane for _ in range(MOST_DATAGRAMS + 100) for piece in box.fill().pieces]
     assert lanes.count(0) >= 48, "what was silent is ahead by one train at most"
 
 
@@ -234,4 +234,4 @@ def test_acks_made_at_once_leave_in_rows_that_one_call_sends() -> None:
     while (sent := talk.sender.poll(talk.now))[0]:
         rows.append(len(sent[0]) // sent[1])
     assert sum(rows) == 200
-    assert max(rows) <= LONGEST
+    assert max(rows) <= MOST_DATAGRAMS

@@ -11,6 +11,7 @@ from rich.console import Console
 from sphtp_client.bench.company.measure import Company, measure
 from sphtp_client.bench.company.task import Side, Task
 from sphtp_client.bench.conditions import conditions
+from sphtp_client.bench.options import as_json
 from sphtp_client.bench.pair import MeasurementError
 from sphtp_client.bench.rounds import Plan
 from sphtp_client.stopping import run_until_stopped
@@ -39,7 +40,7 @@ from sphtp_client.verdict import Verdict
     default=1.0,
     show_default=True,
 )
-@click.option("--json", help="Print one JSON document at the end and nothing else.", is_flag=True)
+@as_json
 def company(channels: int, rounds: int, seconds: float, json: bool) -> None:
     """Measure what idle channels cost a node with a busy one.
 

@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from sphtp_client.bench.options import as_json, to_markdown
 from sphtp_client.bench.simulated.catalog import EXPERIMENTS, Run
 from sphtp_client.bench.simulated.experiment import Experiment, Trial
 from sphtp_client.bench.simulated.page import page
@@ -27,12 +28,8 @@ from sphtp_client.bench.simulated.page import page
     default=1,
     show_default=True,
 )
-@click.option(
-    "--markdown",
-    help="Write the result page to this file as well.",
-    type=click.Path(dir_okay=False, path_type=Path),
-)
-@click.option("--json", help="Print one JSON document at the end and nothing else.", is_flag=True)
+@to_markdown
+@as_json
 def latency(cases: tuple[str, ...], seed: int, markdown: Path | None, json: bool) -> None:
     """Find out how long messages take on simulated networks.
 

@@ -157,9 +157,9 @@ class WatchedFlight(Flight):
         self._tell_estimates(now)
         return asks
 
-    def handle_refused(self, now: float, size: int) -> None:
+    def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a size was too large, and tell if another one is used now."""
-        super().handle_refused(now, size)
+        super().handle_too_large(now, size)
         self._tell_estimates(now)
 
     def _settle(self, now: float, hit: Hit) -> None:
