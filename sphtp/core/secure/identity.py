@@ -1,0 +1,74 @@
+"""Who a node is: an X25519 key pair (RFC 7748), and how its keys are written down."""
+
+from base64 import b64decode, b64encode
+from typing import Final, Self
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from sphtp.core.entropy import Entropy
+from sphtp.errors import LocalError, SettingsError
+
+KEY_SIZE: Final = 32
+"""Bytes of a key, private or public."""
+
+
+class Identity:
+    """A private key and what follows from it; ``public`` is what others know it by, 32 bytes."""
+
+    __slots__ = ("_private", "_secret", "public")
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != KEY_SIZE:
+            raise SettingsError(f"a private key of {len(secret)} bytes; allowed is {KEY_SIZE}")
+        self._secret = secret
+        self._private = X25519PrivateKey.from_private_bytes(secret)
+        self.public = self._private.public_key().public_bytes_raw()
+
+    @classmethod
+    def draw(cls, entropy: Entropy) -> Self:
+        """Make a new one; it is as secret as the entropy is unpredictable."""
+        return cls(entropy.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what ``export`` wrote; raises ``SettingsError``."""
+        return cls(parse_key(text))
+
+    def export(self) -> str:
+        """The private key, as ``parse`` reads it: 44 characters that nobody else may see."""
+        return format_key(self._secret)
+
+    def exchange(self, public: bytes) -> bytes:
+        """The secret that this key shares with another one; 32 bytes.
+
+        Raises ``LocalError`` for a public key that shares the same secret with everybody.
+        """
+        try:
+            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:
+            raise LocalError("no secret can be shared with this public key") from error
+
+    def derive(self, purpose: bytes, size: int = KEY_SIZE) -> bytes:
+        """A secret for one purpose (HKDF, RFC 5869) that tells nothing of the key itself."""
+        return HKDF(SHA256(), size, salt=None, info=purpose).derive(self._secret)
+
+    def __repr__(self) -> str:
+        return f"Identity({format_key(self.public)})"
+
+
+def format_key(key: bytes) -> str:
+    """A key as people copy it: base64, 44 characters."""
+    return b64encode(key).decode()
+
+
+def parse_key(text: str) -> bytes:
+    """Read what ``format_key`` wrote; raises ``SettingsError``."""
+    try:
+        key = b64decode(text.strip(), validate=True)
+    except ValueError as error:
+        raise SettingsError("a key is 44 characters of base64") from error
+    if len(key) != KEY_SIZE:
+        raise SettingsError(f"a key of {len(key)} bytes; allowed is {KEY_SIZE}")
+    return key
