@@ -1,0 +1,65 @@
+"""Cookies: a caller shows that it gets what is sent to its address, and nobody is remembered.
+
+The cookie is a keyed MAC over what is to be proven, made anew when it comes back.
+"""
+
+from typing import Final
+
+from cryptography.hazmat.primitives.constant_time import bytes_eq
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
+
+from sphtp.core.entropy import Entropy
+from sphtp.errors import SettingsError
+
+COOKIE_SIZE: Final = 16
+"""Bytes of a cookie."""
+SECRET_SIZE: Final = 32
+# One secret for the present lifetime, and one for the last.
+SECRETS: Final = 2
+
+
+class CookieJar:
+    """Makes cookies, and knows its own; it keeps two secrets, however many callers there are.
+
+    ``lifetime``, in seconds, is how long a cookie is good at least; at most it is twice as long.
+    Raises ``SettingsError`` unless it is positive.
+    """
+
+    __slots__ = ("_entropy", "_lifetime", "_number", "_secrets")
+
+    def __init__(self, entropy: Entropy, lifetime: float = 60.0) -> None:
+        if not lifetime > 0:
+            raise SettingsError(f"a cookie's lifetime of {lifetime} s; it must be positive")
+        self._entropy = entropy
+        self._lifetime = lifetime
+        self._number = 0
+        self._secrets = [self._draw() for _ in range(SECRETS)]
+
+    def make(self, now: float, *what: bytes) -> bytes:
+        """The cookie that stands for ``what``, 16 bytes."""
+        self._rotate(now)
+        return _mac(self._secrets[0], what)
+
+    def is_good(self, now: float, cookie: bytes, *what: bytes) -> bool:
+        """Whether ``make`` gave it for the same ``what`` in this lifetime or the last one."""
+        self._rotate(now)
+        matches = [bytes_eq(_mac(secret, what), cookie) for secret in self._secrets]
+        return any(matches)
+
+    def _rotate(self, now: float) -> None:
+        number = int(now // self._lifetime)
+        for _ in range(min(number - self._number, SECRETS)):
+            self._secrets = [self._draw(), *self._secrets[:-1]]
+        self._number = max(number, self._number)
+
+    def _draw(self) -> bytes:
+        return self._entropy.getrandbits(8 * SECRET_SIZE).to_bytes(SECRET_SIZE, "little")
+
+
+def _mac(secret: bytes, what: tuple[bytes, ...]) -> bytes:
+    mac = HMAC(secret, SHA256())
+    for part in what:
+        # With its length, so that no two sequences of parts read alike.
+        mac.update(len(part).to_bytes(4, "little") + part)
+    return mac.finalize()[:COOKIE_SIZE]
