@@ -27,6 +27,8 @@ SOURCES = (
     Source("control-client", "sphtp.core.control.client_table", "CLIENT"),
     Source("control-server", "sphtp.core.control.server_table", "SERVER"),
     Source("channel-lifecycle", "sphtp.core.channel.lifecycle", "LIFECYCLE"),
+    Source("sealed-greeting", "sphtp.core.channel.gate.tables", "GREETING"),
+    Source("sealed-visitor", "sphtp.core.channel.gate.tables", "VISIT"),
     Source("path-mtu", "sphtp.core.channel.mtu", "PATH_MTU"),
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),

@@ -20,3 +20,4 @@ class NodeStatistics:
     refused_wrong_peer: int
     refused_closed: int
     refused_schema: int
+    refused_sealed: int

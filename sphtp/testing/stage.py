@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.testing.clock import VirtualClock
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address, SimulatedNetwork
@@ -27,13 +28,18 @@ class NeverIdleError(AssertionError):
 class Stage:
     """Endpoints by address, as scripts drive them. Time is in seconds and starts at zero.
 
+    Some may be sealed.
+
     Datagrams of one size that arrive together are handed over as a row, as a socket does it.
 
     What is sent to an address where nobody is vanishes.
     """
 
     def __init__(
-        self, seed: int, endpoints: Mapping[Address, Endpoint], faults: Faults | None = None
+        self,
+        seed: int,
+        endpoints: Mapping[Address, Endpoint | SealedEndpoint],
+        faults: Faults | None = None,
     ) -> None:
         self.seed = seed
         self.clock = VirtualClock()

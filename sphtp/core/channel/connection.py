@@ -8,13 +8,14 @@ from sphtp.core.channel.endings import (
     CLOSED_HERE,
     aborted_here,
     closed_by_peer,
+    forgotten_by_peer,
     name_peer,
     outcome_of,
     refused_by_peer,
     timed_out,
 )
 from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Opened
-from sphtp.core.channel.frames import Close, Frame, Ping
+from sphtp.core.channel.frames import Close, Ping
 from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.opening import Opening
@@ -24,6 +25,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
 from sphtp.core.channel.transport import Heard, Transport
+from sphtp.core.channel.voice import Voice
 from sphtp.errors import StateError
 
 
@@ -42,6 +44,7 @@ class Connection:
         self.state = state
         self.peer_id = opening.wanted
         self.address: Address | None = None
+        self.peer_key = b""
         self.closed: Closed | None = None
         self._refused: Closed | None = None
         self._settings = settings
@@ -49,15 +52,14 @@ class Connection:
         self._counters = Counters()
         self.port = MessagePort(self._counters, self._sending)
         self._alarms = alarms = Alarms[Timer]()
-        self._control: list[Frame] = []
-        self._outgoing: deque[Row] = deque()
+        self._voice = Voice()
         self._events: deque[ConnectionEvent] = deque()
         self._actions: dict[Action, Callable[[float, Closed], None]] = {
-            Action.SEND_CONNECT: lambda *_: self._outgoing.extend(self.opening.connects()),
-            Action.SEND_ACCEPT: lambda *_: self._outgoing.extend(self.opening.accepts()),
+            Action.SEND_CONNECT: lambda *_: self._voice.send(self.opening.connects()),
+            Action.SEND_ACCEPT: lambda *_: self._voice.send(self.opening.accepts()),
             Action.ARM_RETRY: lambda now, _: alarms.set(Timer.RETRY, now + opening.next_retry()),
             Action.REDIAL: self._redial,
-            Action.SEND_CLOSE: self._send_close,
+            Action.SEND_CLOSE: lambda _, closed: self._voice.say(Close(closed.reason, "")),
             Action.SEND_LAST_WORD: self._send_last_word,
             Action.OPEN: self._open,
             Action.ARM_CLOSE: lambda now, _: alarms.set(Timer.CLOSE, now + settings.close_timeout),
@@ -106,17 +108,19 @@ class Connection:
             self._meet(address, accept.offer)
             self._step(now, Event.ACCEPTED)
 
+    def handle_hint(self, refuse: Refuse) -> None:
+        """Take a refusal that nobody signed: should the attempt fail, it may tell why."""
+        self._refused = refused_by_peer(self.peer_name, refuse, self.opening.schema)
+
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
         """Take a refusal of our CONNECT, or of our ACCEPT to an attempt that is over."""
         event = self.opening.refusal(address, refuse)
-        if event is None and refuse.token != self.opening.token:
-            return
-        closed = refused_by_peer(self.peer_name, refuse, self.opening.schema)
-        if event is None:
-            # Should no other candidate answer, this is what to tell.
-            self._refused = closed
-        else:
+        if event is not None:
+            closed = refused_by_peer(self.peer_name, refuse, self.opening.schema)
             self._step(now, event, closed)
+        elif refuse.token == self.opening.token:
+            # Should no other candidate answer, this is what to tell.
+            self.handle_hint(refuse)
 
     def handle_data_untrusted(
         self, now: float, address: Address, data: bytes, size: int = 0
@@ -136,6 +140,16 @@ class Connection:
         else:
             self._hear(now, self._transport.handle_data_untrusted(now, data))
 
+    def handle_forgotten(self, now: float) -> None:
+        """Take it that the peer knows nothing of this connection any more."""
+        self._step(now, Event.FORGOTTEN, forgotten_by_peer(self.peer_name))
+
+    def handle_new_path(self, now: float, address: Address) -> None:
+        """Send to another address of the peer from now on."""
+        self.address = address
+        if self._transport is not None:
+            self._transport.flight.governor.path_changed(now)
+
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
         if self._transport is not None:
@@ -148,7 +162,7 @@ class Connection:
             if self._transport.flight.poll_close_lost():
                 self._step(now, Event.CLOSE_LOST)
             elif asks:
-                self._say(Ping())
+                self._voice.say(Ping())
         while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
 
@@ -167,12 +181,11 @@ class Connection:
 
     def poll_transmit(self, now: float) -> Row | None:
         """The next datagrams to send."""
-        if self._outgoing:
-            return self._outgoing.popleft()
+        if (datagram := self._voice.take_datagram()) is not None:
+            return datagram
         if self._transport is None or self.address is None or self.state is State.CLOSED:
             return None
-        control, self._control = self._control, []
-        data, size = self._transport.sender.poll(now, control)
+        data, size = self._transport.sender.poll(now, self._voice.take_frames())
         if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
@@ -186,8 +199,8 @@ class Connection:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
-        due = self._alarms.next_due()
-        return earliest(due, self._transport.poll_timeout()) if self._transport else due
+        sending = self._transport.poll_timeout() if self._transport else None
+        return earliest(self._alarms.next_due(), sending)
 
     # Events
 
@@ -209,22 +222,18 @@ class Connection:
         self._check_drained(now)
 
     def _check_drained(self, now: float) -> None:
-        if self.state is not State.DRAINING or self._transport is None:
-            return
-        if self._transport.flight.outbox.idle:
+        transport = self._transport
+        if self.state is State.DRAINING and transport and transport.flight.outbox.idle:
             self._step(now, Event.DRAINED)
 
     def _handle_timer(self, now: float, timer: Timer) -> None:
         if timer is Timer.KEEPALIVE:
             # Of two silent sides one asks and the other answers: two datagrams, not three.
             if self._transport is None or not self._transport.owes_ack:
-                self._say(Ping())
+                self._voice.say(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
-        event, closed = timed_out(timer, self.peer_name, self._settings)
-        if timer is Timer.HANDSHAKE and self._refused is not None:
-            closed = self._refused
-        self._step(now, event, closed)
+        self._step(now, *timed_out(timer, self.peer_name, self._settings, self._refused))
 
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
         """Take the event's row, if the state has one: what it refuses came too late to matter."""
@@ -242,27 +251,23 @@ class Connection:
         self.address, self.peer_id, self._transport = None, self.opening.wanted, None
         self.port.transport = None
 
-    def _send_close(self, _now: float, closed: Closed) -> None:
-        self._say(Close(closed.reason, ""))
-
     def _send_last_word(self, now: float, closed: Closed) -> None:
-        if self._transport is None or self.address is None:
-            return
-        word, _ = self._transport.sender.poll(now, [Close(CloseReason.ABORTED, closed.text)])
-        self._outgoing.append(Row.of(self.address, word))
+        if self._transport is not None and self.address is not None:
+            word, _ = self._transport.sender.poll(now, [Close(CloseReason.ABORTED, closed.text)])
+            self._voice.send([Row.of(self.address, word)])
 
     def _open(self, now: float, _: Closed) -> None:
         self._alarms.stop(Timer.RETRY, Timer.HANDSHAKE)
         self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
         # The answering side knows only by our first data that our address is real.
-        self._say(Ping())
+        self._voice.say(Ping())
         self._events.append(Opened())
 
     def _linger(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
         self._alarms.clear()
-        self._control.clear()
+        self._voice.take_frames()
         self._alarms.set(Timer.LINGER, now + self._settings.linger)
         if self._transport is not None:
             self._transport.sender.stop()
@@ -293,7 +298,3 @@ class Connection:
         if self._transport is None or self.state is not State.OPEN:
             raise StateError(f"nothing can be sent while the channel is {self.state.name}")
         return self._transport
-
-    def _say(self, frame: Frame) -> None:
-        if frame not in self._control:
-            self._control.append(frame)

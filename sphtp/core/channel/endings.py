@@ -41,12 +41,24 @@ REFUSALS = {
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
     Refusal.GONE: "it has given up",
     Refusal.SCHEMA: "message types differ",
+    Refusal.VERSION: "it speaks another version of the protocol",
+    Refusal.SEALED: "it takes sealed channels only",
+    Refusal.CLEAR: "it takes no sealed channels",
+    Refusal.DENIED: "it does not let this peer in",
+    Refusal.IMPOSTOR: "its key is not that of the peer wanted",
 }
 
 
-def timed_out(timer: Timer, peer: str, settings: ChannelSettings) -> tuple[Event, Closed]:
-    """What a timer that has come means, and the ending if it is one."""
+def timed_out(
+    timer: Timer, peer: str, settings: ChannelSettings, refused: Closed | None
+) -> tuple[Event, Closed]:
+    """What a timer that has come means, and the ending if it is one.
+
+    An attempt that was ``refused`` somewhere ends with that.
+    """
     event, reason, text = TIMEOUTS[timer]
+    if timer is Timer.HANDSHAKE and refused is not None:
+        return event, refused
     words = text.format(peer=peer, **asdict(settings))
     return event, Closed(reason, words, by_peer=False)
 
@@ -67,6 +79,12 @@ def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
     if refuse.mismatch is not None:
         reason, why = CloseReason.SCHEMA, schema.explain(refuse.mismatch)
     return Closed(reason, f"{peer} refused the channel: {why}", by_peer=True)
+
+
+def forgotten_by_peer(peer: str) -> Closed:
+    """The ending of a channel of which the peer knows nothing any more."""
+    text = f"{peer} has forgotten the channel: it restarted, or ended it"
+    return Closed(CloseReason.VANISHED, text, by_peer=True)
 
 
 def closed_by_peer(peer: str, close: Close) -> Closed:

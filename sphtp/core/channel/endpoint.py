@@ -1,10 +1,11 @@
 """All channels behind one socket: finds the connection that a datagram belongs to."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
+from sphtp.core.channel.backlog import Backlog
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.dials import Dials
+from sphtp.core.channel.gate.wire import decode_greet_untrusted
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
     Connect,
@@ -56,14 +57,15 @@ class Endpoint:
         # Openings that the other side began, by its address and connection id.
         self._answered: dict[Origin, Connection] = {}
         self._dials = Dials()
-        self._half_open: set[int] = set()
-        self._incoming: deque[Connection] = deque()
+        self._backlog = Backlog(settings.backlog)
         self._is_closed = False
+        self._removed: Callable[[Connection], None] = lambda _: None
         self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
             Kind.DATA: self._handle_data_untrusted,
             Kind.CONNECT: self._handle_connect_untrusted,
             Kind.ACCEPT: self._handle_accept_untrusted,
             Kind.REFUSE: self._handle_refuse_untrusted,
+            Kind.GREET: self._handle_greet_untrusted,
         }
 
     @property
@@ -71,10 +73,14 @@ class Endpoint:
         """Every connection that has not ended, in the order of opening."""
         return tuple(self._turns)
 
+    def find(self, connection_id: int) -> Connection | None:
+        """The connection to which the peer sends under this id; it has a turn, being told of."""
+        return self._turns.find(connection_id)
+
     @property
     def has_incoming(self) -> bool:
         """Whether ``poll_incoming`` has a channel to give."""
-        return bool(self._incoming)
+        return self._backlog.has_any
 
     # Commands
 
@@ -87,6 +93,10 @@ class Endpoint:
         self._dials.add(connection)
         connection.handle_start(now)
         return connection
+
+    def observe(self, removed: Callable[[Connection], None]) -> None:
+        """Call this with each connection that ended, or that gives up the id that it still has."""
+        self._removed = removed
 
     def touch(self, connection: Connection) -> None:
         """Say that a command was given to a connection, so that it is polled."""
@@ -109,7 +119,10 @@ class Endpoint:
         """Take any datagram; what is malformed or meant for nobody is counted and dropped."""
         try:
             kind, connection_id = decode_front_untrusted(datagram)
-            self._handlers[kind](now, address, connection_id, datagram)
+            handle = self._handlers.get(kind)
+            if handle is None:
+                raise RemoteError(f"{kind.name} is not for a side without keys")
+            handle(now, address, connection_id, datagram)
         except RemoteError:
             self.counters.malformed += 1
 
@@ -153,7 +166,7 @@ class Endpoint:
 
     def poll_incoming(self) -> Connection | None:
         """The next channel that another peer opened."""
-        return self._incoming.popleft() if self._incoming else None
+        return self._backlog.take()
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
@@ -206,6 +219,12 @@ class Endpoint:
             connection.handle_connect(now, address, connect)
             self.touch(connection)
 
+    def _handle_greet_untrusted(
+        self, _now: float, address: Address, _: int, datagram: bytes
+    ) -> None:
+        greet = decode_greet_untrusted(datagram)
+        self._refusals.refuse_sealed(address, greet.opener, greet.token)
+
     # Openings
 
     def _opened_by(self, now: float, address: Address, connect: Connect) -> Connection | None:
@@ -236,12 +255,12 @@ class Endpoint:
         return self._turns.add(connection)
 
     def _answer(self, now: float, address: Address, connect: Connect) -> Connection | None:
-        if len(self._half_open) + len(self._incoming) >= self._settings.backlog:
+        if self._backlog.is_full or len(self._turns) >= self._settings.max_channels:
             self._refusals.refuse(address, connect, Refusal.FULL)
             return None
         opening = Opening(self._offer(), connect.token)
         connection = self._turns.add(self._make(now, self._settings, opening, State.ANSWERING))
-        self._half_open.add(connection.connection_id)
+        self._backlog.expect(connection)
         return connection
 
     def _offer(self) -> Offer:
@@ -264,19 +283,13 @@ class Endpoint:
 
     def _settle(self, connection: Connection) -> None:
         """Nothing left to send: note whether the connection opened or ended."""
-        connection_id = connection.connection_id
         self._dials.settle(connection)
-        if connection_id in self._half_open and connection.state is not State.ANSWERING:
-            self._half_open.discard(connection_id)
-            # What closed without having opened was never a channel.
-            if connection.state is not State.CLOSED:
-                self._incoming.append(connection)
+        self._backlog.settle(connection)
         if connection.state is State.CLOSED:
             self._remove(connection)
-            if connection in self._incoming and not connection.port.readable:
-                self._incoming.remove(connection)
 
     def _remove(self, connection: Connection) -> None:
+        self._removed(connection)
         self._turns.remove(connection)
         self._dials.discard(connection.connection_id)
         if connection.opening.origin is not None:

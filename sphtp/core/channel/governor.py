@@ -27,7 +27,7 @@ class Governor:
 
     def __init__(self, settings: ChannelSettings, recovery: Recovery, largest: int) -> None:
         base = min(settings.base_datagram, largest)
-        self.mtu = PathMtu(base, largest)
+        self.mtu = PathMtu(base, largest, settings.envelope)
         self._recovery = recovery
         self._controller = make_controller(settings.congestion, base, settings.max_window)
         self._pacer = Pacer(BURST * base)
@@ -113,6 +113,12 @@ class Governor:
         A window of a few large datagrams would get acks in jerks, and lose too much with each.
         """
         return self.mtu.poll_probe(now, self.window / FEWEST_IN_WINDOW)
+
+    def path_changed(self, now: float) -> None:
+        """Start anew: nothing is known of the path that packets take from now on."""
+        self.mtu.path_changed(now)
+        self._controller.persistent(now)
+        self._recovery.round_trip.forget()
 
     def unanswered(self, now: float, probes: int) -> None:
         """So many probes in a row went unanswered."""

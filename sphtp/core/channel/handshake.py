@@ -21,12 +21,20 @@ CUT = b"..."
 
 
 class Refusal(IntEnum):
-    """Why a CONNECT was refused; or, GONE or SCHEMA, an ACCEPT to an attempt that is over."""
+    """Why a CONNECT was refused; or, GONE or SCHEMA, an ACCEPT to an attempt that is over.
+
+    IMPOSTOR is this side's own word, for an answer with another key than the one expected.
+    """
 
     FULL = 1
     WRONG_PEER = 2
     GONE = 3
     SCHEMA = 4
+    VERSION = 5
+    SEALED = 6
+    CLEAR = 7
+    DENIED = 8
+    IMPOSTOR = 9
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 version and kind u8, receiver's connection id u32                     every datagram
 sequence u16, ack u16, ack_bits u32                                   DATA only, then frames
+
+From GREET on the kinds are those of sealed channels: see ``sphtp.core.channel.gate.wire``.
 """
 
 import struct
@@ -31,6 +33,14 @@ class Kind(IntEnum):
     CONNECT = 1
     ACCEPT = 2
     REFUSE = 3
+    GREET = 4
+    COOKIE = 5
+    WELCOME = 6
+    CONFIRM = 7
+    SEALED = 8
+    RESET = 9
+    CHALLENGE = 10
+    RESPONSE = 11
 
 
 class Header(NamedTuple):
@@ -71,4 +81,5 @@ def decode_data_untrusted(datagram: bytes) -> Header:
 
 
 DATA_FIRST = VERSION << 4 | Kind.DATA
+SEALED_FIRST = bytes([VERSION << 4 | Kind.SEALED])
 KINDS = {kind.value: kind for kind in Kind}

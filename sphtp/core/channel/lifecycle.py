@@ -40,6 +40,7 @@ class Event(Name):
     CLOSE_HEARD = "the peer's CLOSE came"
     CLOSE_OVER = "draining and closing took too long"
     SILENT = "nothing heard for the timeout"
+    FORGOTTEN = "the peer has forgotten the channel"
     LINGER_OVER = "lingered long enough"
 
 
@@ -112,18 +113,22 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.OPEN, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "told once, not waited for"),
     Row(S.OPEN, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer is done"),
     Row(S.OPEN, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
+    Row(S.OPEN, E.FORGOTTEN, S.CLOSED, (A.END,), "it restarted, or its last word was lost"),
     Row(S.DRAINING, E.CONNECT_AGAIN, S.DRAINING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "now the peer may know"),
     Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "no patience left"),
     Row(S.DRAINING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer reads no more"),
     Row(S.DRAINING, E.CLOSE_OVER, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the peer reads too slowly"),
     Row(S.DRAINING, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
+    Row(S.DRAINING, E.FORGOTTEN, S.CLOSED, (A.END,), "nobody is left who could take it"),
     Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "it has to arrive"),
     Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "both know"),
     Row(S.CLOSING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "both closed at once"),
     Row(S.CLOSING, E.ABORT, S.CLOSED, (A.END,), "CLOSE is on its way already"),
     Row(S.CLOSING, E.CLOSE_OVER, S.CLOSED, (A.FINISH,), "everything was acked; no need to wait"),
     Row(S.CLOSING, E.SILENT, S.CLOSED, (A.FINISH,), "everything was acked"),
+    Row(S.CLOSING, E.FORGOTTEN, S.CLOSED, (A.FINISH,), "everything was acked"),
+    Row(S.LINGERING, E.FORGOTTEN, S.CLOSED, (A.END,), "no CLOSE will come again"),
     Row(S.LINGERING, E.CLOSE_HEARD, S.LINGERING, (), "our ack was lost; it is sent again"),
     Row(S.LINGERING, E.CLOSE, S.LINGERING, (), "the peer was first"),
     Row(S.LINGERING, E.ABORT, S.CLOSED, (A.END,), "the node shuts down"),
@@ -161,10 +166,19 @@ LIFECYCLE = Machine(
             E.WITHDRAWN,
             E.CLOSE_HEARD,
             E.SILENT,
+            E.FORGOTTEN,
             E.LINGER_OVER,
         },
         S.ANSWERING: CLOSING
-        | {E.ACCEPTED, E.CROSSED, E.REFUSED, E.CLOSE_HEARD, E.SILENT, E.LINGER_OVER},
+        | {
+            E.ACCEPTED,
+            E.CROSSED,
+            E.REFUSED,
+            E.CLOSE_HEARD,
+            E.SILENT,
+            E.FORGOTTEN,
+            E.LINGER_OVER,
+        },
         S.OPEN: OPENING | CLOSING | {E.LINGER_OVER},
         S.DRAINING: OPENING | {E.CLOSE, E.CLOSE_LOST, E.CLOSE_ACKED, E.LINGER_OVER},
         S.CLOSING: OPENING | {E.CONNECT_AGAIN, E.CLOSE, E.DRAINED, E.LINGER_OVER},

@@ -88,20 +88,22 @@ PATH_MTU = Machine(
 class PathMtu:
     """The largest datagram to send, in bytes. Times in seconds.
 
-    ``base`` must be a size that is known to work; ``ceiling`` is the largest that both sides take.
+    ``base`` must be a size that is known to work; ``ceiling`` is the largest that both sides take,
+    ``envelope`` what is added to each on its way.
     Raises ``SettingsError`` when it is under the base.
     """
 
-    __slots__ = ("_ceiling", "_due", "_losses", "_probe", "_small_through", "_steps",
+    __slots__ = ("_ceiling", "_due", "_likely", "_losses", "_probe", "_small_through", "_steps",
                  "_too_large", "_tries", "base", "size", "state")  # fmt: skip
 
-    def __init__(self, base: int = BASE, ceiling: int = LIKELY[-1]) -> None:
+    def __init__(self, base: int = BASE, ceiling: int = LIKELY[-1], envelope: int = 0) -> None:
         if ceiling < base:
             raise SettingsError(f"a largest datagram of {ceiling} is under the base of {base}")
         self.state = PATH_MTU.initial
         self.base = base
         self.size = base
         self._ceiling = ceiling
+        self._likely = tuple(size - envelope for size in LIKELY)
         self._too_large = ceiling + 1
         self._probe = 0
         self._tries = 0
@@ -187,9 +189,14 @@ class PathMtu:
         if self._losses >= BLACK_HOLE_LOSSES and self._small_through:
             self._step(now, Sign.BLACK_HOLE)
 
+    def path_changed(self, now: float) -> None:
+        """Start anew from the base: the size found was that of another path."""
+        self._forget(now)
+        self._step(now, Sign.BLACK_HOLE)
+
     def _next_size(self) -> int | None:
         good, bad = self.size, self._too_large
-        for size in (*LIKELY, self._ceiling):
+        for size in (*self._likely, self._ceiling):
             if good < size < bad and size <= self._ceiling:
                 return size
         is_worthwhile = bad <= self._ceiling and bad - good > good * WORTHWHILE

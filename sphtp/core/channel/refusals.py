@@ -13,6 +13,7 @@ COUNTERS = {
     Refusal.WRONG_PEER: "refused_wrong_peer",
     Refusal.GONE: "refused_closed",
     Refusal.SCHEMA: "refused_schema",
+    Refusal.CLEAR: "refused_sealed",
 }
 
 
@@ -41,6 +42,11 @@ class Refusals:
         refuse = Refuse(connect.token, why, mismatch)
         room = min(connect.size, self._settings.base_datagram)
         self._say(address, encode_refuse(connect.offer.connection_id, refuse, room))
+
+    def refuse_sealed(self, address: Address, opener: int, token: int) -> None:
+        """Refuse whoever wants a sealed channel of a side that has no keys."""
+        self._counters.refused_sealed += 1
+        self._say(address, encode_refuse(opener, Refuse(token, Refusal.CLEAR)))
 
     def decline(self, address: Address, accept: Accept, why: Refusal) -> None:
         """Refuse an ACCEPT: whoever waits for its data should know."""

@@ -16,6 +16,10 @@ class RoundTrip:
     __slots__ = ("deviation", "latest", "minimum", "smoothed")
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start, or start anew on another path."""
         self.smoothed: float | None = None
         self.deviation = 0.0
         self.latest = 0.0

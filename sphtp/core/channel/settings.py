@@ -1,6 +1,7 @@
 """What one side of a channel may be told to do differently."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from sphtp.core.channel.congestion.controller import make_controller
 from sphtp.core.channel.delivery import Lane, check_lanes
@@ -34,8 +35,10 @@ class ChannelSettings:
     close_timeout: float = 5.0
     linger: float = 1.0
     backlog: int = 128
+    max_channels: int = 16_384
     first_sequence: int = 0
     lanes: tuple[Lane, ...] = (Lane(),)
+    envelope: int = 0
 
     def __post_init__(self) -> None:
         for name in RANGES:
@@ -51,6 +54,25 @@ class ChannelSettings:
             raise SettingsError(
                 f"timeout ({self.timeout} s) must be at least twice keepalive ({self.keepalive} s)"
             )
+
+    def enveloped(self, envelope: int) -> Self:
+        """The settings of a channel whose datagrams travel in others, ``envelope`` bytes larger.
+
+        Sizes of datagrams are then without the envelope. Raises ``SettingsError`` when too little
+        is left.
+        """
+        for name in ("max_datagram", "base_datagram"):
+            if getattr(self, name) < SMALLEST_DATAGRAM + envelope:
+                raise SettingsError(
+                    f"{name} is {getattr(self, name)}; sealed channels need "
+                    f"{SMALLEST_DATAGRAM + envelope}"
+                )
+        return replace(
+            self,
+            max_datagram=self.max_datagram - envelope,
+            base_datagram=self.base_datagram - envelope,
+            envelope=envelope,
+        )
 
 
 # Upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes. Windows
@@ -74,6 +96,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "close_timeout": (0.01, 3600),
     "linger": (0, 3600),
     "backlog": (1, 65_536),
+    "max_channels": (1, 2**24),
+    "envelope": (0, 256),
     "first_sequence": (0, 2**62),
 }
 

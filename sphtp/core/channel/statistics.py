@@ -96,3 +96,4 @@ class EndpointCounters:
     refused_wrong_peer: int = 0
     refused_closed: int = 0
     refused_schema: int = 0
+    refused_sealed: int = 0

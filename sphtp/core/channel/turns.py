@@ -25,6 +25,9 @@ class Turns:
     def __contains__(self, connection_id: int) -> bool:
         return connection_id in self._connections
 
+    def __len__(self) -> int:
+        return len(self._connections)
+
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._connections.values()))
 

@@ -161,7 +161,7 @@ def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
     assert endpoint.connections == ()
     assert endpoint.poll_timeout() is None
     assert not endpoint._answered
-    assert not endpoint._half_open
+    assert not endpoint._backlog
 
 
 def test_answers_are_never_longer_than_questions_nor_more() -> None:
@@ -299,7 +299,7 @@ def test_after_everything_nothing_is_kept() -> None:
     pair.run(60)
     for endpoint in (pair.left, pair.right):
         assert endpoint.connections == ()
-        for table in ("_answered", "_dials", "_half_open", "_refusals"):
+        for table in ("_answered", "_dials", "_backlog", "_refusals"):
             assert not getattr(endpoint, table), table
         for table in ("_connections", "_dirty", "_active"):
             assert not getattr(endpoint._turns, table), table

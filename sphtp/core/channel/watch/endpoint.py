@@ -22,6 +22,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "refused_wrong_peer": Refusal.WRONG_PEER,
     "refused_closed": Refusal.GONE,
     "refused_schema": Refusal.SCHEMA,
+    "refused_sealed": Refusal.CLEAR,
 }
 
 

@@ -1,0 +1,192 @@
+"""What becomes of our own attempts: GREET out, WELCOME in, and a bond at the end."""
+
+from collections.abc import Callable, Mapping
+
+from sphtp.core.channel.gate.bond import Bond
+from sphtp.core.channel.gate.greeting import Greeting
+from sphtp.core.channel.gate.lodge import Lodge, read_introduction_untrusted
+from sphtp.core.channel.gate.tables import Greeted, Reply, Say
+from sphtp.core.channel.gate.trust import Expectation, Verdict
+from sphtp.core.channel.gate.wire import Answer, decode_answer_untrusted, encode_reset
+from sphtp.core.channel.handshake import (
+    Refusal,
+    Refuse,
+    decode_accept_untrusted,
+    decode_connect_untrusted,
+    decode_refuse_untrusted,
+    encode_refuse,
+)
+from sphtp.core.channel.header import Kind, decode_front_untrusted
+from sphtp.core.channel.row import Address, Row
+from sphtp.errors import RemoteError
+
+
+class Caller:
+    """Attempts by the token of their CONNECT, which stays the same for an attempt's whole life."""
+
+    def __init__(self, lodge: Lodge) -> None:
+        self._lodge = lodge
+        self._greetings: dict[int, Greeting] = {}
+        self._say: Mapping[Say, Callable[[float, Address, Greeting, bytes], None]] = {
+            Say.GREET: self._greet,
+            Say.CONFIRM: self._confirm,
+            Say.SEAL: self._seal,
+            Say.HAND_ON: self._hand_on,
+            Say.RENEW: lambda _now, _address, greeting, _: greeting.renew(),
+        }
+
+    def __len__(self) -> int:
+        return len(self._greetings)
+
+    def find(self, token: int) -> Greeting | None:
+        """The attempt with this token."""
+        return self._greetings.get(token)
+
+    def expect(self, token: int, expectation: Expectation) -> None:
+        """Begin an attempt; whoever answers must be the one expected."""
+        lodge = self._lodge
+        greeting = Greeting(lodge.identity, lodge.entropy, expectation, lodge.psk)
+        self._greetings[token] = greeting
+
+    def forget(self, token: int) -> None:
+        """End an attempt."""
+        self._greetings.pop(token, None)
+
+    # From the endpoint
+
+    def connect(self, now: float, address: Address, datagram: bytes) -> None:
+        """Bring a CONNECT of the endpoint on its way."""
+        connect = decode_connect_untrusted(datagram)
+        greeting = self._greetings.get(connect.token)
+        if greeting is None:
+            return
+        opener = connect.offer.connection_id
+        introduction = self._lodge.introduce(opener, datagram)
+        greeting.connect(address, opener, connect.token, introduction)
+        self._step(now, address, greeting, Reply.CONNECT)
+
+    # From the network
+
+    def handle_cookie_untrusted(
+        self, now: float, address: Address, opener: int, datagram: bytes
+    ) -> None:
+        """Take a cookie, and greet again at once: this is the first of two round trips."""
+        answer = decode_answer_untrusted(datagram)
+        greeting = self._greeting(opener, answer)
+        if greeting is not None and greeting.keep_cookie(address, answer.content):
+            self._step(now, address, greeting, Reply.COOKIE)
+
+    def handle_welcome_untrusted(
+        self, now: float, address: Address, opener: int, datagram: bytes
+    ) -> None:
+        """Take an answer to a GREET, or tell its sender that nobody here remembers asking."""
+        answer = decode_answer_untrusted(datagram)
+        greeting = self._greeting(opener, answer)
+        if greeting is None:
+            proof = self._lodge.proof(opener)
+            self._lodge.say(Row.of(address, encode_reset(opener, proof)))
+            return
+        if greeting.state is not Greeted.GREETING:
+            return
+        payload = self._read(greeting, answer.content)
+        if greeting.handshake.is_finished:
+            self.handle_answer_untrusted(now, address, greeting, payload)
+        elif self._is_expected(greeting):
+            self._step(now, address, greeting, Reply.ASKED)
+        else:
+            self._refuse_impostor(now, address, greeting)
+
+    def handle_hint_untrusted(
+        self, address: Address, opener: int, datagram: bytes
+    ) -> Refuse | None:
+        """Take a REFUSE that nobody signed: it may explain, and decides nothing."""
+        refuse = decode_refuse_untrusted(datagram)
+        greeting = self._greeting(opener, Answer(refuse.token, b""))
+        return refuse if greeting is not None and greeting.was_asked(address) else None
+
+    def handle_answer_untrusted(
+        self, now: float, address: Address, greeting: Greeting, introduction: bytes
+    ) -> None:
+        """Take the peer's ACCEPT or REFUSE, which is authentic, with what it has to know."""
+        _, datagram = read_introduction_untrusted(introduction)
+        kind, _ = decode_front_untrusted(datagram)
+        if kind is Kind.REFUSE:
+            self._step(now, address, greeting, Reply.REFUSED, introduction)
+        elif kind is not Kind.ACCEPT:
+            raise RemoteError(f"{kind.name} is no answer to a GREET")
+        elif self._is_introduced(greeting, decode_accept_untrusted(datagram).offer.peer_id):
+            self._step(now, address, greeting, Reply.ACCEPTED, introduction)
+        else:
+            self._refuse_impostor(now, address, greeting)
+
+    # Actions
+
+    def _step(
+        self,
+        now: float,
+        address: Address,
+        greeting: Greeting,
+        event: Reply,
+        introduction: bytes = b"",
+    ) -> None:
+        for action in greeting.find(event):
+            self._say[action](now, address, greeting, introduction)
+
+    def _greet(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
+        self._lodge.say(Row.of(address, greeting.greet(address)))
+
+    def _confirm(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
+        confirm = greeting.confirm()
+        # What the peer answers is sealed; which connection of its own it is about, it says there.
+        if self._lodge.bonds.find(greeting.opener) is None:
+            self._lodge.bonds.add(self._bond(address, greeting), greeting.opener, 0)
+        bond = self._lodge.bonds.find(greeting.opener)
+        if bond is not None and bond.address == address:
+            self._lodge.say(Row.of(address, confirm))
+
+    def _seal(self, _now: float, address: Address, greeting: Greeting, introduction: bytes) -> None:
+        proof, datagram = read_introduction_untrusted(introduction)
+        peer = decode_accept_untrusted(datagram).offer.connection_id
+        bond = self._lodge.bonds.find(greeting.opener) or self._bond(address, greeting)
+        bond.proof = proof
+        self._lodge.settle(bond, greeting.opener, peer)
+
+    def _hand_on(
+        self, now: float, address: Address, _greeting: Greeting, introduction: bytes
+    ) -> None:
+        self._lodge.pass_on(now, address, read_introduction_untrusted(introduction)[1])
+
+    # Whom we speak with
+
+    def _greeting(self, opener: int, answer: Answer) -> Greeting | None:
+        greeting = self._greetings.get(answer.token)
+        return greeting if greeting is not None and greeting.opener == opener else None
+
+    def _read(self, greeting: Greeting, noise: bytes) -> bytes:
+        try:
+            return greeting.handshake.read_untrusted(noise)
+        except RemoteError:
+            self._lodge.counters.forged += 1
+            raise
+
+    def _is_expected(self, greeting: Greeting) -> bool:
+        remote = greeting.handshake.remote
+        return remote is not None and greeting.expectation.is_met_by(remote)
+
+    def _is_introduced(self, greeting: Greeting, peer_id: int) -> bool:
+        """Whether who answered is expected, and may have the id that it says it has."""
+        remote = greeting.handshake.remote
+        if remote is None or not greeting.expectation.is_met_by(remote):
+            return False
+        return self._lodge.trust.judge(remote, peer_id) is Verdict.WELCOME
+
+    def _refuse_impostor(self, now: float, address: Address, greeting: Greeting) -> None:
+        """End the attempt at this address: it is as if the peer meant had refused."""
+        self._lodge.counters.denied += 1
+        refuse = encode_refuse(greeting.opener, Refuse(greeting.token, Refusal.IMPOSTOR))
+        self._step(now, address, greeting, Reply.REFUSED, bytes(16) + refuse)
+
+    def _bond(self, address: Address, greeting: Greeting) -> Bond:
+        keys, remote = greeting.handshake.split(), greeting.handshake.remote
+        assert remote is not None
+        return Bond(remote, keys, address, self._lodge.counters)

@@ -1,0 +1,101 @@
+"""An endpoint behind its gate: to those who use it, an endpoint like any other."""
+
+from collections.abc import Sequence
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.counters import GateCounters
+from sphtp.core.channel.gate.gate import Gate
+from sphtp.core.channel.gate.settings import GateSettings
+from sphtp.core.channel.gate.trust import Expectation, OpenDoor, Trust
+from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.row import Address
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.entropy import Entropy
+from sphtp.core.secure.identity import Identity
+
+
+class SealedEndpoint:
+    """All sealed channels behind one socket; inputs, commands and outputs are ``Endpoint``'s."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        entropy: Entropy,
+        identity: Identity,
+        trust: Trust | None = None,
+        settings: GateSettings | None = None,
+        psk: bytes | None = None,
+    ) -> None:
+        self._trust = trust or OpenDoor()
+        self._endpoint = endpoint
+        self._gate = Gate(endpoint, entropy, identity, self._trust, settings or GateSettings(), psk)
+        endpoint.observe(self._forget)
+        # What the gate is not in the way of is the endpoint's own.
+        self.poll_active = endpoint.poll_active
+        self.poll_incoming = endpoint.poll_incoming
+        self.touch = endpoint.touch
+        self.close = endpoint.close
+        self.handle_row_untrusted = self._gate.handle_row_untrusted
+        self.handle_datagram_untrusted = self._gate.handle_datagram_untrusted
+        self.handle_too_large = self._gate.handle_too_large
+        self.handle_timeout = self._gate.handle_timeout
+        self.poll_transmit = self._gate.poll_transmit
+        self.poll_timeout = self._gate.poll_timeout
+
+    @property
+    def peer_id(self) -> int:
+        """This side's id in the cluster, or 0."""
+        return self._endpoint.peer_id
+
+    @peer_id.setter
+    def peer_id(self, value: int) -> None:
+        self._endpoint.peer_id = value
+
+    @property
+    def counters(self) -> EndpointCounters:
+        """What reached no connection, and what was refused."""
+        return self._endpoint.counters
+
+    @property
+    def gate_counters(self) -> GateCounters:
+        """What came to the gate, and was not let in."""
+        return self._gate.counters
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """Every connection that has not ended, in the order of opening."""
+        return self._endpoint.connections
+
+    @property
+    def has_incoming(self) -> bool:
+        """Whether ``poll_incoming`` has a channel to give."""
+        return self._endpoint.has_incoming
+
+    def dial(
+        self,
+        now: float,
+        candidates: Sequence[Address],
+        wanted: int = 0,
+        expectation: Expectation | None = None,
+    ) -> Connection:
+        """Open a channel to the peer that answers at one of its addresses.
+
+        It must be the one expected: by default the one that trust knows by the id ``wanted``.
+        """
+        connection = self._endpoint.dial(now, candidates, wanted)
+        expected = expectation or Expectation(self._trust.key_of(wanted))
+        self._gate.caller.expect(connection.opening.token, expected)
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        is_over = connection.state is State.CLOSED
+        token = connection.opening.token if is_over and connection.opening.is_dialled else None
+        self._gate.forget(connection.connection_id, token)
+
+
+def sealed_settings(settings: ChannelSettings) -> ChannelSettings:
+    """What an endpoint behind a gate is told of its sizes. Raises ``SettingsError``."""
+    return settings.enveloped(SEAL_OVERHEAD)

@@ -1,0 +1,184 @@
+"""The gate itself: what leaves is sealed, what comes in is opened and handed on."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from sphtp.core.alarms import earliest
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.bonds import Bonds
+from sphtp.core.channel.gate.caller import Caller
+from sphtp.core.channel.gate.counters import GateCounters
+from sphtp.core.channel.gate.host import Host
+from sphtp.core.channel.gate.lodge import RESET_PURPOSE, Lodge
+from sphtp.core.channel.gate.parlour import Parlour
+from sphtp.core.channel.gate.porch import Porch
+from sphtp.core.channel.gate.settings import GateSettings
+from sphtp.core.channel.gate.trust import Trust
+from sphtp.core.channel.gate.wire import SEAL_OVERHEAD, encode_reset
+from sphtp.core.channel.header import FRONT, SEALED_FIRST, Kind
+from sphtp.core.channel.row import Address, Row
+from sphtp.core.entropy import Entropy
+from sphtp.core.rate import RateLimit
+from sphtp.core.secure.identity import Identity
+from sphtp.errors import RemoteError
+
+
+class Gate:
+    """Seals what an endpoint sends, and hands it what is authentic of what comes.
+
+    ``trust`` says who is who; ``psk`` is a secret of 32 bytes without which nobody gets an answer.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        entropy: Entropy,
+        identity: Identity,
+        trust: Trust,
+        settings: GateSettings,
+        psk: bytes | None = None,
+    ) -> None:
+        self.counters = GateCounters()
+        self._endpoint = endpoint
+        self._outgoing: deque[Row] = deque()
+        self._bonds = Bonds()
+        self._lodge = Lodge(
+            identity,
+            entropy,
+            trust,
+            psk,
+            self.counters,
+            self._bonds,
+            say=self._outgoing.append,
+            pass_on=endpoint.handle_datagram_untrusted,
+            introduce_peer=self._introduce,
+            reset_key=identity.derive(RESET_PURPOSE),
+        )
+        self.caller = Caller(self._lodge)
+        self._host = Host(self._lodge, settings)
+        self._porch = Porch(self._lodge, endpoint, self.caller, self._host)
+        self._parlour = Parlour(self._lodge, endpoint, self.caller)
+        self._resets = RateLimit(settings.resets_per_second)
+        self._wrap: Mapping[int, Callable[[float, Row], None]] = {
+            Kind.DATA: self._wrap_data,
+            Kind.CONNECT: self._wrap_connect,
+            Kind.ACCEPT: self._wrap_answer,
+            Kind.REFUSE: self._wrap_answer,
+        }
+
+    def forget(self, own: int, token: int | None) -> None:
+        """Keep no keys of a connection, nor of the attempt with this token."""
+        self._bonds.remove(own)
+        if token is not None:
+            self.caller.forget(token)
+
+    # Outputs
+
+    def poll_transmit(self, now: float) -> Row | None:
+        """The next datagrams to send."""
+        while not self._outgoing:
+            row = self._endpoint.poll_transmit(now)
+            if row is None:
+                return None
+            self._wrap[row.data[0] & 0x0F](now, row)
+        return self._outgoing.popleft()
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due."""
+        return earliest(self._host.poll_timeout(), self._endpoint.poll_timeout())
+
+    def _wrap_data(self, _now: float, row: Row) -> None:
+        _, peer = FRONT.unpack_from(row.data)
+        bond = self._bonds.towards(row.address, peer)
+        # Without a bond it is for somebody who was forgotten a moment ago.
+        if bond is not None:
+            self._outgoing.append(bond.seal(row.data, row.size))
+
+    def _wrap_connect(self, now: float, row: Row) -> None:
+        self.caller.connect(now, row.address, row.data)
+
+    def _wrap_answer(self, now: float, row: Row) -> None:
+        # What is for no visitor is for one who has keys: a REFUSE of what it has accepted.
+        if not self._host.answer(now, row.address, row.data):
+            self._wrap_data(now, row)
+
+    # Inputs
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        self._host.handle_timeout(now)
+        self._endpoint.handle_timeout(now)
+
+    def handle_too_large(self, now: float, address: Address, size: int) -> None:
+        """Take it that the host sends no datagram of that size to an address."""
+        self._endpoint.handle_too_large(now, address, size - SEAL_OVERHEAD)
+
+    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
+        """Take any datagram; what is not authentic is counted and dropped."""
+        self.handle_row_untrusted(now, Row.of(address, datagram))
+
+    def handle_row_untrusted(self, now: float, row: Row) -> None:
+        """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
+        for part in _divide(row):
+            if part.data[:1] == SEALED_FIRST and len(part.data) >= FRONT.size:
+                self._handle_sealed_untrusted(now, part)
+                continue
+            for datagram in part.datagrams:
+                try:
+                    self._porch.handle_datagram_untrusted(now, part.address, datagram)
+                except RemoteError:
+                    self._endpoint.counters.malformed += 1
+
+    def _handle_sealed_untrusted(self, now: float, row: Row) -> None:
+        """Take datagrams that are all sealed for one connection."""
+        _, own = FRONT.unpack_from(row.data)
+        bond = self._bonds.find(own)
+        if bond is None:
+            self._reset(now, row.address, own)
+            return
+        newest = bond.opener.newest
+        opened = bond.opener.open(row.data, row.size)
+        if not opened:
+            return
+        if not bond.is_used:
+            bond.is_used = True
+            self._host.handle_heard(now, bond)
+        if row.address != bond.address and bond.opener.newest > newest and bond.peer:
+            self._parlour.handle_moved(now, bond, row.address)
+        if all(plain.startswith(bond.data_front) for plain in opened):
+            data = opened[0] if len(opened) == 1 else b"".join(opened)
+            self._endpoint.handle_row_untrusted(now, Row(bond.address, data, len(opened[0])))
+            return
+        for plain in opened:
+            if plain.startswith(bond.data_front):
+                self._endpoint.handle_datagram_untrusted(now, bond.address, plain)
+                continue
+            try:
+                self._parlour.handle_datagram_untrusted(now, row.address, bond, plain)
+            except RemoteError:
+                self._endpoint.counters.malformed += 1
+
+    def _introduce(self, own: int, key: bytes) -> None:
+        connection = self._endpoint.find(own)
+        if connection is not None:
+            connection.peer_key = key
+
+    def _reset(self, now: float, address: Address, own: int) -> None:
+        """Tell a peer that its channel is not known here, in fewer bytes than it sent."""
+        self._endpoint.counters.unknown += 1
+        if not self._resets.take(now):
+            self.counters.resets_over_rate += 1
+            return
+        self.counters.resets_sent += 1
+        self._outgoing.append(Row.of(address, encode_reset(own, self._lodge.proof(own))))
+
+
+def _divide(row: Row) -> Iterator[Row]:
+    """Divide a row into such as begin alike: sealed datagrams for one connection go together."""
+    address, data, size = row
+    front, first = data[: FRONT.size], 0
+    for start in range(size, len(data), size):
+        if data[start : start + FRONT.size] != front:
+            yield Row(address, data[first:start], size)
+            front, first = data[start : start + FRONT.size], start
+    yield row if first == 0 else Row(address, data[first:], size)

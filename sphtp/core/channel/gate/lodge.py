@@ -1,0 +1,70 @@
+"""What both sides of a sealed handshake work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from hmac import new as hmac
+from typing import Final
+
+from sphtp.core.channel.gate.bond import Bond
+from sphtp.core.channel.gate.bonds import Bonds
+from sphtp.core.channel.gate.counters import GateCounters
+from sphtp.core.channel.gate.trust import Trust
+from sphtp.core.channel.gate.wire import PROOF_SIZE
+from sphtp.core.channel.row import Address, Row
+from sphtp.core.entropy import Entropy
+from sphtp.core.secure.identity import Identity
+from sphtp.errors import RemoteError
+
+RESET_PURPOSE: Final = b"SphTP reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Lodge:
+    """Who this node is, whom it trusts, its bonds, and the ways out.
+
+    ``say`` sends a datagram; ``pass_on`` hands the endpoint one that is authentic, and
+    ``introduce_peer`` tells it whose key a connection's peer has.
+    """
+
+    identity: Identity
+    entropy: Entropy
+    trust: Trust
+    psk: bytes | None
+    counters: GateCounters
+    bonds: Bonds
+    say: Callable[[Row], None]
+    pass_on: Callable[[float, Address, bytes], None]
+    introduce_peer: Callable[[int, bytes], None]
+    reset_key: bytes
+
+    def proof(self, connection_id: int) -> bytes:
+        """What a RESET for one of our connections will show.
+
+        It follows from the identity alone: a node that restarted with it can still make it, and
+        nobody else but the one who was told.
+        """
+        name = connection_id.to_bytes(4, "little")
+        return hmac(self.reset_key, name, sha256).digest()[:PROOF_SIZE]
+
+    def settle(self, bond: Bond, own: int, peer: int) -> None:
+        """Let a bond serve a connection."""
+        self.bonds.add(bond, own, peer)
+        self.introduce_peer(own, bond.key)
+
+    def introduce(self, connection_id: int, datagram: bytes) -> bytes:
+        """Put a datagram of the endpoint behind what its receiver has to know besides."""
+        return self.proof(connection_id) + datagram
+
+
+def read_introduction_untrusted(introduction: bytes) -> tuple[bytes, bytes]:
+    """Take apart what ``Lodge.introduce`` put together: the proof, and the datagram."""
+    if len(introduction) <= PROOF_SIZE:
+        raise RemoteError(f"an introduction of {len(introduction)} bytes says nothing")
+    return introduction[:PROOF_SIZE], introduction[PROOF_SIZE:]
+
+
+def is_proven(proof: bytes, wanted: bytes) -> bool:
+    """Whether a RESET shows what it must; takes as long wherever they differ."""
+    return bool(wanted) and compare_digest(proof, wanted)

@@ -1,0 +1,44 @@
+"""Peers whose address changes: followed when they have answered from there."""
+
+from typing import Final
+
+from sphtp.core.channel.gate.bond import Bond
+from sphtp.core.channel.gate.wire import encode_path
+from sphtp.core.channel.header import Kind
+from sphtp.core.channel.row import Address, Row
+from sphtp.core.entropy import Entropy
+
+RETRY: Final = 0.2
+"""Seconds between two challenges under one bond, wherever its datagrams come from."""
+
+
+class Paths:
+    """Challenges a new address (RFC 9000, section 8.2), so that nobody is sent what it never asked.
+
+    A datagram that somebody copied and sent from elsewhere proves nothing: only who has the keys
+    can echo a nonce, and only who is there can have read it.
+    """
+
+    def __init__(self, entropy: Entropy) -> None:
+        self._entropy = entropy
+
+    def challenge(self, now: float, bond: Bond, address: Address) -> Row | None:
+        """What to send to an address from which something newer came than from the old one."""
+        if bond.trial is not None and now < bond.trial[2] + RETRY:
+            return None
+        nonce = self._entropy.getrandbits(64)
+        bond.trial = address, nonce, now
+        challenge = encode_path(Kind.CHALLENGE, bond.peer, nonce)
+        return bond.seal(challenge, len(challenge), address)
+
+    def respond(self, bond: Bond, address: Address, nonce: int) -> Row:
+        """The echo of a challenge, to where it came from."""
+        response = encode_path(Kind.RESPONSE, bond.peer, nonce)
+        return bond.seal(response, len(response), address)
+
+    def is_proven(self, bond: Bond, address: Address, nonce: int) -> bool:
+        """Whether an echo proves that the peer is there; each challenge serves once."""
+        if bond.trial is None or bond.trial[:2] != (address, nonce):
+            return False
+        bond.trial = None
+        return True

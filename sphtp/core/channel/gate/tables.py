@@ -1,0 +1,125 @@
+"""The two sides of a sealed handshake, as tables.
+
+A side that dials has a greeting; a side that is dialled has a visitor. When both dial at once each
+has one of either kind, until the endpoint gives one of them up.
+"""
+
+from sphtp.core.machine import Machine, Name, Row
+
+
+class Greeted(Name):
+    """Where a greeting is."""
+
+    GREETING = "sent GREET, was not welcomed"
+    CONFIRMING = "told who this side is, heard no answer to that"
+    SEALED = "both sides have the keys"
+
+
+class Reply(Name):
+    """What happens to a greeting."""
+
+    CONNECT = "the endpoint wants to connect, or asks again"
+    COOKIE = "a cookie came"
+    ASKED = "WELCOME came and asks who this side is"
+    ACCEPTED = "an ACCEPT came that nobody else can have written"
+    REFUSED = "a REFUSE came that nobody else can have written"
+
+
+class Say(Name):
+    """What it then does."""
+
+    GREET = "send GREET, with the cookie if there is one"
+    CONFIRM = "send CONFIRM"
+    SEAL = "seal all that leaves from now on"
+    HAND_ON = "hand the answer to the endpoint"
+    RENEW = "begin anew should the endpoint ask again"
+
+
+G, R, S = Greeted, Reply, Say
+
+GREETING = Machine(
+    "Greeting",
+    G.GREETING,
+    (
+        Row(G.GREETING, R.CONNECT, G.GREETING, (S.GREET,), "GREET, COOKIE or WELCOME was lost"),
+        Row(G.GREETING, R.COOKIE, G.GREETING, (S.GREET,), "this address is real"),
+        Row(G.GREETING, R.ASKED, G.CONFIRMING, (S.CONFIRM,), "the key was not known beforehand"),
+        Row(G.GREETING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
+        Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another address may accept"),
+        Row(G.CONFIRMING, R.CONNECT, G.CONFIRMING, (S.CONFIRM,), "CONFIRM or its answer was lost"),
+        Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
+        Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
+    ),
+    events=Reply,
+    final=frozenset({G.SEALED}),
+    refused={
+        G.GREETING: frozenset(),
+        G.CONFIRMING: frozenset({R.COOKIE, R.ASKED}),
+        G.SEALED: frozenset(Reply),
+    },
+)
+
+
+class Visit(Name):
+    """Where a visitor is."""
+
+    ASKED = "was asked who it is"
+    PRESENTED = "is known, and the endpoint has its CONNECT"
+    WELCOMED = "was accepted, and has not used the keys yet"
+    SETTLED = "has used the keys, or was refused: nothing of the handshake is needed any more"
+
+
+class Knock(Name):
+    """What happens to a visitor."""
+
+    GREETED_AGAIN = "its GREET came again"
+    CONFIRMED = "its CONFIRM came"
+    ACCEPTED = "the endpoint accepts it"
+    REFUSED = "the endpoint, or trust, refuses it"
+    HEARD = "something came that only it can have sealed"
+    LATE = "it took too long"
+
+
+class Respond(Name):
+    """What is then done."""
+
+    REPEAT = "send the last answer again"
+    PRESENT = "hand its CONNECT to the endpoint"
+    ANSWER = "send the answer: in a WELCOME, or sealed if it has the keys"
+    FORGET = "forget the handshake"
+
+
+V, K, D = Visit, Knock, Respond
+
+VISIT = Machine(
+    "Visitor",
+    V.PRESENTED,
+    (
+        Row(V.ASKED, K.GREETED_AGAIN, V.ASKED, (D.REPEAT,), "WELCOME was lost"),
+        Row(V.ASKED, K.CONFIRMED, V.PRESENTED, (D.PRESENT,), "now it is known"),
+        Row(V.ASKED, K.LATE, V.SETTLED, (D.FORGET,), "it went, or never was"),
+        Row(V.PRESENTED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the endpoint has room"),
+        Row(
+            V.PRESENTED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "told so, by this side itself"
+        ),
+        Row(V.PRESENTED, K.LATE, V.SETTLED, (D.FORGET,), "this side's own attempt was kept"),
+        Row(V.WELCOMED, K.GREETED_AGAIN, V.WELCOMED, (D.REPEAT,), "WELCOME was lost"),
+        Row(V.WELCOMED, K.CONFIRMED, V.WELCOMED, (D.PRESENT,), "the answer to it was lost"),
+        Row(V.WELCOMED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the endpoint asks again"),
+        Row(
+            V.WELCOMED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "the endpoint changed its mind"
+        ),
+        Row(V.WELCOMED, K.HEARD, V.SETTLED, (D.FORGET,), "both sides have the keys"),
+        Row(V.WELCOMED, K.LATE, V.SETTLED, (D.FORGET,), "it went, or never was"),
+    ),
+    events=Knock,
+    # One that has to tell who it is starts by being asked.
+    entries=frozenset({V.ASKED}),
+    final=frozenset({V.SETTLED}),
+    refused={
+        V.ASKED: frozenset({K.ACCEPTED, K.REFUSED, K.HEARD}),
+        V.PRESENTED: frozenset({K.GREETED_AGAIN, K.CONFIRMED, K.HEARD}),
+        V.WELCOMED: frozenset(),
+        V.SETTLED: frozenset(Knock),
+    },
+)

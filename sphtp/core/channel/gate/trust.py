@@ -1,0 +1,56 @@
+"""Whom a node speaks with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class Verdict(Enum):
+    """What to make of somebody who has proven an identity and claims an id in the cluster."""
+
+    WELCOME = "is who it says"
+    DENIED = "is not, or is not wanted"
+    STRANGER = "may be, but was not introduced yet; it asks again"
+
+
+class Trust(Protocol):
+    """Who is who. Keys are public ones, 32 bytes; ids are those of a cluster, 0 for none."""
+
+    def key_of(self, peer_id: int) -> bytes | None:
+        """The key that the peer with this id must have; None when nobody said."""
+        ...
+
+    def judge(self, key: bytes, peer_id: int) -> Verdict:
+        """Whether who has this key may have this id, and speak with this node."""
+        ...
+
+
+class OpenDoor:
+    """Trusts whoever comes, or those that ``allow`` says: for nodes that are dialled by address."""
+
+    def __init__(self, allow: Callable[[bytes], bool] | None = None) -> None:
+        self._allow = allow
+
+    def key_of(self, peer_id: int) -> bytes | None:
+        """Nobody is introduced here."""
+        return None
+
+    def judge(self, key: bytes, peer_id: int) -> Verdict:
+        """Ask ``allow``; an id in a cluster means nothing without one."""
+        is_wanted = self._allow is None or self._allow(key)
+        return Verdict.WELCOME if is_wanted else Verdict.DENIED
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Whom a dialler expects: the holder of ``key``, or somebody whose key ``pin`` approves of."""
+
+    key: bytes | None = None
+    pin: Callable[[bytes], bool] | None = None
+
+    def is_met_by(self, key: bytes) -> bool:
+        """Whether the one who answered is the one expected."""
+        if self.key is not None and key != self.key:
+            return False
+        return self.pin is None or self.pin(key)

@@ -1,0 +1,90 @@
+"""The side that is dialled: those who knock, until they are known, answered and settled."""
+
+from collections.abc import Iterator
+
+from sphtp.core.channel.gate.bond import Bond
+from sphtp.core.channel.gate.tables import VISIT, Knock, Respond, Visit
+from sphtp.core.channel.opening import Origin
+from sphtp.core.channel.row import Row
+from sphtp.core.secure.noise.handshake import Handshake
+
+
+class Visitor:
+    """Somebody whose address is proven. ``greet`` is the noise of its GREET, to know it again."""
+
+    __slots__ = ("answer", "bond", "connect", "due", "greet", "handshake", "origin", "proof",
+                 "state", "token")  # fmt: skip
+
+    def __init__(
+        self, origin: Origin, token: int, greet: bytes, handshake: Handshake, due: float
+    ) -> None:
+        self.origin = origin
+        self.token = token
+        self.greet = greet
+        self.handshake = handshake
+        self.due = due
+        self.state = VISIT.initial
+        # What it wants, what its RESETs will show, what it was last told in the handshake, and the
+        # keys once there are any.
+        self.connect = b""
+        self.proof = b""
+        self.answer: Row | None = None
+        self.bond: Bond | None = None
+
+    def find(self, event: Knock) -> tuple[Respond, ...]:
+        """Go where the event leads; return what to do, nothing if the state refuses it."""
+        row = VISIT.find(self.state, event)
+        if row is None:
+            return ()
+        self.state = row.to
+        return row.do
+
+
+class Visitors:
+    """At most ``limit`` of them at a time, each for ``patience`` seconds."""
+
+    def __init__(self, limit: int, patience: float) -> None:
+        self._limit = limit
+        self._patience = patience
+        self._visitors: dict[Origin, Visitor] = {}
+
+    def __len__(self) -> int:
+        return len(self._visitors)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more would be too many."""
+        return len(self._visitors) >= self._limit
+
+    def find(self, origin: Origin) -> Visitor | None:
+        """The one who knocks from there."""
+        return self._visitors.get(origin)
+
+    def receive(
+        self, now: float, origin: Origin, token: int, greet: bytes, handshake: Handshake
+    ) -> Visitor:
+        """Take somebody in."""
+        visitor = Visitor(origin, token, greet, handshake, now + self._patience)
+        self._visitors.pop(origin, None)
+        self._visitors[origin] = visitor
+        return visitor
+
+    def forget(self, origin: Origin) -> None:
+        """Keep nothing of somebody."""
+        self._visitors.pop(origin, None)
+
+    def take_late(self, now: float) -> Iterator[Visitor]:
+        """Yield those whose time is over, and keep nothing of them."""
+        while self._visitors:
+            # All have the same patience, so they are in the order of their time.
+            origin, visitor = next(iter(self._visitors.items()))
+            if visitor.due > now:
+                return
+            del self._visitors[origin]
+            if visitor.state is not Visit.SETTLED:
+                visitor.find(Knock.LATE)
+                yield visitor
+
+    def next_due(self) -> float | None:
+        """When the next one's time is over."""
+        return next(iter(self._visitors.values())).due if self._visitors else None

@@ -1,0 +1,163 @@
+"""Sealing datagrams: AES-256-GCM, a counter as the nonce, a new key long before the old one wears.
+
+A sealed datagram is ``front, counter u64, ciphertext, tag``. The front says in the clear whom it is
+for; front and counter are authenticated. The key of an epoch is derived from that of the epoch
+before, which is then forgotten: what was captured earlier stays secret when a key is found later.
+
+An epoch ends after 2^20 datagrams, which hold 2^32 cipher blocks at most. The limit of AES-GCM is
+where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).
+"""
+
+from struct import Struct
+from typing import Final, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from sphtp.core.secure.replay import ReplayWindow
+
+EPOCH_BITS: Final = 20
+"""Of a counter, the lower bits: so many datagrams share a key."""
+
+COUNTER: Final = Struct("<Q")
+TAG_SIZE: Final = 16
+NEXT_KEY: Final = b"SphTP next key"
+
+# The nonce of Noise's AESGCM: 32 zero bits, then the counter.
+_NONCE: Final = Struct(">4xQ")
+
+
+class Sealer:
+    """One direction of a session, at its sender; ``front`` starts every datagram."""
+
+    __slots__ = ("_cipher", "_counter", "_epoch_end", "_front", "_head", "_key")
+
+    def __init__(self, key: bytes, front: bytes, first: int = 0) -> None:
+        self._front = front
+        self._head = Struct(f"<{len(front)}sQ")
+        self._key = _Key(key, first >> EPOCH_BITS)
+        self._cipher = self._key.cipher
+        self._counter = first
+        self._epoch_end = (self._key.epoch + 1) << EPOCH_BITS
+
+    def seal(self, data: bytes, size: int) -> tuple[bytes, int]:
+        """Seal datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
+
+        Returns the sealed ones, one behind the other, and their size.
+        """
+        head, cipher, front = self._head, self._cipher, self._front
+        number = -(-len(data) // size)
+        if self._counter + number > self._epoch_end:
+            cipher = self._next_epoch()
+        counter = self._counter
+        plain = memoryview(data)
+        sealed: list[bytes] = []
+        for start in range(0, len(data), size):
+            clear = head.pack(front, counter)
+            part = plain[start : start + size]
+            sealed += (clear, cipher.encrypt(_NONCE.pack(counter), part, clear))
+            counter += 1
+        self._counter = counter
+        return b"".join(sealed), size + head.size + TAG_SIZE
+
+    def _next_epoch(self) -> AESGCM:
+        """Go on with the next key. Numbers left over are skipped: a row has one key."""
+        self._key = self._key.next()
+        self._cipher = self._key.cipher
+        self._counter = self._epoch_end
+        self._epoch_end += 1 << EPOCH_BITS
+        return self._cipher
+
+
+class Tally(Protocol):
+    """Counts what is not let in.
+
+    ``forged`` are datagrams that nobody sealed, ``replayed`` those that had been opened before, or
+    are so old that this cannot be told.
+    """
+
+    forged: int
+    replayed: int
+
+
+class Opener:
+    """One direction of a session, at its receiver; ``front_size`` bytes precede the counter."""
+
+    __slots__ = ("_body", "_front_size", "_newest", "_next", "_older", "_tally", "_window")
+
+    def __init__(self, key: bytes, front_size: int, tally: Tally, first: int = 0) -> None:
+        self._tally = tally
+        self._front_size = front_size
+        self._body = front_size + COUNTER.size
+        self._newest = _Key(key, first >> EPOCH_BITS)
+        # Those before the newest, for what was overtaken; and the one after it, once it was needed.
+        self._older: _Key | None = None
+        self._next: _Key | None = None
+        self._window = ReplayWindow(first)
+
+    @property
+    def newest(self) -> int:
+        """The highest counter opened so far."""
+        return self._window.newest
+
+    def open(self, data: bytes, size: int) -> list[bytes]:
+        """Open datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
+
+        Returns those that are authentic and new; the others are counted, and change nothing.
+        """
+        opened: list[bytes] = []
+        view, smallest = memoryview(data), self._body + TAG_SIZE
+        for start in range(0, len(data), size):
+            datagram = view[start : start + size]
+            if len(datagram) < smallest:
+                self._tally.forged += 1
+                continue
+            counter: int = COUNTER.unpack_from(datagram, self._front_size)[0]
+            if not self._window.is_new(counter):
+                self._tally.replayed += 1
+            elif (plain := self._decrypt(counter, datagram)) is None:
+                self._tally.forged += 1
+            else:
+                self._window.mark(counter)
+                opened.append(plain)
+        return opened
+
+    def _decrypt(self, counter: int, datagram: memoryview) -> bytes | None:
+        key = self._newest if counter >> EPOCH_BITS == self._newest.epoch else self._other(counter)
+        if key is None:
+            return None
+        sealed, head = datagram[self._body :], datagram[: self._body]
+        try:
+            plain = key.cipher.decrypt(_NONCE.pack(counter), sealed, head)
+        except InvalidTag:
+            return None
+        if key is self._next:
+            self._older, self._newest, self._next = self._newest, key, None
+        return plain
+
+    def _other(self, counter: int) -> "_Key | None":
+        """The key of another epoch. Only the next one is ever derived on a stranger's word."""
+        ahead = (counter >> EPOCH_BITS) - self._newest.epoch
+        if ahead == 1:
+            self._next = self._next or self._newest.next()
+            return self._next
+        return self._older if ahead == -1 else None
+
+
+class _Key:
+    """The key of one epoch."""
+
+    __slots__ = ("_key", "cipher", "epoch")
+
+    def __init__(self, key: bytes, epoch: int) -> None:
+        self._key = key
+        self.epoch = epoch
+        self.cipher = AESGCM(key)
+
+    def next(self) -> "_Key":
+        """That of the epoch after it (HKDF-Expand, RFC 5869)."""
+        return _Key(
+            HKDFExpand(SHA256(), len(self._key), NEXT_KEY).derive(self._key), self.epoch + 1
+        )

@@ -1,0 +1,70 @@
+"""Sealed endpoints for tests: on the simulated network, as scripts drive them."""
+
+from random import Random
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
+from sphtp.core.channel.gate.settings import GateSettings
+from sphtp.core.channel.gate.trust import Expectation, Trust
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.schema import Schema
+from sphtp.core.secure.identity import Identity
+from sphtp.testing import Faults
+from sphtp.testing.pair import LEFT, RIGHT
+from sphtp.testing.stage import Stage
+
+__all__ = ["LEFT", "RIGHT", "SealedPair", "identity", "make_sealed"]
+
+
+def identity(name: str) -> Identity:
+    """The identity of somebody by this name; always the same."""
+    return Identity.draw(Random(name))
+
+
+def make_sealed(
+    name: str,
+    *,
+    peer_id: int = 0,
+    trust: Trust | None = None,
+    settings: ChannelSettings | None = None,
+    gate: GateSettings | None = None,
+    psk: bytes | None = None,
+    schema: Schema | None = None,
+    seed: int = 0,
+) -> SealedEndpoint:
+    """A sealed endpoint of somebody by this name."""
+    entropy = Random(f"{seed} {name}")
+    inner = sealed_settings(settings or ChannelSettings())
+    endpoint = Endpoint(entropy, inner, peer_id, schema)
+    return SealedEndpoint(endpoint, entropy, identity(name), trust, gate, psk)
+
+
+class SealedPair(Stage):
+    """Left and right, who know each other's keys if they are asked to."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        faults: Faults | None = None,
+        settings: ChannelSettings | None = None,
+        **how: object,
+    ) -> None:
+        self.left = make_sealed("left", seed=seed, settings=settings, **how)  # type: ignore[arg-type]
+        self.right = make_sealed("right", seed=seed, settings=settings, **how)  # type: ignore[arg-type]
+        super().__init__(seed, {LEFT: self.left, RIGHT: self.right}, faults)
+
+    def open(
+        self, expectation: Expectation | None = None, seconds: float = 60.0
+    ) -> tuple[Connection, Connection]:
+        """Dial from left to right and return both sides."""
+        dialled = self.left.dial(self.now, [RIGHT], 0, expectation)
+        answered: list[Connection] = []
+
+        def is_open() -> bool:
+            if (incoming := self.right.poll_incoming()) is not None:
+                answered.append(incoming)
+            return bool(answered)
+
+        self.drive(is_open, seconds)
+        return dialled, answered[0]
