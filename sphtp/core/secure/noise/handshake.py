@@ -18,6 +18,7 @@ from sphtp.errors import (
 
 MOST_BYTES: Final = 65_535
 """The longest message, in bytes, as the specification has it."""
+LIMIT: Final = f"allowed are {MOST_BYTES}"
 
 
 class Handshake:
@@ -82,7 +83,7 @@ class Handshake:
         state = self._state.copy()
         message = state.write(self._tokens, payload)
         if len(message) > MOST_BYTES:
-            raise MessageTooLargeError(f"a handshake message of {len(message)} bytes; {_LIMIT}")
+            raise MessageTooLargeError(f"a handshake message of {len(message)} bytes; {LIMIT}")
         self._advance(state)
         return message
 
@@ -96,7 +97,7 @@ class Handshake:
         if self.is_finished or self.is_my_turn:
             raise RemoteError("a handshake message out of turn")
         if len(message) > MOST_BYTES:
-            raise RemoteError(f"a handshake message of {len(message)} bytes; {_LIMIT}")
+            raise RemoteError(f"a handshake message of {len(message)} bytes; {LIMIT}")
         state = self._state.copy()
         payload = state.read(self._tokens, message)
         self._advance(state)
@@ -119,9 +120,6 @@ class Handshake:
     def _advance(self, state: HandshakeState) -> None:
         self._state = state
         self._at += 1
-
-
-_LIMIT: Final = f"allowed are {MOST_BYTES}"
 
 
 def _require_key(name: str, key: bytes | None, pattern: Pattern, *, wanted: bool) -> None:

@@ -50,10 +50,14 @@ class Pattern:
 
 
 IK: Final = Pattern("IK", ((E, ES, S, SS), (E, EE, SE)), responder_known=True)
-"""To a peer whose key is known: one round trip."""
+"""To a peer whose key is known: one round trip.
+
+The first message can be played again by anybody: act on nothing in it before the peer is heard
+under the new keys.
+"""
 
 XX: Final = Pattern("XX", ((E,), (E, EE, S, ES), (S, SE)))
 """To a peer who says its key: one and a half. Whether it is the right one is for the caller."""
 
 XXPSK0: Final = Pattern("XXpsk0", ((PSK, E), (E, EE, S, ES), (S, SE)))
-"""The same among those who share a secret: nobody else gets an answer."""
+"""The same among those who share a secret: nobody else learns who they are."""
