@@ -10,6 +10,7 @@ from sphtp import watch as watch
 from sphtp.core.channel.delivery import Delivery as Delivery
 from sphtp.core.channel.delivery import Lane as Lane
 from sphtp.core.channel.fragments import Arriving as Arriving
+from sphtp.core.channel.gate.settings import GateSettings as GateSettings
 from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
 from sphtp.core.channel.ticket import Outcome as Outcome
@@ -21,6 +22,7 @@ from sphtp.core.control.records import ServerAddress as ServerAddress
 from sphtp.core.control.server_table import ServerState as ServerState
 from sphtp.core.control.timers import ControlTimers as ControlTimers
 from sphtp.core.control.vocabulary import Reason as Reason
+from sphtp.core.secure.identity import Identity as Identity
 from sphtp.errors import LocalError as LocalError
 from sphtp.errors import MessageTooLargeError as MessageTooLargeError
 from sphtp.errors import RefusedError as RefusedError
@@ -38,8 +40,8 @@ from sphtp.shell.client import ClientStatistics as ClientStatistics
 from sphtp.shell.client import open_client as open_client
 from sphtp.shell.direct import open_channel as open_channel
 from sphtp.shell.node import Node as Node
-from sphtp.shell.node import open_node as open_node
 from sphtp.shell.node_statistics import NodeStatistics as NodeStatistics
+from sphtp.shell.opening import open_node as open_node
 from sphtp.shell.peer import Peer as Peer
 from sphtp.shell.receipt import Progress as Progress
 from sphtp.shell.receipt import Receipt as Receipt

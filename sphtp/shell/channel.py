@@ -54,6 +54,11 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         return self._connection.address
 
     @property
+    def peer_key(self) -> bytes:
+        """The public key that the peer has proven to have, 32 bytes; empty in the clear."""
+        return self._connection.peer_key
+
+    @property
     def undecodable(self) -> int:
         """Messages dropped because they are not msgpack, or not of a type or within its bounds."""
         return self.statistics().undecodable

@@ -24,8 +24,9 @@ from sphtp.shell.addresses import Outlook
 from sphtp.shell.channel import Channel
 from sphtp.shell.feed import Listener
 from sphtp.shell.lifetime import running
-from sphtp.shell.node import Node, open_node
+from sphtp.shell.node import Node
 from sphtp.shell.node_statistics import NodeStatistics
+from sphtp.shell.opening import open_node
 from sphtp.shell.peer import Peer
 from sphtp.shell.registration import Bus, Registration, open_bus
 

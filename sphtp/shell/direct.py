@@ -1,14 +1,15 @@
 """Two peers without a server: one opens a node and tells where, the other dials it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.secure.identity import Identity
 from sphtp.shell.addresses import local_address_towards
 from sphtp.shell.channel import Channel
-from sphtp.shell.node import open_node
+from sphtp.shell.opening import open_node
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
@@ -21,16 +22,29 @@ async def open_channel(
     *,
     settings: ChannelSettings | None = None,
     messages: "MessageCodec | None" = None,
+    key: bytes | None = None,
+    pin: Callable[[bytes], bool] | None = None,
+    sealed: bool = True,
+    identity: Identity | None = None,
+    psk: bytes | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> AsyncIterator[Channel]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
 
-    ``settings``, ``messages`` and ``instruments`` are those of ``open_node``. Raises as
-    ``Node.open_channel`` does.
+    ``key`` and ``pin``, of which either says who has to answer, are those of ``Node.open_channel``;
+    the others are those of ``open_node``. Raises as both do.
     """
     here = await local_address_towards(host, port)
     async with (
-        open_node(here, settings=settings, messages=messages, instruments=instruments) as node,
-        node.open_channel(host, port) as channel,
+        open_node(
+            here,
+            settings=settings,
+            messages=messages,
+            sealed=sealed,
+            identity=identity,
+            psk=psk,
+            instruments=instruments,
+        ) as node,
+        node.open_channel(host, port, key=key, pin=pin) as channel,
     ):
         yield channel

@@ -5,31 +5,24 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.counters import GateCounters
+from sphtp.core.channel.gate.endpoint import SealedEndpoint
+from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.row import MOST_DATAGRAMS, Address, Row
-from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.endpoint import make_endpoint
-from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
-from sphtp.shell.encoding import PLAIN, Encoding, encoding_for
-from sphtp.shell.instruments import watching
-from sphtp.shell.lifetime import running
-from sphtp.shell.memory import keep_freed_memory
+from sphtp.shell.encoding import PLAIN, Encoding
+from sphtp.shell.limits import LimitLog
 from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.udp import UdpSocket
-
-if TYPE_CHECKING:
-    from sphtp.core.messages import MessageCodec
 
 BATCH: Final = 256
 """Datagrams taken off the socket before others get a turn; a node must not starve its program."""
@@ -41,63 +34,16 @@ MOST_BEHIND: Final = 16
 """Full batches in a row after which timers are looked at whatever the socket still holds."""
 
 
-@asynccontextmanager
-async def open_node(
-    host: str = "127.0.0.1",
-    port: int = 0,
-    *,
-    peer_id: int = 0,
-    settings: ChannelSettings | None = None,
-    messages: "MessageCodec | None" = None,
-    receive_loss: float = 0.0,
-    seed: int | None = None,
-    instruments: Sequence[Instrument] = (),
-) -> AsyncIterator["Node"]:
-    """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
-
-    Leaving takes up to ``linger`` seconds when a peer has closed a channel shortly before.
-
-    Args:
-        host, port: where to bind; port 0 takes any that is free.
-        peer_id: this node's id in a cluster, 0 when it is in none.
-        settings: limits and timers of its channels.
-        messages: the types that all its channels carry, of ``sphtp.messages``; both sides of a
-            channel need the same. By default anything that msgpack carries.
-        receive_loss: the share of datagrams to throw away on receipt, for trying out what loss
-            does.
-        seed: makes random choices, that loss among them, repeatable; for tests.
-        instruments: are told what happens in it and its channels.
-
-    Raises:
-        UdpAddressError: the address cannot be bound; the message names it.
-        SettingsError: ``receive_loss`` is not a share.
-    """
-    if not 0 <= receive_loss < 1:
-        raise SettingsError(f"receive_loss is {receive_loss}; allowed is 0 to less than 1")
-    keep_freed_memory()
-    entropy = SystemRandom() if seed is None else Random(seed)
-    drop = _losing(receive_loss, seed) if receive_loss else None
-    with UdpSocket(host, port, drop) as udp, watching(instruments, udp.address) as watch:
-        settings = settings or ChannelSettings()
-        schema = Schema(messages.describe() if messages else ())
-        endpoint = make_endpoint(entropy, settings, peer_id, schema, watch)
-        node = Node(udp, endpoint, encoding_for(messages))
-        try:
-            async with running(node._run), running(node._callbacks.run):  # noqa: SLF001
-                yield node
-        finally:
-            node._close()  # noqa: SLF001
-            with trio.move_on_after(settings.linger) as scope:
-                scope.shield = True
-                await node._linger()  # noqa: SLF001
-
-
 class Node:
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
-    def __init__(self, udp: UdpSocket, endpoint: Endpoint, encoding: Encoding = PLAIN) -> None:
+    def __init__(
+        self, udp: UdpSocket, endpoint: Endpoint | SealedEndpoint, encoding: Encoding = PLAIN
+    ) -> None:
         self._udp = udp
         self._endpoint = endpoint
+        self._gate = endpoint.gate_counters if isinstance(endpoint, SealedEndpoint) else None
+        self._limits = LimitLog(endpoint.counters, self._gate or GateCounters())
         self._encoding = encoding
         self._bell = Bell()
         self._channels: dict[Connection, Channel] = {}
@@ -126,11 +72,21 @@ class Node:
 
     def statistics(self) -> NodeStatistics:
         """Return the figures so far."""
-        return NodeStatistics(**asdict(self._udp.counters), **asdict(self._endpoint.counters))
+        return NodeStatistics(
+            **asdict(self._udp.counters),
+            **asdict(self._endpoint.counters),
+            **asdict(self._gate or GateCounters()),
+        )
 
     @asynccontextmanager
     async def open_channel(
-        self, host: str, port: int, *more: Address, wanted: int = 0
+        self,
+        host: str,
+        port: int,
+        *more: Address,
+        wanted: int = 0,
+        key: bytes | None = None,
+        pin: Callable[[bytes], bool] | None = None,
     ) -> AsyncIterator[Channel]:
         """Open a channel for the length of the block; leaving it drains and closes.
 
@@ -138,17 +94,22 @@ class Node:
             host, port: where the peer listens.
             more: other addresses of it; all are dialled at once, the first to answer is used.
             wanted: its id in the cluster; whoever has another one refuses.
+            key: its public key, 32 bytes, if it is known; whoever has another one is refused.
+            pin: is asked whether the key of whoever answers is the right one. With neither, any is:
+                what is sent is then sealed for whoever that may be.
 
         Raises:
             UnreachableError: nobody answered within ``connect_timeout``, or no address is one that
                 this node's socket can send to.
-            RefusedError: the peer is full, leaving, not the one wanted or, with the reason
-                ``"schema"``, speaks of messages of other types; the error names one.
+            RefusedError: the peer is full, leaving, not the one wanted, does not want this one or,
+                with the reason ``"schema"``, speaks of messages of other types.
+            SettingsError: ``key`` or ``pin`` for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """
         candidates = await self._resolve([(host, port), *more])
         self._check_open()
-        connection = self._endpoint.dial(trio.current_time(), candidates, wanted)
+        expectation = Expectation(key, pin) if key or pin else None
+        connection = self._dial(candidates, wanted, expectation)
         channel = self._adopt(connection)
         self._bell.ring()
         async with channel:
@@ -176,6 +137,16 @@ class Node:
                 return
             yield channel
 
+    def _dial(
+        self, candidates: Sequence[Address], wanted: int, expectation: Expectation | None
+    ) -> Connection:
+        now = trio.current_time()
+        if isinstance(self._endpoint, SealedEndpoint):
+            return self._endpoint.dial(now, candidates, wanted, expectation)
+        if expectation is not None:
+            raise SettingsError("nobody proves a key to a node in the clear")
+        return self._endpoint.dial(now, candidates, wanted)
+
     async def _run(self) -> None:
         while True:
             await self._take_turn()
@@ -190,6 +161,7 @@ class Node:
         self._behind = 0 if self._receive(now) else self._behind + 1
         if self._behind % MOST_BEHIND == 0:
             self._endpoint.handle_timeout(now)
+        self._limits.look(now)
         while not self._flush(trio.current_time()):
             await self._udp.wait_writable()
 
@@ -290,8 +262,3 @@ class Node:
             hosts = ", ".join(host for host, _ in addresses)
             raise UnreachableError(f"no address of {hosts} is one that this node can send to")
         return list(found)
-
-
-def _losing(share: float, seed: int | None) -> Callable[[], bool]:
-    random = Random(seed)
-    return lambda: random.random() < share

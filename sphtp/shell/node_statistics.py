@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """Datagrams at a node's socket, and those that reached no channel, since it opened."""
+    """Datagrams at a node's socket, and those that reached no channel, since it opened.
+
+    From ``in_the_clear`` on it is what was not let in by a sealed node: see ``GateCounters``.
+    """
 
     sent: int
     received: int
@@ -21,3 +24,18 @@ class NodeStatistics:
     refused_closed: int
     refused_schema: int
     refused_sealed: int
+    in_the_clear: int
+    forged: int
+    replayed: int
+    cookies_sent: int
+    handshakes: int
+    handshakes_over_rate: int
+    handshakes_over_limit: int
+    strangers: int
+    denied: int
+    resets_sent: int
+    resets_over_rate: int
+    resets_taken: int
+    resets_forged: int
+    paths_tried: int
+    paths_changed: int

@@ -1,6 +1,7 @@
 """Channels between two nodes, over real sockets on loopback."""
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -8,7 +9,7 @@ import trio
 
 import sphtp
 from sphtp import ChannelSettings, Delivery, Outcome
-from sphtp.shell.node import open_node
+from sphtp.shell.opening import open_node
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -26,6 +27,9 @@ BRISK = ChannelSettings(
 @asynccontextmanager
 async def connected(loss: float = 0.0, settings: ChannelSettings = BRISK):
     """Two nodes, and both sides of a channel between them."""
+    if loss:
+        # Opening takes three round trips, and each of them may take several tries.
+        settings = replace(settings, connect_timeout=5)
     async with (
         open_node(settings=settings, receive_loss=loss, seed=1) as left,
         open_node(settings=settings, receive_loss=loss, seed=2) as right,

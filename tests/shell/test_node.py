@@ -2,7 +2,8 @@
 
 import trio.testing
 
-from sphtp.shell.node import MOST_BEHIND, open_node
+from sphtp.shell.node import MOST_BEHIND
+from sphtp.shell.opening import open_node
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

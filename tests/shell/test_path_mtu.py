@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from sphtp.core.channel.row import Row
-from sphtp.shell.node import open_node
+from sphtp.shell.opening import open_node
 from sphtp.shell.udp import MTU_DISCOVER, PMTUDISC_PROBE, UdpSocket
 from tests.deadline import within_20_seconds
 

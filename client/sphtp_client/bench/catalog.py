@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 OURS: Final = "sphtp"
+SEALED: Final = "sealed"
 EXTRA: Final = "pip install 'sphtp[bench]'"
 
 
@@ -74,10 +75,11 @@ SYSTEMS: Final = {
     for system in (
         System(
             "sphtp",
-            "a channel: reliable, in order; `send_many`, and `send` for round trips",
+            "a channel in the clear: reliable, in order; `send_many`, and `send` for round trips",
             "sphtp",
             "sphtp",
         ),
+        System("sealed", "the same as it is by default: sealed with AES-256-GCM", "sphtp", "sphtp"),
         System("enet", "ENet through pyenet: reliable packets on one channel", "enet", "pyenet"),
         System("zeromq", "ZeroMQ: PUSH to PULL, PAIR for round trips, TCP", "zmq", "pyzmq"),
         System("tcp", "Trio socket streams, messages behind a length", "trio", "trio"),
@@ -92,7 +94,7 @@ SYSTEMS: Final = {
     )
 }
 
-_RELIABLE = ("sphtp", "enet", "zeromq", "tcp", "aioquic", "pynng")
+_RELIABLE = ("sphtp", "sealed", "enet", "zeromq", "tcp", "aioquic", "pynng")
 
 CASES: Final = {
     case.name: case
@@ -111,7 +113,7 @@ CASES: Final = {
             "Messages of 64 KiB, one way, in datagrams of at most 1200 bytes",
             Measure.BYTES,
             65_536,
-            ("sphtp", "aioquic"),
+            ("sphtp", "sealed", "aioquic"),
             max_datagram=1200,
         ),
         Case(

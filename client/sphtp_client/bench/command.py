@@ -9,7 +9,7 @@ import click
 import trio
 from rich.console import Console
 
-from sphtp_client.bench.catalog import CASES, SYSTEMS
+from sphtp_client.bench.catalog import CASES, OURS, SEALED, SYSTEMS
 from sphtp_client.bench.company.command import company
 from sphtp_client.bench.conditions import conditions
 from sphtp_client.bench.figures import Sheet
@@ -60,6 +60,11 @@ bench.add_command(company)
     type=click.Choice(list(SYSTEMS)),
     multiple=True,
 )
+@click.option(
+    "--sealing",
+    help="Measure what sealing costs: sealed channels beside channels in the clear, nothing else.",
+    is_flag=True,
+)
 @to_markdown
 @as_json
 def channel(
@@ -67,6 +72,7 @@ def channel(
     seconds: float,
     cases: tuple[str, ...],
     systems: tuple[str, ...],
+    sealing: bool,
     markdown: Path | None,
     json: bool,
 ) -> None:
@@ -80,7 +86,7 @@ def channel(
         rounds=rounds,
         seconds=seconds,
         cases=cases or tuple(CASES),
-        systems=systems or tuple(SYSTEMS),
+        systems=(OURS, SEALED) if sealing else systems or tuple(SYSTEMS),
     )
     sheet, circumstances = Sheet(), conditions(plan)
     with progress(plan, Console(stderr=True), quiet=json) as starting:

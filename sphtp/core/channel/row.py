@@ -8,6 +8,9 @@ MOST_DATAGRAMS: Final = 64
 MOST_BYTES: Final = 65_000
 """What one system call sends at most."""
 
+MOST_PLAIN: Final = MOST_BYTES - 32 * MOST_DATAGRAMS
+"""The same in bytes, as long as a seal may still be put around each."""
+
 
 class Row(NamedTuple):
     """Datagrams from one address or to one, of ``size`` bytes each; the last one may be shorter.

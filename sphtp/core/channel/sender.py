@@ -25,7 +25,7 @@ from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import encode_data
 from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import encode_run
-from sphtp.core.channel.row import MOST_BYTES, MOST_DATAGRAMS
+from sphtp.core.channel.row import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.channel.train import Train
 
 NOTHING: Final = (b"", 0)
@@ -111,12 +111,12 @@ class Sender:
 
     def _train(self, now: float) -> tuple[bytes, int] | None:
         """Fragments of one message, where that is all there is to send."""
-        if self._outbox.room > MOST_BYTES // 2 or (lane := self._outbox.bulk_lane()) is None:
+        if self._outbox.room > MOST_PLAIN // 2 or (lane := self._outbox.bulk_lane()) is None:
             return None
         if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
             return None
         self._flight.resize(now)
-        run = self._outbox.take_run(lane, self._governor.budget(now, MOST_DATAGRAMS, MOST_BYTES))
+        run = self._outbox.take_run(lane, self._governor.budget(now, MOST_DATAGRAMS, MOST_PLAIN))
         if run is None:
             return None
         data = encode_run(self._peer_id, self._acks.header(), run)

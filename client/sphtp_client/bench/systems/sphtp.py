@@ -1,9 +1,12 @@
 """This library, by its public names only."""
 
+from contextlib import AbstractAsyncContextManager
+
 import trio
 
 import sphtp
 from sphtp import ChannelSettings
+from sphtp_client.bench.catalog import SEALED
 from sphtp_client.bench.meters import say
 from sphtp_client.bench.part import Part
 
@@ -34,7 +37,7 @@ def ping(part: Part) -> None:
 
 async def _receive(part: Part) -> None:
     tally = part.tally()
-    async with sphtp.open_node(HOST, settings=_settings(part)) as node:
+    async with sphtp.open_node(HOST, settings=_settings(part), sealed=_is_sealed(part)) as node:
         say(port=node.address[1])
         channel = await node.accept()
         while not tally.take(await channel.receive_many(LIMIT)):
@@ -44,7 +47,7 @@ async def _receive(part: Part) -> None:
 
 async def _send(part: Part) -> None:
     source = part.source()
-    async with sphtp.open_channel(HOST, part.port, settings=_settings(part)) as channel:
+    async with _open_channel(part) as channel:
         for burst in source.bursts(max(1, min(LIMIT, BURST // part.size))):
             await channel.send_many(burst)
         source.done()
@@ -52,7 +55,7 @@ async def _send(part: Part) -> None:
 
 
 async def _echo(part: Part) -> None:
-    async with sphtp.open_node(HOST, settings=_settings(part)) as node:
+    async with sphtp.open_node(HOST, settings=_settings(part), sealed=_is_sealed(part)) as node:
         say(port=node.address[1])
         channel = await node.accept()
         async for message in channel:
@@ -61,12 +64,21 @@ async def _echo(part: Part) -> None:
 
 async def _ping(part: Part) -> None:
     stopwatch = part.stopwatch()
-    async with sphtp.open_channel(HOST, part.port, settings=_settings(part)) as channel:
+    async with _open_channel(part) as channel:
         for message in stopwatch.pings():
             await channel.send(message)
             stopwatch.pong(await channel.receive())
         stopwatch.done()
         await trio.sleep_forever()
+
+
+def _open_channel(part: Part) -> AbstractAsyncContextManager[sphtp.Channel]:
+    sealed = _is_sealed(part)
+    return sphtp.open_channel(HOST, part.port, settings=_settings(part), sealed=sealed)
+
+
+def _is_sealed(part: Part) -> bool:
+    return part.system == SEALED
 
 
 def _settings(part: Part) -> ChannelSettings:

@@ -60,9 +60,7 @@ def test_a_peer_that_does_not_answer_ends_an_opening() -> None:
     assert channel.peer_address is None
 
 
-@pytest.mark.parametrize(
-    "why", [Refusal.FULL, Refusal.WRONG_PEER, Refusal.GONE, Refusal.SCHEMA]
-)
+@pytest.mark.parametrize("why", [Refusal.FULL, Refusal.WRONG_PEER, Refusal.GONE, Refusal.SCHEMA])
 def test_a_refused_channel_is_told_by_both_sides(why: Refusal) -> None:
     pair, here, there = watched_pair(backlog=1)
     if why is Refusal.SCHEMA:
