@@ -10,7 +10,10 @@ from sphtp import watch as watch
 from sphtp.core.channel.delivery import Delivery as Delivery
 from sphtp.core.channel.delivery import Lane as Lane
 from sphtp.core.channel.fragments import Arriving as Arriving
+from sphtp.core.channel.gate.security import Security as Security
 from sphtp.core.channel.gate.settings import GateSettings as GateSettings
+from sphtp.core.channel.gate.trust import Trust as Trust
+from sphtp.core.channel.gate.trust import Verdict as Verdict
 from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
 from sphtp.core.channel.ticket import Outcome as Outcome
@@ -23,6 +26,8 @@ from sphtp.core.control.server_table import ServerState as ServerState
 from sphtp.core.control.timers import ControlTimers as ControlTimers
 from sphtp.core.control.vocabulary import Reason as Reason
 from sphtp.core.secure.identity import Identity as Identity
+from sphtp.core.secure.identity import format_key as format_key
+from sphtp.core.secure.identity import parse_key as parse_key
 from sphtp.errors import LocalError as LocalError
 from sphtp.errors import MessageTooLargeError as MessageTooLargeError
 from sphtp.errors import RefusedError as RefusedError

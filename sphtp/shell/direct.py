@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from sphtp.core.channel.gate.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.secure.identity import Identity
 from sphtp.shell.addresses import local_address_towards
 from sphtp.shell.channel import Channel
 from sphtp.shell.opening import open_node
@@ -24,9 +24,7 @@ async def open_channel(
     messages: "MessageCodec | None" = None,
     key: bytes | None = None,
     pin: Callable[[bytes], bool] | None = None,
-    sealed: bool = True,
-    identity: Identity | None = None,
-    psk: bytes | None = None,
+    security: Security | None = SEALED,
     instruments: Sequence[Instrument] = (),
 ) -> AsyncIterator[Channel]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
@@ -40,9 +38,7 @@ async def open_channel(
             here,
             settings=settings,
             messages=messages,
-            sealed=sealed,
-            identity=identity,
-            psk=psk,
+            security=security,
             instruments=instruments,
         ) as node,
         node.open_channel(host, port, key=key, pin=pin) as channel,

@@ -15,7 +15,14 @@ from pydantic import BaseModel
 import sphtp
 import sphtp.core.channel.events as channel_events
 import sphtp.core.control.events as control_events
-from sphtp import ChannelSettings, ControlTimers, ServerLimits, SettingsError, messages
+from sphtp import (
+    ChannelSettings,
+    ControlTimers,
+    GateSettings,
+    ServerLimits,
+    SettingsError,
+    messages,
+)
 from sphtp_server.settings import SOURCES, ServerSettings
 from tests.house.pages import ROOT, load_tool, sections, table_rows
 
@@ -144,6 +151,7 @@ def defaults_of(kind: type[Any]) -> dict[str, Any]:
 TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "The server": (ServerSettings, server_settings),
     "A channel": (ChannelSettings, channel_settings),
+    "The gate": (GateSettings, GateSettings),
     "Control timers": (ControlTimers, ControlTimers),
     "Server limits": (ServerLimits, ServerLimits),
 }

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 import sphtp
-from sphtp import ChannelSettings
+from sphtp import ChannelSettings, Security
 from sphtp_client.bench.catalog import SEALED
 from sphtp_client.bench.meters import say
 from sphtp_client.bench.part import Part
@@ -37,7 +37,7 @@ def ping(part: Part) -> None:
 
 async def _receive(part: Part) -> None:
     tally = part.tally()
-    async with sphtp.open_node(HOST, settings=_settings(part), sealed=_is_sealed(part)) as node:
+    async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
         say(port=node.address[1])
         channel = await node.accept()
         while not tally.take(await channel.receive_many(LIMIT)):
@@ -55,7 +55,7 @@ async def _send(part: Part) -> None:
 
 
 async def _echo(part: Part) -> None:
-    async with sphtp.open_node(HOST, settings=_settings(part), sealed=_is_sealed(part)) as node:
+    async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
         say(port=node.address[1])
         channel = await node.accept()
         async for message in channel:
@@ -73,12 +73,12 @@ async def _ping(part: Part) -> None:
 
 
 def _open_channel(part: Part) -> AbstractAsyncContextManager[sphtp.Channel]:
-    sealed = _is_sealed(part)
-    return sphtp.open_channel(HOST, part.port, settings=_settings(part), sealed=sealed)
+    settings, security = _settings(part), _security(part)
+    return sphtp.open_channel(HOST, part.port, settings=settings, security=security)
 
 
-def _is_sealed(part: Part) -> bool:
-    return part.system == SEALED
+def _security(part: Part) -> Security | None:
+    return Security() if part.system == SEALED else None
 
 
 def _settings(part: Part) -> ChannelSettings:

@@ -6,8 +6,8 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.gate import Gate
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Expectation, OpenDoor, Trust
+from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.row import Address
@@ -20,18 +20,11 @@ from sphtp.core.secure.identity import Identity
 class SealedEndpoint:
     """All sealed channels behind one socket; inputs, commands and outputs are ``Endpoint``'s."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        entropy: Entropy,
-        identity: Identity,
-        trust: Trust | None = None,
-        settings: GateSettings | None = None,
-        psk: bytes | None = None,
-    ) -> None:
-        self._trust = trust or OpenDoor()
+    def __init__(self, endpoint: Endpoint, entropy: Entropy, security: Security) -> None:
+        self._trust = security.judge
         self._endpoint = endpoint
-        self._gate = Gate(endpoint, entropy, identity, self._trust, settings or GateSettings(), psk)
+        identity = security.identity or Identity.draw(entropy)
+        self._gate = Gate(endpoint, entropy, identity, self._trust, security.limits, security.psk)
         endpoint.observe(self._forget)
         # What the gate is not in the way of is the endpoint's own.
         self.poll_active = endpoint.poll_active

@@ -5,6 +5,7 @@ from random import Random
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
+from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Expectation, Trust
 from sphtp.core.channel.settings import ChannelSettings
@@ -37,7 +38,9 @@ def make_sealed(
     entropy = Random(f"{seed} {name}")
     inner = sealed_settings(settings or ChannelSettings())
     endpoint = Endpoint(entropy, inner, peer_id, schema)
-    return SealedEndpoint(endpoint, entropy, identity(name), trust, gate, psk)
+    limits = gate or GateSettings()
+    security = Security(identity=identity(name), trust=trust, limits=limits, psk=psk)
+    return SealedEndpoint(endpoint, entropy, security)
 
 
 class SealedPair(Stage):
