@@ -21,6 +21,7 @@ from sphtp.core.control.records import ServerAddress as ServerAddress
 from sphtp.core.control.server_table import ServerState as ServerState
 from sphtp.core.control.timers import ControlTimers as ControlTimers
 from sphtp.core.control.vocabulary import Reason as Reason
+from sphtp.core.secure.identity import Identity as Identity
 from sphtp.errors import LocalError as LocalError
 from sphtp.errors import MessageTooLargeError as MessageTooLargeError
 from sphtp.errors import RefusedError as RefusedError

@@ -19,10 +19,12 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Candidate, Member, ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.addresses import Outlook
 from sphtp.shell.channel import Channel
 from sphtp.shell.feed import Listener
+from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import running
 from sphtp.shell.node import Node, open_node
 from sphtp.shell.node_statistics import NodeStatistics
@@ -65,6 +67,7 @@ async def open_client(
     receive_loss: float = 0.0,
     seed: int | None = None,
     ids: Iterator[int] | None = None,
+    identity: Identity | None = None,
 ) -> AsyncIterator["Client"]:
     """Register with a cluster for the length of the block, which begins when all servers agreed.
 
@@ -73,11 +76,11 @@ async def open_client(
         data: what peers learn of this client at once, as msgpack; 4096 bytes at most.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
-        timeout: seconds to wait for servers' names and the registration.
-        timers: periods of the control plane; the servers' own.
+        timeout, timers: seconds to wait until registered; periods of the control plane.
         channel_settings, messages, instruments: of the channels, as for ``open_node``.
         receive_loss, seed, ids: the share of datagrams to throw away, repeatable choices, and the
             ids to announce; for trying things out.
+        identity: who this client is; peers learn its public key. By default a fresh one.
 
     Raises:
         SettingsError, UdpAddressError: something given makes no sense, or cannot be bound.
@@ -95,17 +98,17 @@ async def open_client(
         seed=seed,
     ) as node:
         candidates = await outlook.candidates_of(node.address, advertise)
-        machine = _make_machine(seed, timers, addresses, candidates, data, ids)
-        with open_bus() as bus:
-            client = Client(node, machine, bus)
-            async with client._registered(timeout, outlook.deadline):  # noqa: SLF001
-                yield client
+        identity = identity or draw_identity(seed)
+        machine = _make_machine(seed, timers, addresses, candidates, data, ids, identity)
+        async with _registered(node, machine, identity, timeout, outlook.deadline) as client:
+            yield client
 
 
 class Client:
     """A registered client. Made by ``open_client``."""
 
-    def __init__(self, node: Node, machine: ClientMachine, bus: Bus) -> None:
+    def __init__(self, node: Node, machine: ClientMachine, bus: Bus, identity: Identity) -> None:
+        self._identity = identity
         self._node = node
         self._machine = machine
         self._peers: dict[int, Peer] = {}
@@ -118,6 +121,11 @@ class Client:
         After ``IdLost`` it stays until another one is acknowledged.
         """
         return self._node.peer_id
+
+    @property
+    def identity(self) -> Identity:
+        """Who this client is; the servers tell its peers the public key."""
+        return self._identity
 
     @property
     def state(self) -> ClientState:
@@ -239,6 +247,16 @@ class Client:
                 pass
 
 
+@asynccontextmanager
+async def _registered(
+    node: Node, machine: ClientMachine, identity: Identity, timeout: float, deadline: float
+) -> AsyncIterator[Client]:
+    with open_bus() as bus:
+        client = Client(node, machine, bus, identity)
+        async with client._registered(timeout, deadline):  # noqa: SLF001 - halves of one thing
+            yield client
+
+
 def _make_machine(
     seed: int | None,
     timers: ControlTimers | None,
@@ -246,6 +264,7 @@ def _make_machine(
     candidates: Sequence[Candidate],
     data: Any,
     ids: Iterator[int] | None,
+    identity: Identity,
 ) -> ClientMachine:
     return ClientMachine(
         SystemRandom() if seed is None else Random(seed),
@@ -254,6 +273,7 @@ def _make_machine(
         candidates=candidates,
         data=b"" if data is None else msgpack.packb(data),
         ids=ids,
+        key=identity.public,
     )
 
 
