@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import trio
 
+from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.gate.trust import Roster
 from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
@@ -19,10 +21,12 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Candidate, Member, ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.addresses import Outlook
 from sphtp.shell.channel import Channel
 from sphtp.shell.feed import Listener
+from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import running
 from sphtp.shell.node import Node
 from sphtp.shell.node_statistics import NodeStatistics
@@ -66,6 +70,7 @@ async def open_client(
     receive_loss: float = 0.0,
     seed: int | None = None,
     ids: Iterator[int] | None = None,
+    identity: Identity | None = None,
 ) -> AsyncIterator["Client"]:
     """Register with a cluster for the length of the block, which begins when all servers agreed.
 
@@ -74,31 +79,31 @@ async def open_client(
         data: what peers learn of this client at once, as msgpack; 4096 bytes at most.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
-        timeout: seconds to wait for servers' names and the registration.
-        timers: periods of the control plane; the servers' own.
+        timeout, timers: seconds to wait until registered; periods of the control plane.
         channel_settings, messages, instruments: of the channels, as for ``open_node``.
-        receive_loss, seed, ids: the share of datagrams to throw away, repeatable choices, and the
-            ids to announce; for trying things out.
+        receive_loss, seed, ids: datagrams to throw away, repeatable choices, ids; to try things out.
+        identity: who this client is; peers learn its public key. By default a fresh one.
 
     Raises:
         SettingsError, UdpAddressError: something given makes no sense, or cannot be bound.
-        UnreachableError: not registered in time; the message says who did not answer.
-        RefusedError: the servers do not want this client.
+        UnreachableError, RefusedError: nobody answered in time, or the servers do not want it.
     """
     outlook = Outlook(addresses := _parse(servers), timeout)
+    identity, peers = identity or draw_identity(seed), dict[int, Peer]()
     async with open_node(
         host or await outlook.where_to_bind(),
         port,
         settings=channel_settings,
         messages=messages,
+        security=Security(identity=identity, trust=Roster(peers)),
         instruments=instruments,
         receive_loss=receive_loss,
         seed=seed,
     ) as node:
-        candidates = await outlook.candidates_of(node.address, advertise)
-        machine = _make_machine(seed, timers, addresses, candidates, data, ids)
+        where = await outlook.candidates_of(node.address, advertise)
+        machine = _make_machine(seed, timers, addresses, where, data, ids, identity)
         with open_bus() as bus:
-            client = Client(node, machine, bus)
+            client = Client(node, machine, bus, identity, peers)
             async with client._registered(timeout, outlook.deadline):  # noqa: SLF001
                 yield client
 
@@ -106,10 +111,18 @@ async def open_client(
 class Client:
     """A registered client. Made by ``open_client``."""
 
-    def __init__(self, node: Node, machine: ClientMachine, bus: Bus) -> None:
+    def __init__(
+        self,
+        node: Node,
+        machine: ClientMachine,
+        bus: Bus,
+        identity: Identity,
+        peers: dict[int, Peer],
+    ) -> None:
+        self._identity = identity
         self._node = node
         self._machine = machine
-        self._peers: dict[int, Peer] = {}
+        self._peers = peers
         self._registration = Registration(machine, bus, self._note)
 
     @property
@@ -119,6 +132,11 @@ class Client:
         After ``IdLost`` it stays until another one is acknowledged.
         """
         return self._node.peer_id
+
+    @property
+    def identity(self) -> Identity:
+        """Who this client is; the servers tell its peers the public key."""
+        return self._identity
 
     @property
     def state(self) -> ClientState:
@@ -247,6 +265,7 @@ def _make_machine(
     candidates: Sequence[Candidate],
     data: Any,
     ids: Iterator[int] | None,
+    identity: Identity,
 ) -> ClientMachine:
     return ClientMachine(
         SystemRandom() if seed is None else Random(seed),
@@ -255,6 +274,7 @@ def _make_machine(
         candidates=candidates,
         data=b"" if data is None else msgpack.packb(data),
         ids=ids,
+        key=identity.public,
     )
 
 

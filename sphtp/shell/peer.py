@@ -20,12 +20,14 @@ class Peer:
     """Where its channels may be dialled."""
     nonce: int
     """Tells this holder of the id from earlier and later ones."""
+    key: bytes = b""
+    """Its public key, 32 bytes; nothing when it told none."""
 
     @classmethod
     def from_record(cls, record: PeerRecord) -> Self:
         """Read a record of the roster."""
         addresses = tuple((candidate.host, candidate.port) for candidate in record.candidates)
-        return cls(record.id, _decode(record.data), addresses, record.nonce)
+        return cls(record.id, _decode(record.data), addresses, record.nonce, record.key)
 
 
 def _decode(data: bytes) -> Any:

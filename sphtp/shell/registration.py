@@ -109,8 +109,8 @@ class Registration:
         heard = _listed(servers)
         if len(joining) == len(servers):
             return f"heard {heard}, which acknowledge no new id while they are joining"
-        if self.machine.last_refusal is not None:
-            return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
+        if self.machine.refusals.last is not None:
+            return f"heard {heard}; the last refusal said {self.machine.refusals.last.name}"
         return f"heard {heard}, but not all of the view acknowledged"
 
     def _perform(self, command: BusCommand) -> None:

@@ -67,6 +67,10 @@ def _sized_bytes(cursor: Cursor) -> str:
     return cursor.rest().hex()
 
 
+def _key(cursor: Cursor) -> str:
+    return cursor.take(32).hex()
+
+
 def _any_bytes(cursor: Cursor) -> str:
     return cursor.rest().hex()
 
@@ -163,6 +167,8 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x10: ("PEER_ID", record(client=_client_id)),
     0x11: ("GONE", record(client=_client_id, nonce=Cursor.u64, reason=_reason)),
     0x12: ("TARGET", record(server=_server_id)),
+    0x13: ("KEY", record(key=_key)),
+    0x14: ("PEER_KEY", record(client=_client_id, nonce=Cursor.u64, key=_key)),
 }
 
 # How many a message may carry.
@@ -199,7 +205,7 @@ def read_parameter(data: bytes) -> Fields:
 COMMANDS: dict[tuple[int, str], str] = {
     (0x01, "client"): "NONCE? REVISION?",
     (0x01, "server"): "VERSION? FEATURES? NONCE? STATE? VIEW? MEMBER* ROSTER?",
-    (0x02, "client"): "NONCE? VERSION? FEATURES? CANDIDATE*",
+    (0x02, "client"): "NONCE? VERSION? FEATURES? CANDIDATE* KEY?",
     (0x03, "server"): "NONCE?",
     (0x03, "server, to all"): "ACKED*",
     (0x04, "server"): "NONCE? REASON?",
@@ -207,14 +213,14 @@ COMMANDS: dict[tuple[int, str], str] = {
     (0x05, "server"): "NONCE?",
     (0x06, "client"): "NONCE? REVISION BLOB",
     (0x10, "client"): "NONCE? PEER_ID? TARGET?",
-    (0x11, "server"): "PART? PEER*",
+    (0x11, "server"): "PART? PEER* PEER_KEY*",
     (0x12, "server"): "GONE*",
     (0x18, "client"): "NONCE?",
     (0x19, "server"): "PART TEXT",
-    (0x20, "server"): "PEER*",
+    (0x20, "server"): "PEER* PEER_KEY*",
     (0x21, "server"): "GONE*",
     (0x22, "server"): "",
-    (0x23, "server"): "PART PEER*",
+    (0x23, "server"): "PART PEER* PEER_KEY*",
 }
 
 BETWEEN_SERVERS = (0x20, 0x21, 0x22, 0x23)
@@ -262,6 +268,10 @@ def read_message(data: bytes, receiver: Receiver) -> Fields:
     return {**head, "parameters": parameters}
 
 
+def _holder(parameter: Fields) -> tuple[int, int]:
+    return parameter["client"], parameter["nonce"]
+
+
 def what_counts(data: bytes, receiver: Receiver) -> Fields:
     """Decode a whole message, without the parameters that its command skips."""
     fields = read_message(data, receiver)
@@ -269,10 +279,15 @@ def what_counts(data: bytes, receiver: Receiver) -> Fields:
     words = _takes(fields["command"], speaker, fields["simulation"], receiver).split()
     several = {word.rstrip("*") for word in words if word.endswith("*")}
     once = {word.rstrip("?") for word in words} - several
+    keyless = {_holder(p) for p in fields["parameters"] if p["id"] == 0x0C}
     counting = []
     for parameter in fields["parameters"]:
         name = PARAMETERS[parameter["id"]][0] if parameter["id"] in PARAMETERS else ""
         is_own = min(parameter["id"], fields["command"]) >= FIRST_USER_COMMAND
+        if name == "PEER_KEY":
+            if _holder(parameter) not in keyless:
+                continue
+            keyless.discard(_holder(parameter))
         if name in once or name in several or is_own:
             counting.append(parameter)
         once.discard(name)

@@ -1,6 +1,7 @@
 """The published control messages, built as our machines build what they say."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sphtp.core.control import client_messages as client
@@ -8,7 +9,7 @@ from sphtp.core.control import member_messages as member
 from sphtp.core.control import server_messages as server
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.intake import AnyMessage
-from sphtp.core.control.records import ClusterView, Member
+from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
 from tests.interop.page import Vector
 from tests.interop.translation import parameter_of, value_of
@@ -34,6 +35,11 @@ class Said:
         nonce: int = self.one(DataId.NONCE, 0)
         return nonce
 
+    def peers(self) -> tuple[PeerRecord, ...]:
+        keys = {told[:2]: told.key for told in self.all(DataId.PEER_KEY)}
+        records = self.all(DataId.PEER)
+        return tuple(replace(r, key=keys.get((r.id, r.nonce), b"")) for r in records)
+
     def beside_nonce(self) -> tuple[Any, ...]:
         return tuple(parameter_of(n) for n in self._named if n["id"] != DataId.NONCE)
 
@@ -53,6 +59,7 @@ def _announce(said: Said) -> client.Announce:
         said.all(DataId.CANDIDATE),
         said.one(DataId.VERSION, 1),
         said.one(DataId.FEATURES, 0),
+        said.one(DataId.KEY, b""),
     )
 
 
@@ -96,9 +103,7 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         Command.ACK: _ack,
         Command.NACK: _nack,
         Command.LEAVE: lambda s: server.ServerLeave(s.sender, s.nonce),
-        Command.PEERS: lambda s: server.Peers(
-            s.sender, s.to, s.all(DataId.PEER), s.one(DataId.PART)
-        ),
+        Command.PEERS: lambda s: server.Peers(s.sender, s.to, s.peers(), s.one(DataId.PART)),
         Command.PEER_LEFT: lambda s: server.PeersGone(s.sender, s.to, s.all(DataId.GONE)),
         Command.STATUS: lambda s: server.Status(
             s.sender, s.to, s.one(DataId.PART), s.one(DataId.TEXT)
@@ -106,11 +111,9 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         None: lambda s: server.ServerUser(s.sender, s.to, s.command, s.beside_nonce()),
     },
     "member": {
-        Command.REGISTERED: lambda s: member.Registered(s.sender, s.all(DataId.PEER)),
+        Command.REGISTERED: lambda s: member.Registered(s.sender, s.peers()),
         Command.RELEASED: lambda s: member.Released(s.sender, s.all(DataId.GONE)),
         Command.SNAPSHOT_REQUEST: lambda s: member.SnapshotRequest(s.sender, s.to),
-        Command.SNAPSHOT: lambda s: member.Snapshot(
-            s.sender, s.to, s.one(DataId.PART), s.all(DataId.PEER)
-        ),
+        Command.SNAPSHOT: lambda s: member.Snapshot(s.sender, s.to, s.one(DataId.PART), s.peers()),
     },
 }

@@ -7,7 +7,7 @@ from sphtp.core.channel import frames as frame_types
 from sphtp.core.channel.frames import Frame, FrameKind
 from sphtp.core.control import fields as wire
 from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.fields import Digest, Field, Gone, Holder, Part
+from sphtp.core.control.fields import Digest, Field, Gone, Holder, HolderKey, Part
 from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
 from sphtp.core.control.vocabulary import MemberState, Reason
 
@@ -195,6 +195,12 @@ _KINDS = (
         lambda gone: {"client": gone.id, "nonce": gone.nonce, "reason": int(gone.reason)},
     ),
     _number(wire.TARGET, "server"),
+    Kind(wire.KEY, lambda n: bytes.fromhex(n["key"]), lambda key: {"key": key.hex()}),
+    Kind(
+        wire.PEER_KEY,
+        lambda n: HolderKey(n["client"], n["nonce"], bytes.fromhex(n["key"])),
+        lambda told: {"client": told.id, "nonce": told.nonce, "key": told.key.hex()},
+    ),
 )
 
 PARAMETERS: dict[int, Kind] = {int(kind.field.id): kind for kind in _KINDS}

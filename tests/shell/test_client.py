@@ -132,6 +132,28 @@ async def test_the_channels_of_a_client_can_be_watched():
     assert channel.peer_address == right.address
 
 
+async def test_peers_learn_each_others_public_keys():
+    own = sphtp.Identity(bytes(range(32)))
+    async with (
+        cluster(2) as servers,
+        client(servers[0].address, identity=own) as one,
+        client(servers[1].address) as other,
+    ):
+        assert (await other.wait_for_peer(one.id)).key == one.identity.public == own.public
+        drawn = (await one.wait_for_peer(other.id)).key
+        assert drawn == other.identity.public != own.public
+
+
+async def test_identities_are_drawn_unless_seeded():
+    async with cluster(1) as servers:
+        keys = []
+        for seed in (None, None, 5, 5, 6):
+            async with client(servers[0].address, seed=seed) as one:
+                keys.append(one.identity.public)
+    assert keys[2] == keys[3]
+    assert len(set(keys)) == 4
+
+
 async def test_data_that_changes_reaches_the_peers():
     async with (
         cluster(1) as servers,

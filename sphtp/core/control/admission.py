@@ -58,6 +58,15 @@ class Admission:
             return _ANNOUNCED_PLAINLY[self._ledger.standing(message.id)]
         return _ANNOUNCED[claim]
 
+    def believes(self, message: Announce) -> bool:
+        """Tell whether an announcement may be the holder's, who has one key for good; count it."""
+        record = self._registry.records.get(message.id)
+        known = record.key if record is not None and record.nonce == message.nonce else b""
+        if not known or message.key in (b"", known):
+            return True
+        self._counters.add(Count.FOREIGN_KEY)
+        return False
+
     def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
         """Tell what a client's heartbeat means."""
         record = self._registry.records.get(message.id)
@@ -77,7 +86,7 @@ class Admission:
 
     def register(self, now: float, message: Announce) -> None:
         """Register a new id, or say why not."""
-        record = PeerRecord(message.id, message.nonce, message.candidates)
+        record = PeerRecord(message.id, message.nonce, message.candidates, key=message.key)
         holder = Holder(message.id, message.nonce)
         if message.version != VERSION:
             self._outbox.nack(holder, Reason.VERSION)
@@ -97,8 +106,9 @@ class Admission:
         """Acknowledge a registered id again; its addresses may be new."""
         self._ledger.hear(now, message.id)
         record = self._registry.records[message.id]
-        if record.candidates != message.candidates:
-            self._ledger.change(replace(record, candidates=message.candidates))
+        told = replace(record, candidates=message.candidates, key=record.key or message.key)
+        if told != record:
+            self._ledger.change(told)
         self._outbox.ack(Holder(message.id, message.nonce))
 
     def refuse(self, _: float, message: Announce | Heartbeat) -> None:

@@ -17,6 +17,7 @@ from sphtp.core.control.intake import Intake
 from sphtp.core.control.liveness import SleepWatch
 from sphtp.core.control.outputs import BusCommand
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.refusals import Refusals
 from sphtp.core.control.runner import Runner
 from sphtp.core.control.server_messages import (
     Ack,
@@ -34,21 +35,12 @@ from sphtp.errors import StateError
 
 _S, _E, _A = ClientState, ClientSignal, ClientAction
 
-_REFUSALS = {
-    Reason.CONFLICT: _E.CONFLICT,
-    Reason.FULL: _E.BUSY,
-    Reason.DENIED: _E.DENIED,
-    Reason.VERSION: _E.DENIED,
-    Reason.UNKNOWN: _E.UNKNOWN,
-    Reason.STALE_DATA: _E.STALE,
-}
-
 
 class ClientMachine:
     """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
 
-    ``ids`` makes it announce these ids before it draws any. Raises ``SettingsError`` and
-    ``MessageTooLargeError``.
+    ``key`` is its public key, which peers learn; ``ids`` makes it announce these ids before it
+    draws any. Raises ``SettingsError`` and ``MessageTooLargeError``.
     """
 
     def __init__(
@@ -59,16 +51,16 @@ class ClientMachine:
         servers: Sequence[ServerAddress],
         candidates: Sequence[Candidate],
         data: bytes = b"",
+        key: bytes = b"",
         ids: Iterator[int] | None = None,
     ) -> None:
         self.counters = Counters()
         self._entropy = entropy
         self._timers = timers
-        # What the last NACK said; None when there was none.
-        self.last_refusal: Reason | None = None
+        self.refusals = Refusals()
         self._events: deque[events.ClientEvent] = deque()
         self._identity = Identity(entropy, ids or iter(()))
-        self._voice = ClientVoice(self._identity, candidates, data)
+        self._voice = ClientVoice(self._identity, candidates, data, key)
         self._directory = Directory(timers, servers, self.counters, self._events.append)
         self._intake = Intake(self.counters, for_client=True)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
@@ -215,11 +207,7 @@ class ClientMachine:
             return
         if message.reason is Reason.UNKNOWN:
             self._directory.unacknowledge(message.sender)
-        self.last_refusal = message.reason
-        self._runner.signal(now, _REFUSALS.get(message.reason, _E.CONFLICT))
-
-    def _why(self) -> Reason:
-        return Reason.CONFLICT if self.last_refusal is None else self.last_refusal
+        self._runner.signal(now, self.refusals.note(message.reason))
 
     def _on_user(self, _: float, message: ServerUser) -> None:
         self._events.append(events.UserMessage(message.sender, message.command, message.parameters))
@@ -266,8 +254,8 @@ class ClientMachine:
             _A.TELL_ESTABLISHED: lambda _: tell(events.Established(self.id, resumed=False)),
             _A.TELL_RESUMED: lambda _: tell(events.Established(self.id, resumed=True)),
             _A.TELL_SUSPENDED: lambda _: tell(events.Suspended()),
-            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._why())),
-            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._why())),
+            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self.refusals.why)),
+            _A.TELL_REFUSED: lambda _: tell(events.Refused(self.refusals.why)),
             _A.TELL_LEFT: lambda _: tell(events.Left()),
         }
 

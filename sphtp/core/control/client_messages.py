@@ -35,9 +35,11 @@ class Announce:
     candidates: tuple[Candidate, ...] = ()
     version: int = VERSION
     features: int = FEATURES
+    key: bytes = b""
 
     def encode(self) -> bytes:
         """Return the bytes."""
+        key = (fields.KEY.of(self.key),) if self.key else ()
         return _encode(
             Command.ANNOUNCE,
             self.id,
@@ -45,6 +47,7 @@ class Announce:
             fields.VERSION.of(self.version),
             fields.FEATURES.of(self.features),
             *map(fields.CANDIDATE.of, self.candidates),
+            *key,
         )
 
 
@@ -159,6 +162,7 @@ def _read_announce(message: Message) -> Announce:
         candidates,
         VERSION if version is None else version,
         features or 0,
+        fields.KEY.first(message) or b"",
     )
 
 

@@ -14,16 +14,27 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.codec import Parameter, check_user_message
 from sphtp.core.control.identity import Identity
 from sphtp.core.control.ids import NO_NONCE
-from sphtp.core.control.records import MAX_CANDIDATES, MAX_DATA, Candidate, next_revision
+from sphtp.core.control.records import (
+    KEY_SIZE,
+    MAX_CANDIDATES,
+    MAX_DATA,
+    Candidate,
+    next_revision,
+)
 from sphtp.errors import MessageTooLargeError, SettingsError
 
 
 class ClientVoice:
     """Builds a client's messages; every one carries the present id and nonce."""
 
-    def __init__(self, identity: Identity, candidates: Sequence[Candidate], data: bytes) -> None:
+    def __init__(
+        self, identity: Identity, candidates: Sequence[Candidate], data: bytes, key: bytes = b""
+    ) -> None:
         if len(candidates) > MAX_CANDIDATES:
             raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
+        if len(key) not in (0, KEY_SIZE):
+            raise SettingsError(f"a public key of {len(key)} bytes; allowed is {KEY_SIZE}")
+        self._key = key
         self._identity = identity
         self._candidates = tuple(candidates)
         self._data = _checked(data)
@@ -32,7 +43,7 @@ class ClientVoice:
 
     def announce(self) -> None:
         """Ask for the id (seed, step 5)."""
-        self._say(Announce(*self._identity.holder, self._candidates))
+        self._say(Announce(*self._identity.holder, self._candidates, key=self._key))
 
     def heartbeat(self) -> None:
         """Say that the holder of the id is alive."""

@@ -14,6 +14,7 @@ class Count(StrEnum):
     REFUSED_BY_STATE = "refused_by_state"
     STALE_NONCE = "stale_nonce"
     NOT_REGISTERED = "not_registered"
+    FOREIGN_KEY = "foreign_key"
     TOO_MANY = "too_many"
     OVERSLEPT = "overslept"
 

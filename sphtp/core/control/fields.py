@@ -10,6 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.ids import is_client_id, is_server_id
 from sphtp.core.control.records import (
+    KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_URL,
@@ -43,6 +44,14 @@ class Holder(NamedTuple):
 
     id: int
     nonce: int
+
+
+class HolderKey(NamedTuple):
+    """The public key of one holder of one id."""
+
+    id: int
+    nonce: int
+    key: bytes
 
 
 class Gone(NamedTuple):
@@ -263,3 +272,9 @@ GONE: Field[Gone] = Field(
     lambda reader: Gone(_client_id(reader), reader.u64(), _read_reason(reader)),
 )
 TARGET = Field(DataId.TARGET, Writer.u32, _server_id)
+KEY = Field(DataId.KEY, Writer.raw, lambda reader: reader.take(KEY_SIZE))
+PEER_KEY: Field[HolderKey] = Field(
+    DataId.PEER_KEY,
+    lambda writer, told: writer.u32(told.id).u64(told.nonce).raw(told.key),
+    lambda reader: HolderKey(_client_id(reader), reader.u64(), reader.take(KEY_SIZE)),
+)

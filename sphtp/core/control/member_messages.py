@@ -7,6 +7,7 @@ from sphtp.core.control import fields
 from sphtp.core.control.codec import Message
 from sphtp.core.control.fields import Gone, Part
 from sphtp.core.control.ids import EVERYBODY
+from sphtp.core.control.introductions import read_records, write_records
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.server_messages import encode, part_of
 from sphtp.core.control.vocabulary import Command
@@ -21,7 +22,7 @@ class Registered:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        records = map(fields.PEER.of, self.records)
+        records = write_records(self.records)
         return encode(EVERYBODY, self.sender, Command.REGISTERED, *records)
 
 
@@ -61,7 +62,7 @@ class Snapshot:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        records = map(fields.PEER.of, self.records)
+        records = write_records(self.records)
         return encode(self.to, self.sender, Command.SNAPSHOT, *part_of(self.part), *records)
 
 
@@ -69,7 +70,7 @@ MemberMessage = Registered | Released | SnapshotRequest | Snapshot
 
 
 def _read_registered(message: Message) -> Registered:
-    return Registered(message.sender, fields.PEER.every(message))
+    return Registered(message.sender, read_records(message))
 
 
 def _read_released(message: Message) -> Released:
@@ -81,7 +82,7 @@ def _read_snapshot_request(message: Message) -> SnapshotRequest:
 
 
 def _read_snapshot(message: Message) -> Snapshot:
-    part, records = fields.PART.need(message), fields.PEER.every(message)
+    part, records = fields.PART.need(message), read_records(message)
     return Snapshot(message.sender, message.simulation, part, records)
 
 

@@ -13,9 +13,10 @@ MAX_CHUNK = 48 * 1024
 
 _FIXED_SIZE = 21
 _CANDIDATE_SIZE = 19
+_KEY_SIZE = 48
 
-MAX_RECORD_SIZE = _FIXED_SIZE + _CANDIDATE_SIZE * MAX_CANDIDATES + MAX_DATA
-"""Bytes of the parameter that holds the largest record."""
+MAX_RECORD_SIZE = _FIXED_SIZE + _CANDIDATE_SIZE * MAX_CANDIDATES + MAX_DATA + _KEY_SIZE
+"""Bytes of the parameters that hold the largest record and its key."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
@@ -70,4 +71,5 @@ class Assembly(Generic[T]):
 
 
 def _record_size(record: PeerRecord) -> int:
-    return _FIXED_SIZE + _CANDIDATE_SIZE * len(record.candidates) + len(record.data)
+    key = _KEY_SIZE if record.key else 0
+    return _FIXED_SIZE + _CANDIDATE_SIZE * len(record.candidates) + len(record.data) + key

@@ -1,7 +1,7 @@
 """What servers and clients tell each other about each other."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 
 from sphtp.core.control.vocabulary import MemberState
@@ -9,6 +9,7 @@ from sphtp.errors import SettingsError
 
 MAX_CANDIDATES = 8
 MAX_DATA = 4096
+KEY_SIZE = 32
 MAX_MEMBERS = 64
 MAX_URL = 256
 REVISIONS = 1 << 32
@@ -98,6 +99,15 @@ class PeerRecord:
     """The client's initial simulation data (seed, step 10), at most ``MAX_DATA`` bytes."""
     revision: int = 0
     """Counts the changes of ``data``, see ``next_revision``."""
+    key: bytes = b""
+    """The client's public key, ``KEY_SIZE`` bytes, or nothing if it told none."""
+
+    def after(self, known: "PeerRecord") -> "PeerRecord":
+        """Return this record with the key that the same holder is known by already, if any.
+
+        A holder has one key for as long as it holds its id, and not every server tells keys.
+        """
+        return replace(self, key=known.key) if known.key and known.key != self.key else self
 
 
 def next_revision(revision: int) -> int:

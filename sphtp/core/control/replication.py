@@ -73,6 +73,7 @@ class Replication:
         if held is None:
             self._take_in(now, server, record)
         elif held.nonce == record.nonce:
+            record = record.after(held)
             self._ledger.entrust(now, record.id, server)
             sponsored = self._ledger.sponsor(record.id) == server
             if is_newer(record.revision, held.revision) or (sponsored and record != held):

@@ -66,6 +66,7 @@ class Roster:
             events = self._remove(known, Reason.CONFLICT)
             known = None
         self._prints(server).put(record)
+        record = record if known is None else record.after(known)
         if known is None:
             return events + self._show(record, PeerEntered(record))
         if is_newer(known.revision, record.revision) or record == known:

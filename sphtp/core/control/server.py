@@ -215,7 +215,8 @@ class ServerMachine:
         self.counters.add(Count.FOREIGN)
 
     def _on_announce(self, now: float, message: Announce) -> None:
-        self._runner.signal(now, self._admission.sort_announce(now, message), message)
+        if self._admission.believes(message):
+            self._runner.signal(now, self._admission.sort_announce(now, message), message)
 
     def _on_heartbeat(self, now: float, message: Heartbeat) -> None:
         self._runner.signal(now, self._admission.sort_heartbeat(message), message)

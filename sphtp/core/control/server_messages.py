@@ -7,6 +7,7 @@ from sphtp.core.control import fields
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.fields import Digest, Gone, Holder, Part
 from sphtp.core.control.ids import EVERYBODY, NO_NONCE
+from sphtp.core.control.introductions import read_records, write_records
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import (
     FEATURES,
@@ -97,7 +98,7 @@ class Peers:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        records = map(fields.PEER.of, self.records)
+        records = write_records(self.records)
         return encode(self.to, self.sender, Command.PEERS, *part_of(self.part), *records)
 
 
@@ -203,7 +204,7 @@ def _read_leave(message: Message) -> ServerLeave:
 
 
 def _read_peers(message: Message) -> Peers:
-    records, part = fields.PEER.every(message), fields.PART.first(message)
+    records, part = read_records(message), fields.PART.first(message)
     return Peers(message.sender, message.simulation, records, part)
 
 

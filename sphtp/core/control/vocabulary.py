@@ -56,6 +56,8 @@ class DataId(IntEnum):
     PEER_ID = 0x10
     GONE = 0x11
     TARGET = 0x12
+    KEY = 0x13
+    PEER_KEY = 0x14
 
 
 class Reason(IntEnum):

@@ -14,7 +14,8 @@ from sphtp.core.control.vocabulary import MemberState, Reason
 from tests.core.control.bus import address
 
 V4, V6 = Candidate("127.0.0.1", 5000), Candidate("::1", 65535)
-RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3)
+KEY = bytes(range(32))
+RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY)
 PLAIN = PeerRecord(9, 0)
 MEMBERS = (Member(4, 5, address(0)), Member(8, 6, address(1), MemberState.JOINING))
 
@@ -23,6 +24,7 @@ FROM_CLIENT: list[Any] = [
     client.Heartbeat(7, 0),
     client.Announce(7, 5, (V4, V6)),
     client.Announce(7, 0),
+    client.Announce(7, 5, key=KEY),
     client.Leave(7, 5),
     client.Data(7, 5, 1, b"x" * 4096),
     client.Lookup(7, 5),

@@ -1,6 +1,6 @@
 """Whom a node speaks with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -40,6 +40,37 @@ class OpenDoor:
         """Ask ``allow``; an id in a cluster means nothing without one."""
         is_wanted = self._allow is None or self._allow(key)
         return Verdict.WELCOME if is_wanted else Verdict.DENIED
+
+
+class Keyed(Protocol):
+    """Somebody introduced, with the key that was told; nothing when none was."""
+
+    @property
+    def key(self) -> bytes:
+        """A public key, 32 bytes."""
+        ...
+
+
+class Roster:
+    """Trusts those whom the servers have introduced, with the keys that they told.
+
+    ``peers`` are those by id, as they are at the moment: the mapping is kept, not copied.
+    """
+
+    def __init__(self, peers: Mapping[int, Keyed]) -> None:
+        self._peers = peers
+
+    def key_of(self, peer_id: int) -> bytes | None:
+        """What the servers said."""
+        peer = self._peers.get(peer_id)
+        return peer.key or None if peer is not None else None
+
+    def judge(self, key: bytes, peer_id: int) -> Verdict:
+        """Let in who has the key that goes with the id, and nobody without an id."""
+        peer = self._peers.get(peer_id)
+        if peer is not None:
+            return Verdict.WELCOME if peer.key == key else Verdict.DENIED
+        return Verdict.STRANGER if peer_id else Verdict.DENIED
 
 
 @dataclass(frozen=True, slots=True)
