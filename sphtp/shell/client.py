@@ -81,12 +81,11 @@ async def open_client(
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout, timers: seconds to wait until registered; periods of the control plane.
         channel_settings, messages, instruments: of the channels, as for ``open_node``.
-        receive_loss, seed, ids: datagrams to throw away, repeatable choices, ids; to try things out.
+        receive_loss, seed, ids: share to throw away, repeatable choices, ids; to try things out.
         identity: who this client is; peers learn its public key. By default a fresh one.
 
     Raises:
-        SettingsError, UdpAddressError: something given makes no sense, or cannot be bound.
-        UnreachableError, RefusedError: nobody answered in time, or the servers do not want it.
+        SettingsError, UdpAddressError, UnreachableError, RefusedError: the message says why.
     """
     outlook = Outlook(addresses := _parse(servers), timeout)
     identity, peers = identity or draw_identity(seed), dict[int, Peer]()
