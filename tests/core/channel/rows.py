@@ -18,7 +18,8 @@ FRONT = DATA.size + FRAGMENT_LAYOUT.size
 class Script:
     """``number`` packets that follow one another, and what then becomes of some of them.
 
-    ``sequence`` and ``message`` count from where the peer is to go on. ``flips`` change one byte
+    ``sequence`` and ``message`` count from where the peer is to go on, ``ack`` from the first packet
+    that it is sent. ``flips`` change one byte
     each of one packet, ``lies`` the same byte of all; ``order`` says which packets come, and in
     what order.
     """
@@ -40,8 +41,11 @@ class Script:
     cut: int = 0
 
     def datagrams(self, to: int, sequence: int, message: int) -> list[bytes]:
-        """Encode them for a connection whose peer goes on with these."""
-        first = sequence + self.sequence, message + self.message
+        """Encode them for a connection whose peer goes on with these.
+
+        Both sides began with ``message``, as the id of a message and of a packet.
+        """
+        first = sequence + self.sequence, message + self.message, message + self.ack
         packets = [self._packet(number, to, *first) for number in range(self.number)]
         for place, change in self.lies:
             packets = [_flip(packet, place, change) for packet in packets]
@@ -52,8 +56,8 @@ class Script:
         row[-1] = row[-1][: len(row[-1]) - self.cut % len(row[-1])]
         return row
 
-    def _packet(self, number: int, to: int, first: int, message: int) -> bytes:
-        header = DATA.pack(DATA_FIRST, to, wrap(first + number), self.ack, self.bits)
+    def _packet(self, number: int, to: int, first: int, message: int, ack: int) -> bytes:
+        header = DATA.pack(DATA_FIRST, to, wrap(first + number), wrap(ack), self.bits)
         if self.kind is FrameKind.FRAGMENT:
             offset, size = self.offset + number * self.length, self.length
             front = FRAGMENT_LAYOUT.pack(
