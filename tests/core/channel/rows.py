@@ -18,10 +18,9 @@ FRONT = DATA.size + FRAGMENT_LAYOUT.size
 class Script:
     """``number`` packets that follow one another, and what then becomes of some of them.
 
-    ``sequence`` and ``message`` count from where the peer is to go on, ``ack`` from the first packet
-    that it is sent. ``flips`` change one byte
-    each of one packet, ``lies`` the same byte of all; ``order`` says which packets come, and in
-    what order.
+    ``sequence`` and ``message`` count from where the peer is to go on, ``ack`` from the first
+    packet that it is sent. ``flips`` change one byte each of one packet, ``lies`` the same byte of
+    all; ``order`` says which packets come, and in what order.
     """
 
     number: int
