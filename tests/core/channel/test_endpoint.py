@@ -100,7 +100,9 @@ def test_a_wrong_peer_refuses(endings: Endings) -> None:
         "peer 0x00000009 at 10.0.0.2:2000 refused the channel: "
         "it is another peer than the one wanted"
     )
-    assert endings(dialled) == [Closed(CloseReason.REFUSED, text, by_peer=True, refusal="wrong_peer")]
+    assert endings(dialled) == [
+        Closed(CloseReason.REFUSED, text, by_peer=True, refusal="wrong_peer")
+    ]
     assert pair.now < 0.1
     assert pair.right.counters.refused_wrong_peer == 1
     assert pair.right.connections == ()

@@ -60,7 +60,6 @@ class Gate:
         self._parlour = Parlour(self._lodge, endpoint, self.caller)
         self._resets = RateLimit(settings.resets_per_second)
         self._wrap: Mapping[int, Callable[[float, Row], None]] = {
-            Kind.DATA: self._wrap_data,
             Kind.CONNECT: self._wrap_connect,
             Kind.ACCEPT: self._wrap_answer,
             Kind.REFUSE: self._wrap_answer,
@@ -80,27 +79,31 @@ class Gate:
             row = self._endpoint.poll_transmit(now)
             if row is None:
                 return None
-            self._wrap[row.data[0] & 0x0F](now, row)
+            wrap = self._wrap.get(row.data[0] & 0x0F)
+            if wrap is not None:
+                wrap(now, row)
+            elif (sealed := self._sealed(row)) is not None:
+                return sealed
         return self._outgoing.popleft()
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
         return earliest(self._host.poll_timeout(), self._endpoint.poll_timeout())
 
-    def _wrap_data(self, _now: float, row: Row) -> None:
+    def _sealed(self, row: Row) -> Row | None:
+        """Seal what is for somebody who has keys; None if he was forgotten a moment ago."""
         _, peer = FRONT.unpack_from(row.data)
         bond = self._bonds.towards(row.address, peer)
-        # Without a bond it is for somebody who was forgotten a moment ago.
-        if bond is not None:
-            self._outgoing.append(bond.seal(row.data, row.size))
+        return None if bond is None else bond.seal(row.data, row.size)
 
     def _wrap_connect(self, now: float, row: Row) -> None:
         self.caller.connect(now, row.address, row.data)
 
     def _wrap_answer(self, now: float, row: Row) -> None:
         # What is for no visitor is for one who has keys: a REFUSE of what it has accepted.
-        if not self._host.answer(now, row.address, row.data):
-            self._wrap_data(now, row)
+        is_answered = self._host.answer(now, row.address, row.data)
+        if not is_answered and (sealed := self._sealed(row)) is not None:
+            self._outgoing.append(sealed)
 
     # Inputs
 
@@ -145,12 +148,13 @@ class Gate:
             self._host.handle_heard(now, bond)
         if row.address != bond.address and bond.opener.newest > newest and bond.peer:
             self._parlour.handle_moved(now, bond, row.address)
-        if all(plain.startswith(bond.data_front) for plain in opened):
-            data = opened[0] if len(opened) == 1 else b"".join(opened)
+        front = bond.data_front
+        if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
+            data = b"".join(opened)
             self._endpoint.handle_row_untrusted(now, Row(bond.address, data, len(opened[0])))
             return
         for plain in opened:
-            if plain.startswith(bond.data_front):
+            if plain.startswith(front):
                 self._endpoint.handle_datagram_untrusted(now, bond.address, plain)
                 continue
             try:
