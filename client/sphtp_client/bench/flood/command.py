@@ -1,20 +1,16 @@
 """The verb ``sphtp bench flood``: what junk does to a node."""
 
 import json as json_format
-import sys
+from functools import partial
 
 import click
-import trio
-from rich.console import Console
 
 from sphtp_client.bench.conditions import conditions
 from sphtp_client.bench.flood.measure import Flood, measure
 from sphtp_client.bench.flood.task import Side, Task
-from sphtp_client.bench.options import as_json
-from sphtp_client.bench.pair import MeasurementError
+from sphtp_client.bench.options import as_json, rounds_of_median
 from sphtp_client.bench.rounds import Plan
-from sphtp_client.stopping import run_until_stopped
-from sphtp_client.verdict import Verdict
+from sphtp_client.bench.verb import measured
 
 
 @click.command()
@@ -25,13 +21,7 @@ from sphtp_client.verdict import Verdict
     default=20_000,
     show_default=True,
 )
-@click.option(
-    "--rounds",
-    help="How often to measure; the result is the median.",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-)
+@rounds_of_median
 @click.option(
     "--seconds",
     help="How long to measure in quiet, and again under the flood.",
@@ -50,27 +40,12 @@ def flood(rate: int, rounds: int, seconds: float, seed: int, json: bool) -> None
     """
     task = Task(side=Side.VICTIM, rate=rate, seconds=seconds, seed=seed)
     circumstances = conditions(Plan(rounds=rounds, seconds=seconds, cases=(), systems=()))
-    screen, found = Console(stderr=True), list[Flood]()
-
-    def starting(text: str) -> None:
-        if not json:
-            screen.print(text, highlight=False)
-
-    async def work() -> None:
-        found.append(await measure(task, rounds, starting))
-
-    try:
-        stopped = trio.run(run_until_stopped, work)
-    except MeasurementError as error:
-        screen.print(f"failed: {error}", highlight=False, markup=False)
-        sys.exit(Verdict.FAILED.code)
-    if stopped:
-        sys.exit(stopped.code)
+    figures = measured(partial(measure, task, rounds), quiet=json)
     if json:
-        document = {"conditions": circumstances, "results": found[0].document()}
+        document = {"conditions": circumstances, "results": figures.document()}
         print(json_format.dumps(document, indent=2))
     else:
-        tell(found[0])
+        tell(figures)
 
 
 def tell(figures: Flood) -> None:

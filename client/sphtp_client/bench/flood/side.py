@@ -31,7 +31,7 @@ def main() -> None:
     if task.side is Side.FLOOD:
         say(flooding=1)
         flood(HOST, task.port, task.rate, task.seed)
-    trio.run({Side.VICTIM: be_victim, Side.FRIEND: be_friend}[task.side], task)
+    trio.run({Side.VICTIM: be_victim, Side.FRIEND: be_friend}[Side(task.side)], task)
 
 
 async def be_victim(_: Task) -> None:

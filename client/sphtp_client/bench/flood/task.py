@@ -1,9 +1,9 @@
 """What a process of this measurement is told to do."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+
+from sphtp_client.bench.told import Told
 
 
 class Side(StrEnum):
@@ -15,24 +15,13 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(Told):
     """Ask for ``seconds`` in quiet, and for as long while ``rate`` datagrams a second come.
 
     ``seed`` decides what they hold.
     """
 
-    side: Side
     rate: int
     seconds: float
     seed: int
     port: int = 0
-
-    def written(self) -> str:
-        """Return it as an argument of a command."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """Return what was written."""
-        words = json.loads(text)
-        return cls(**words | {"side": Side(words["side"])})
