@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
+from sphtp.core.channel.gate.making import make_gated
 from sphtp.core.channel.gate.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.endpoint import make_endpoint
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.schema import Schema
 from sphtp.shell.encoding import encoding_for
@@ -65,7 +63,7 @@ async def open_node(
         open_socket(host, port, impairment, seed) as udp,
         watching(instruments, udp.address) as watch,
     ):
-        endpoint = _make_endpoint(entropy, settings, peer_id, schema, watch, security)
+        endpoint = make_gated(entropy, settings, peer_id, schema, watch, security)
         node = Node(udp, endpoint, encoding_for(messages))
         try:
             async with running(node._run), running(node._callbacks.run):  # noqa: SLF001
@@ -75,17 +73,3 @@ async def open_node(
             with trio.move_on_after(settings.linger) as scope:
                 scope.shield = True
                 await node._linger()  # noqa: SLF001
-
-
-def _make_endpoint(
-    entropy: Random,
-    settings: ChannelSettings,
-    peer_id: int,
-    schema: Schema,
-    watch: Instrument | None,
-    security: Security | None,
-) -> Endpoint | SealedEndpoint:
-    if security is None:
-        return make_endpoint(entropy, settings, peer_id, schema, watch)
-    endpoint = make_endpoint(entropy, sealed_settings(settings), peer_id, schema, watch)
-    return SealedEndpoint(endpoint, entropy, security)
