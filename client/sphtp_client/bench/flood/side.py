@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -28,33 +27,43 @@ def main() -> None:
     """Do what the argument says."""
     threading.Thread(target=end_with_stdin, daemon=True).start()
     task = Task.read(sys.argv[1])
-    if task.side is Side.FLOOD:
-        say(flooding=1)
-        flood(HOST, task.port, task.rate, task.seed)
-    trio.run({Side.VICTIM: be_victim, Side.FRIEND: be_friend}[Side(task.side)], task)
+    {Side.VICTIM: be_victim, Side.FRIEND: be_friend, Side.FLOOD: be_flood}[Side(task.side)](task)
 
 
-async def be_victim(_: Task) -> None:
+def be_flood(task: Task) -> None:
+    """Send junk until the end."""
+    flood(HOST, task.port, task.rate, task.seed)
+
+
+def be_victim(task: Task) -> None:
     """Answer every message, and say how this process does when asked."""
+    trio.run(_answer, task)
+
+
+def be_friend(task: Task) -> None:
+    """Ask in quiet, say so, and ask again as soon as somebody floods."""
+    trio.run(_compare, task)
+
+
+async def _answer(_: Task) -> None:
     async with sphtp.open_node(HOST) as node:
         say(port=node.address[1])
         async for channel in node.incoming():
             async for message in channel:
-                await channel.send(_figures(node) if message == REPORT else message)
+                await channel.send(figures(node, channel) if message == REPORT else message)
 
 
-async def be_friend(task: Task) -> None:
-    """Ask in quiet, say so, and ask again as soon as somebody floods."""
+async def _compare(task: Task) -> None:
     async with sphtp.open_channel(HOST, task.port) as channel:
         await ask(channel, task.seconds / 4)
         quiet = await ask(channel, task.seconds)
         before = await report(channel)
         say(quiet=1)
-        await _flooded(channel, before["received"], task.rate)
+        await _flooded(channel, before["junk"] + task.rate / 10)
         begins, began = await report(channel), perf_counter()
         loud, after = await ask(channel, task.seconds), await report(channel)
         # On a busy machine the flood is late; without it there is nothing to measure.
-        while after["received"] - begins["received"] < task.rate * task.seconds / 2:
+        while after["junk"] - begins["junk"] < task.rate * task.seconds / 2:
             loud += await ask(channel, task.seconds / 4)
             after = await report(channel)
         seconds = perf_counter() - began
@@ -64,7 +73,7 @@ async def be_friend(task: Task) -> None:
             loud_p50=median(loud),
             loud_p99=quantiles(loud, n=100)[-1],
             questions=len(loud),
-            rate=(after["received"] - begins["received"] - len(loud)) / seconds,
+            rate=(after["junk"] - begins["junk"]) / seconds,
             growth=after["bytes"] - before["bytes"],
         )
         await trio.sleep_forever()
@@ -92,16 +101,18 @@ async def report(channel: sphtp.Channel) -> dict[str, int]:
     return figures
 
 
-async def _flooded(channel: sphtp.Channel, received: int, rate: int) -> None:
-    """Wait until a tenth of a second's junk has come."""
-    while (await report(channel))["received"] < received + rate / 10:
+async def _flooded(channel: sphtp.Channel, junk: float) -> None:
+    """Wait until so much junk has come."""
+    while (await report(channel))["junk"] < junk:
         pass
 
 
-def _figures(node: sphtp.Node) -> dict[str, int]:
+def figures(node: sphtp.Node, channel: sphtp.Channel) -> dict[str, int]:
+    """What came that was not the channel's, and the memory in use, in bytes."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return {**asdict(node.statistics()), "bytes": pages * os.sysconf("SC_PAGE_SIZE")}
+    junk = node.statistics().received - channel.statistics().received
+    return {"junk": junk, "bytes": pages * os.sysconf("SC_PAGE_SIZE")}
 
 
 if __name__ == "__main__":
