@@ -1,11 +1,12 @@
 """Logs: one line per event on standard output, for people or as JSON."""
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Final, Literal, TextIO
 
 import structlog
+
+from sphtp.shell.lines import Lines
 
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -29,10 +30,10 @@ _RENDERERS: Final[dict[LogFormat, Callable[[bool], structlog.typing.Processor]]]
 
 
 def open_log(level: LogLevel, form: LogFormat, output: TextIO | None = None) -> Log:
-    """Return a logger that writes to ``output``, by default standard output."""
+    """Return a logger that writes to ``output``, by default standard output, and never waits."""
     output = sys.stdout if output is None else output
     logger = structlog.wrap_logger(
-        _Lines(output),
+        _Lines(output, lambda lost: log.warning("log lines lost", lines=lost)),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -45,17 +46,7 @@ def open_log(level: LogLevel, form: LogFormat, output: TextIO | None = None) -> 
     return log
 
 
-class _Lines:
-    """Writes each line at once; goes on silently once nobody reads any more."""
+class _Lines(Lines):
+    """What structlog writes to, by level."""
 
-    def __init__(self, output: TextIO) -> None:
-        self._output = output
-
-    def _write(self, line: str) -> None:
-        try:
-            print(line, file=self._output, flush=True)
-        except BrokenPipeError:
-            # Python flushes standard output once more at its end and must find somebody there.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._output.fileno())
-
-    debug = info = warning = error = critical = _write
+    debug = info = warning = error = critical = Lines.write

@@ -1,8 +1,8 @@
 """Log lines, for people and for programs."""
 
-import io
 import json
 from dataclasses import replace
+from tempfile import TemporaryFile
 from typing import get_args
 
 import pytest
@@ -29,11 +29,13 @@ OWN = Member(4, 9, ServerAddress.parse("tcp://b:1"))
 
 
 def written(*events: ServerEvent, level: LogLevel = "debug", form: LogFormat = "json") -> list[str]:
-    output = io.StringIO()
-    happenings = Happenings(open_log(level, form, output), ClusterView(1, (OWN,)), lambda: OWN.id)
-    for event in events:
-        happenings.tell(event)
-    return output.getvalue().splitlines()
+    with TemporaryFile("w+") as output:
+        log = open_log(level, form, output)
+        happenings = Happenings(log, ClusterView(1, (OWN,)), lambda: OWN.id)
+        for event in events:
+            happenings.tell(event)
+        output.seek(0)
+        return output.read().splitlines()
 
 
 def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, object]]:
@@ -123,10 +125,11 @@ def test_a_view_is_told_once_and_then_what_is_new_about_it() -> None:
 
 
 def test_what_is_counted_in_everyday_life_is_for_those_who_debug() -> None:
-    output = io.StringIO()
-    log_drops(open_log("debug", "json", output), {"foreign": 2, "malformed": 1})
-    log_drops(open_log("debug", "json", output), {})
-    usual, unusual = map(json.loads, output.getvalue().splitlines())
+    with TemporaryFile("w+") as output:
+        log_drops(open_log("debug", "json", output), {"foreign": 2, "malformed": 1})
+        log_drops(open_log("debug", "json", output), {})
+        output.seek(0)
+        usual, unusual = map(json.loads, output)
     assert (usual["level"], usual["foreign"], "malformed" in usual) == ("debug", 2, False)
     assert (unusual["level"], unusual["malformed"], "foreign" in unusual) == ("warning", 1, False)
 

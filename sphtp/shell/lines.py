@@ -1,0 +1,59 @@
+"""Lines to a stream that may be full, stalled or gone, written by a program that must not stop."""
+
+import os
+import select
+from collections.abc import Callable
+from typing import Final, TextIO
+
+ATOM: Final = select.PIPE_BUF
+"""Bytes that a pipe with any room takes without making us wait."""
+
+MOST_WAITING: Final = 256 * 1024
+"""Bytes that wait for room; lines that come then are lost, and counted."""
+
+
+class Lines:
+    """Writes each line at once where that is possible, and never waits.
+
+    Where there is no room, because a disk is full or nobody reads a pipe for now, lines wait for
+    the next one. Past a limit they are lost whole. When there is room again, ``on_lost`` is called
+    with their number. Once a pipe has no reader any more, lines go nowhere.
+
+    A plain file is written as fast as its disk is.
+    """
+
+    def __init__(self, output: TextIO, on_lost: Callable[[int], object] = lambda _: None) -> None:
+        self._output = output
+        self._on_lost = on_lost
+        self._waiting = b""
+        self._lost = 0
+        self._is_gone = False
+
+    def write(self, line: str) -> None:
+        """Write a line, which has no end of its own."""
+        text = (line + "\n").encode(self._output.encoding, "backslashreplace")
+        # Older lines first: while some wait, this one is behind them.
+        self._flush()
+        if len(self._waiting) + len(text) > MOST_WAITING:
+            self._lost += 1
+            return
+        self._waiting += text
+        self._flush()
+        if self._lost and not self._waiting:
+            lost, self._lost = self._lost, 0
+            self._on_lost(lost)
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting and self._has_room():
+                written = os.write(self._output.fileno(), self._waiting[:ATOM])
+                self._waiting = self._waiting[written:]
+        except BrokenPipeError:
+            self._is_gone = True
+        except OSError:
+            return  # no room on the disk, perhaps for now
+        if self._is_gone:
+            self._waiting = b""
+
+    def _has_room(self) -> bool:
+        return not self._is_gone and bool(select.select([], [self._output], [], 0)[1])
