@@ -18,6 +18,7 @@ from sphtp_client.channel_log import make_log_directory
 from sphtp_client.conductor import conduct
 from sphtp_client.cut import borders
 from sphtp_client.display import Display, LiveDisplay, NoDisplay, PlainDisplay
+from sphtp_client.lines import write_line
 from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
 from sphtp_client.outcome import Outcome, document, judge
 from sphtp_client.plan import ClusterPlan
@@ -45,7 +46,8 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     outcome = judge(board, verify=plan.verify, stopped_by=stopped_by)
     seconds = time.monotonic() - began
     if json:
-        print(json_format.dumps(document(outcome, board, plan.settings(), seconds), indent=2))
+        told = document(outcome, board, plan.settings(), seconds)
+        write_line(sys.stdout, json_format.dumps(told, indent=2))
     else:
         _tell(outcome, seconds)
     sys.exit(outcome.verdict.code)
@@ -76,5 +78,5 @@ def _display(board: Board, plan: ClusterPlan, json: bool) -> Display:
 
 def _tell(outcome: Outcome, seconds: float) -> None:
     for remark in outcome.remarks:
-        print(remark)
-    print(f"{outcome.sentence} ({seconds:.1f} s)")
+        write_line(sys.stdout, remark)
+    write_line(sys.stdout, f"{outcome.sentence} ({seconds:.1f} s)")

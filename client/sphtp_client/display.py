@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.live import Live
 
 from sphtp_client.board import Board
+from sphtp_client.lines import write_line
 from sphtp_client.table import render, summary
 
 LIVE_EVERY = 0.25  # seconds between two drawings
@@ -57,15 +58,11 @@ class PlainDisplay:
         # Servers that go home one by one would look like servers that are lost.
         if now - self._drawn >= LINE_EVERY and not self._board.is_ending:
             self._drawn = now
-            self._write(summary(self._board, self._steps, now - self._began))
+            write_line(self._stream, summary(self._board, self._steps, now - self._began))
 
     def _tell_news(self) -> None:
         while self._board.news:
-            self._write(self._board.news.popleft())
-
-    def _write(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
+            write_line(self._stream, self._board.news.popleft())
 
 
 class LiveDisplay:

@@ -1,6 +1,5 @@
 """How a client tells what happens: lines for people, or JSON for programs."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TextIO
 
@@ -17,6 +16,7 @@ from sphtp_client.events import (
     Started,
     Totals,
 )
+from sphtp_client.lines import write_line
 
 
 class Reporter(Protocol):
@@ -39,7 +39,7 @@ class JsonReporter:
 
     def say(self, event: Event) -> None:
         """Write one line."""
-        _write(self._output, event.model_dump_json())
+        write_line(self._output, event.model_dump_json())
 
 
 class TextReporter:
@@ -54,21 +54,13 @@ class TextReporter:
     def say(self, event: Event) -> None:
         """Write one line."""
         stream = self._errors if isinstance(event, Failed) else self._output
-        _write(stream, _SENTENCES[type(event)](event))
+        write_line(stream, _SENTENCES[type(event)](event))
 
 
 REPORTERS: Mapping[str, Callable[[TextIO, TextIO], Reporter]] = {
     "text": TextReporter,
     "json": JsonReporter,
 }
-
-
-def _write(stream: TextIO, line: str) -> None:
-    try:
-        print(line, file=stream, flush=True)
-    except BrokenPipeError:
-        # Nobody reads any more. Python flushes once more at its end and must find somebody there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _started(event: Started) -> str:
