@@ -77,7 +77,7 @@ async def open_client(
 
     Args:
         servers: one server's address is enough, ``"tcp://host:8764"``; it tells the others'.
-        data: what peers learn of this client at once, as msgpack; 4096 bytes at most.
+        data: what peers learn of this client, as msgpack; 4096 bytes at most.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout, timers: seconds to wait until registered; periods of the control plane.

@@ -15,7 +15,10 @@ class Peer:
 
     id: int
     data: Any
-    """What it told about itself; None when it told nothing, or nothing that is msgpack."""
+    """What it told about itself; None when it told nothing, or nothing that is msgpack.
+
+    It comes a moment after the peer itself, so it is None at first.
+    """
     addresses: tuple[Address, ...]
     """Where its channels may be dialled."""
     nonce: int
