@@ -1,0 +1,87 @@
+"""A running `sphtp cluster`, as tests see it."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from sphtp_client.child import split_lines
+
+QUICK = ("--heartbeat", "0.25", "--expiry", "1.2", "--channel-timeout", "1.2")
+ENDLESS = "1000000"
+
+
+class Run:
+    """A running `sphtp cluster`; every line it prints is kept."""
+
+    def __init__(self, process: trio.Process) -> None:
+        assert process.stdout is not None
+        self.output = process.stdout
+        self.process = process
+        self.lines: list[str] = []
+        self._source = split_lines(process.stdout)
+
+    async def line(self, pattern: str) -> str:
+        """Read on to the first line that matches."""
+        async for line in self._source:
+            self.lines.append(line.decode())
+            if re.search(pattern, self.lines[-1]):
+                return self.lines[-1]
+        raise AssertionError(f"no line matches {pattern!r} in\n" + "\n".join(self.lines))
+
+    async def all_running(self, clients: int) -> None:
+        for _ in range(clients):
+            await self.line(r"client \d: running")
+
+    async def end(self) -> int:
+        """Read on to the end; return the exit code."""
+        async for line in self._source:
+            self.lines.append(line.decode())
+        return await self.process.wait()
+
+    def pids(self) -> dict[str, int]:
+        found = (re.fullmatch(r"(\w+(?: \d+)?): pid (\d+)", line) for line in self.lines)
+        return {match[1]: int(match[2]) for match in found if match}
+
+
+@asynccontextmanager
+async def cluster(scenario: Path, *options: str) -> AsyncIterator[Run]:
+    command = (sys.executable, "-m", "sphtp", "cluster", "--scenario", str(scenario))
+    process = await trio.lowlevel.open_process(
+        [*command, *QUICK, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    run = Run(process)
+    try:
+        with trio.fail_after(30):
+            yield run
+    finally:
+        with trio.CancelScope(shield=True):
+            process.terminate()
+            await process.wait()
+            await run._source.aclose()
+            await run.output.aclose()
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
