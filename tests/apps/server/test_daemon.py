@@ -1,5 +1,6 @@
 """The daemon as a process of its own, and `sphtp status` against it."""
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -17,10 +18,14 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import Publisher
+from sphtp.shell.client import open_client
 from sphtp.shell.server import ServerOptions, open_server
 from sphtp_server.status import status
 
 QUICK = ("--heartbeat", "0.1", "--expiry", "0.5", "--announce-deadline", "0.2")
+CROWD = 20
+"""Clients that come and go: more lines than the smallest pipe holds."""
+
 ANY_PORTS = ("--pub-port", "0", "--sub-port", "0")
 
 
@@ -169,3 +174,27 @@ async def test_nobody_reading_its_log_does_not_stop_it() -> None:
         assert (await trio.to_thread.run_sync(ask, address)).exit_code == 0
         await started.stdin.aclose()
         assert await started.process.wait() == 0
+
+
+async def test_a_pause_of_whoever_reads_its_log_does_not_stop_it() -> None:
+    async with daemon("--new", "--log-level", "debug") as started:
+        first = await started.next_line()
+        assert isinstance(started.stdout, trio.lowlevel.FdStream)
+        fcntl.fcntl(started.stdout.fileno(), fcntl.F_SETPIPE_SZ, 1)
+        address = f"{first['pub']},{first['sub'].rpartition(':')[2]}"
+        for _ in range(CROWD):
+            async with open_client(address):
+                pass
+        assert (await trio.to_thread.run_sync(ask, address)).exit_code == 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(come_and_go, address)
+            for _ in range(CROWD):
+                await started.line("client left")
+            nursery.cancel_scope.cancel()
+
+
+async def come_and_go(address: str) -> None:
+    """Give the server something to tell, again and again."""
+    while True:
+        async with open_client(address):
+            pass
