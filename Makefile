@@ -21,7 +21,7 @@ RUNS     := .venv/.installed-to-run
 DEVELOPS := .venv/.installed-to-develop
 MOVED    := $(shell [ ! -e $(RUNS) ] || [ "$$(cat $(RUNS))" = "$$(pwd -P)" ] || echo moved)
 
-.PHONY: help run test check soak soak-channel soak-rest soak-properties docs diagrams format clean remade
+.PHONY: help run test check chaos soak soak-channel soak-rest soak-properties docs diagrams format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -39,13 +39,16 @@ check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
 	.venv/bin/lint-imports
 	.venv/bin/python docs/tools/state_machines.py --check
 
-soak: soak-channel soak-rest soak-properties ## Run everything at length, one after the other (hours)
+soak: soak-channel chaos soak-rest soak-properties ## Run everything at length, one after the other (hours)
 
 soak-channel: $(DEVELOPS) ## The channel on its bad days: 24 h of loss, wraps, blackouts, stopped readers
 	$(SOAK) -m soak tests/soak
 
+chaos: $(DEVELOPS) ## Real processes killed, frozen, cut off, with full disks and wrong clocks
+	$(SOAK) -m chaos tests/chaos
+
 soak-rest: $(DEVELOPS) ## Every other test that is long
-	$(SOAK) -m soak --ignore=tests/soak tests
+	$(SOAK) -m soak --ignore=tests/soak --ignore=tests/chaos tests
 
 soak-properties: $(DEVELOPS) ## Every property with 20,000 examples
 	HYPOTHESIS_PROFILE=nightly $(SOAK) -m "hypothesis and not soak" --hypothesis-seed=$(SPHTP_SEED) tests

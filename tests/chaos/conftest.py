@@ -1,0 +1,3 @@
+from tests.apps.conftest import gas_file
+
+__all__ = ["gas_file"]
