@@ -9,7 +9,7 @@ from typing import Any
 import click
 import trio
 
-from sphtp import ControlTimers
+from sphtp import ControlTimers, Impairment
 from sphtp.errors import SettingsError, SphtpError
 from sphtp_client.cut import borders
 from sphtp_client.events import Failed
@@ -33,6 +33,8 @@ class ClientOptions:
     slabs: int
     steps: int | None
     loss: float
+    duplicate: float
+    reorder: float
     seed: int | None
     heartbeat: float
     expiry: float
@@ -51,7 +53,7 @@ class ClientOptions:
             timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),
             channel=channel_settings(self.channel_timeout, self.resend_time),
             wait=self.wait,
-            loss=self.loss,
+            impairment=Impairment(loss=self.loss, duplicate=self.duplicate, reorder=self.reorder),
             seed=self.seed,
             qlog=self.qlog,
         )

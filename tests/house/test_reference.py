@@ -19,6 +19,7 @@ from sphtp import (
     ChannelSettings,
     ControlTimers,
     GateSettings,
+    Impairment,
     ServerLimits,
     SettingsError,
     messages,
@@ -152,6 +153,7 @@ TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "The server": (ServerSettings, server_settings),
     "A channel": (ChannelSettings, channel_settings),
     "The gate": (GateSettings, GateSettings),
+    "Impairment": (Impairment, Impairment),
     "Control timers": (ControlTimers, ControlTimers),
     "Server limits": (ServerLimits, ServerLimits),
 }

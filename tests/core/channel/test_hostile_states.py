@@ -11,6 +11,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.events import Closed
 from sphtp.core.channel.frames import Fragment
 from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import FRONT, VERSION, Header, Kind, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
@@ -33,7 +34,7 @@ class Victim(NamedTuple):
     """A connection, where it lives, and who its peer is."""
 
     pair: Pair
-    endpoint: Endpoint
+    endpoint: Endpoint | SealedEndpoint
     connection: Connection
     peer: Address
 

@@ -1,0 +1,21 @@
+"""What a process of a measurement is told, as an argument of its command."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """Base of tasks whose fields JSON can carry; ``side`` is that of the process."""
+
+    side: str
+
+    def written(self) -> str:
+        """Return it as an argument of a command."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what was written."""
+        return cls(**json.loads(text))

@@ -1,0 +1,129 @@
+"""A bad network at a node's own socket, for trying out what one does.
+
+What comes in is thrown away, taken twice and held back on purpose. A datagram that is held back
+goes on after a few later ones from the same address, or after a few receive calls if they do not
+come: which, and when, follows from a seed and from what comes, not from the time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from random import Random
+from sys import maxsize
+from typing import Final
+
+import trio
+
+from sphtp.core.channel.row import Address, Row
+from sphtp.errors import SettingsError
+from sphtp.shell.udp import UdpSocket
+
+MOST_OVERTAKING: Final = 3
+"""Later datagrams that pass one that is held back; at least one does if it comes."""
+
+MOST_CALLS: Final = 8
+"""Receive calls after which one that is held back goes on, overtaken or not."""
+
+LULL: Final = 0.005
+"""Seconds to the next receive call on a silent socket, as long as anything is held back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impairment:
+    """Shares of the datagrams that a node receives, each at least 0 and less than 1.
+
+    Raises ``SettingsError``, naming the share, when one is out of range.
+    """
+
+    duplicate: float = 0.0
+    """Taken twice; each copy has a fate of its own from there on."""
+    loss: float = 0.0
+    """Thrown away."""
+    reorder: float = 0.0
+    """Held back, so that later ones from the same address overtake them."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            share = getattr(self, field.name)
+            if not 0 <= share < 1:
+                raise SettingsError(f"{field.name} is {share}; allowed is 0 to less than 1")
+
+
+UNIMPAIRED: Final = Impairment()
+
+
+def open_socket(host: str, port: int, impairment: Impairment, seed: int | None) -> UdpSocket:
+    """Bind a socket, which is one like any other as long as nothing is to go wrong with it."""
+    if impairment == UNIMPAIRED:
+        return UdpSocket(host, port)
+    return ImpairedSocket(host, port, impairment, Random(seed))
+
+
+@dataclass(slots=True)
+class _Held:
+    """A datagram that waits for later ones, or for as many receive calls."""
+
+    row: Row
+    overtaking: int
+    calls: int = MOST_CALLS
+
+    @property
+    def is_due(self) -> bool:
+        return self.overtaking <= 0 or self.calls <= 0
+
+
+class ImpairedSocket(UdpSocket):
+    """A socket that treats what it receives badly, and says so in its counters."""
+
+    def __init__(self, host: str, port: int, impairment: Impairment, random: Random) -> None:
+        super().__init__(host, port)
+        self._impairment = impairment
+        self._random = random
+        self._held: list[_Held] = []
+
+    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Row]:
+        """Yield what is there and what was held back long enough, one datagram at a time."""
+        for row in super().receive_batch(limit, size):
+            for datagram in row.datagrams:
+                yield from self._treat(Row.of(row.address, datagram))
+        for held in self._held:
+            held.calls -= 1
+        yield from self._release()
+
+    async def wait_readable(self) -> None:
+        """Wait for something to receive; not for long if the last one may be in here already."""
+        if not self._held:
+            await super().wait_readable()
+            return
+        with trio.move_on_after(LULL):
+            await super().wait_readable()
+
+    def _treat(self, row: Row) -> Iterator[Row]:
+        yield from self._carry(row)
+        if self._happens(self._impairment.duplicate):
+            self.counters.duplicated_on_purpose += 1
+            yield from self._carry(row)
+
+    def _carry(self, row: Row) -> Iterator[Row]:
+        if self._happens(self._impairment.loss):
+            self.counters.dropped_on_purpose += 1
+        elif self._happens(self._impairment.reorder):
+            self.counters.held_back_on_purpose += 1
+            self._held.append(_Held(row, self._random.randint(1, MOST_OVERTAKING)))
+        else:
+            yield row
+            self._overtake(row.address)
+            yield from self._release()
+
+    def _overtake(self, address: Address) -> None:
+        for held in self._held:
+            if held.row.address == address:
+                held.overtaking -= 1
+
+    def _release(self) -> list[Row]:
+        due = [held.row for held in self._held if held.is_due]
+        if due:
+            self._held = [held for held in self._held if not held.is_due]
+        return due
+
+    def _happens(self, share: float) -> bool:
+        return share > 0 and self._random.random() < share
