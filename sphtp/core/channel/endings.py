@@ -74,12 +74,11 @@ def name_peer(peer_id: int, addresses: Sequence[Address | None]) -> str:
 def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
     """The ending that a REFUSE means, to a side with this schema."""
     code = refuse.reason
-    word = Refusal(code).name.lower() if code in set(Refusal) else f"reason {code}"
-    why = REFUSALS[Refusal(code)] if code in set(Refusal) else word
+    why = REFUSALS[Refusal(code)] if code in set(Refusal) else f"reason {code}"
     reason = CloseReason.REFUSED
     if refuse.mismatch is not None:
         reason, why = CloseReason.SCHEMA, schema.explain(refuse.mismatch)
-    return Closed(reason, f"{peer} refused the channel: {why}", by_peer=True, refusal=word)
+    return Closed(reason, f"{peer} refused the channel: {why}", by_peer=True)
 
 
 def forgotten_by_peer(peer: str) -> Closed:

@@ -28,8 +28,6 @@ class Closed:
     reason: CloseReason
     text: str
     by_peer: bool
-    refusal: str = ""
-    """Of a channel that was refused, in a word why."""
 
 
 ConnectionEvent = Opened | Closed
