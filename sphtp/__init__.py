@@ -44,7 +44,6 @@ from sphtp.shell.client import Client as Client
 from sphtp.shell.client import ClientStatistics as ClientStatistics
 from sphtp.shell.client import open_client as open_client
 from sphtp.shell.direct import open_channel as open_channel
-from sphtp.shell.impairment import Impairment as Impairment
 from sphtp.shell.node import Node as Node
 from sphtp.shell.node_statistics import NodeStatistics as NodeStatistics
 from sphtp.shell.opening import open_node as open_node

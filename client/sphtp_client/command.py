@@ -9,7 +9,7 @@ from typing import Any
 import click
 import trio
 
-from sphtp import ControlTimers, Impairment
+from sphtp import ControlTimers
 from sphtp.errors import SettingsError, SphtpError
 from sphtp_client.cut import borders
 from sphtp_client.events import Failed
@@ -33,8 +33,6 @@ class ClientOptions:
     slabs: int
     steps: int | None
     loss: float
-    duplicate: float
-    reorder: float
     seed: int | None
     heartbeat: float
     expiry: float
@@ -53,7 +51,7 @@ class ClientOptions:
             timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),
             channel=channel_settings(self.channel_timeout, self.resend_time),
             wait=self.wait,
-            impairment=Impairment(loss=self.loss, duplicate=self.duplicate, reorder=self.reorder),
+            loss=self.loss,
             seed=self.seed,
             qlog=self.qlog,
         )

@@ -48,37 +48,15 @@ def _option(name: str, text: str, **settings: Any) -> Option:
     return click.option(name, help=text, show_default=shown, **settings)
 
 
-_IMPAIRMENT = (
-    _option(
-        "--loss",
-        "Share of the UDP datagrams that every receiver throws away, for trying out a bad network.",
-        type=SHARE,
-        default=0.0,
-    ),
-    _option(
-        "--duplicate",
-        "Share of the UDP datagrams that every receiver takes twice.",
-        type=SHARE,
-        default=0.0,
-    ),
-    _option(
-        "--reorder",
-        "Share of the UDP datagrams that every receiver holds back, so that later ones overtake.",
-        type=SHARE,
-        default=0.0,
-    ),
-)
-
-
 def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
     return (
-        *_IMPAIRMENT,
         _option(
-            "--seed",
-            "Makes ids, timers and what goes wrong with datagrams repeatable.",
-            type=int,
-            metavar="NUMBER",
+            "--loss",
+            "Share of the UDP datagrams that every receiver throws away, for trying out loss.",
+            type=SHARE,
+            default=0.0,
         ),
+        _option("--seed", "Makes ids, timers and loss repeatable.", type=int, metavar="NUMBER"),
         _option(
             "--heartbeat",
             "Seconds between heartbeats to the servers; the same for servers and clients.",

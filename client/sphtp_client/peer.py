@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import sphtp
-from sphtp import ChannelSettings, Client, ControlTimers, Impairment
+from sphtp import ChannelSettings, Client, ControlTimers
 from sphtp import events as library
 from sphtp.shell.lifetime import running
 from sphtp_client.channel_log import channel_log
@@ -37,15 +37,15 @@ from sphtp_client.state import Spheres, state_sha256
 class Reach:
     """How a peer gets at the others; times in seconds.
 
-    ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
-    datagrams that this one receives. ``qlog`` is a file to log the channels to.
+    ``wait`` is how long each of them may take to appear, ``loss`` the share of datagrams that this
+    one throws away, for trying out what loss does. ``qlog`` is a file to log the channels to.
     """
 
     servers: tuple[str, ...]
     timers: ControlTimers = field(default_factory=ControlTimers)
     channel: ChannelSettings = field(default_factory=ChannelSettings)
     wait: float = 30.0
-    impairment: Impairment = field(default_factory=Impairment)
+    loss: float = 0.0
     seed: int | None = None
     qlog: Path | None = None
 
@@ -84,7 +84,7 @@ async def _take_part(
         timeout=reach.wait,
         timers=reach.timers,
         channel_settings=reach.channel,
-        impairment=reach.impairment,
+        receive_loss=reach.loss,
         seed=reach.seed,
         instruments=instruments,
     ) as client:

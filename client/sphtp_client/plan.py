@@ -21,8 +21,6 @@ class ClusterPlan:
     scenario: Path
     steps: int
     loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
     verify: bool = False
     seed: int | None = None
     heartbeat: float = 0.5
@@ -45,8 +43,6 @@ class ClusterPlan:
             "scenario": str(self.scenario),
             "steps": self.steps,
             "loss": self.loss,
-            "duplicate": self.duplicate,
-            "reorder": self.reorder,
             "seed": self.seed,
         }
 
@@ -66,8 +62,7 @@ class ClusterPlan:
         options = (
             *addresses,
             *("--slab", str(slab), "--slabs", str(self.clients), *self._work()),
-            *("--loss", str(self.loss), "--duplicate", str(self.duplicate)),
-            *("--reorder", str(self.reorder), "--channel-timeout", str(self.channel_timeout)),
+            *("--loss", str(self.loss), "--channel-timeout", str(self.channel_timeout)),
             *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
             *(*self._timers(), *self._seed(slab), *self._qlog(slab)),
         )

@@ -284,5 +284,5 @@ class Channel(trio.abc.ReceiveChannel[Any]):
 
 def _failure(closed: Closed) -> Exception:
     if closed.reason in {CloseReason.REFUSED, CloseReason.SCHEMA}:
-        return RefusedError(closed.text, closed.refusal)
+        return RefusedError(closed.text, closed.reason.name.lower())
     return UnreachableError(closed.text)

@@ -26,7 +26,6 @@ from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.addresses import Outlook
 from sphtp.shell.channel import Channel
 from sphtp.shell.feed import Listener
-from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import running
 from sphtp.shell.node import Node
@@ -68,7 +67,7 @@ async def open_client(
     channel_settings: ChannelSettings | None = None,
     instruments: Sequence[Instrument] = (),
     messages: "MessageCodec | None" = None,
-    impairment: Impairment = UNIMPAIRED,
+    receive_loss: float = 0.0,
     seed: int | None = None,
     ids: Iterator[int] | None = None,
     identity: Identity | None = None,
@@ -82,7 +81,7 @@ async def open_client(
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout, timers: seconds to wait until registered; periods of the control plane.
         channel_settings, messages, instruments: of the channels, as for ``open_node``.
-        impairment, seed, ids: a bad network, repeatable choices, ids; to try things out.
+        receive_loss, seed, ids: share to throw away, repeatable choices, ids; to try things out.
         identity: who this client is; peers learn its public key. By default a fresh one.
 
     Raises:
@@ -97,7 +96,7 @@ async def open_client(
         messages=messages,
         security=Security(identity=identity, trust=Roster(peers)),
         instruments=instruments,
-        impairment=impairment,
+        receive_loss=receive_loss,
         seed=seed,
     ) as node:
         where = await outlook.candidates_of(node.address, advertise)

@@ -101,8 +101,8 @@ class Node:
         Raises:
             UnreachableError: nobody answered within ``connect_timeout``, or no address is one that
                 this node's socket can send to.
-            RefusedError: the peer is full, leaving, not the one wanted, does not want this one, or
-                speaks of messages of other types; ``reason`` says it in a word.
+            RefusedError: the peer is full, leaving, not the one wanted, does not want this one or,
+                with the reason ``"schema"``, speaks of messages of other types.
             SettingsError: ``key`` or ``pin`` for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """

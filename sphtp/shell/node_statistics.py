@@ -7,19 +7,16 @@ from dataclasses import dataclass
 class NodeStatistics:
     """Datagrams at a node's socket, and those that reached no channel, since it opened.
 
-    What was done to those ``received`` on purpose follows from ``Impairment``. From
-    ``in_the_clear`` on it is what was not let in by a sealed node: see ``GateCounters``.
+    From ``in_the_clear`` on it is what was not let in by a sealed node: see ``GateCounters``.
     """
 
     sent: int
     received: int
     send_errors: int
     receive_errors: int
+    dropped_on_purpose: int
     send_calls: int
     receive_calls: int
-    dropped_on_purpose: int
-    duplicated_on_purpose: int
-    held_back_on_purpose: int
     malformed: int
     unknown: int
     refused_full: int

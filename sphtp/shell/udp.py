@@ -10,7 +10,7 @@ import errno
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from sys import maxsize
@@ -77,23 +77,23 @@ class UdpCounters:
     received: int = 0
     send_errors: int = 0
     receive_errors: int = 0
+    dropped_on_purpose: int = 0
     send_calls: int = 0
     receive_calls: int = 0
-    dropped_on_purpose: int = 0
-    duplicated_on_purpose: int = 0
-    held_back_on_purpose: int = 0
 
 
 class UdpSocket:
     """A bound socket that never blocks.
 
     ``too_large`` holds datagrams that the host refused for their size, by address and size in
-    bytes, for whoever chooses sizes.
+    bytes, for whoever chooses sizes. ``drop`` is asked about each datagram received and says
+    whether to throw it away: a bad network for trying things out.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, drop: Callable[[], bool] | None = None) -> None:
         self.counters = UdpCounters()
         self.too_large: dict[tuple[Address, int], None] = {}
+        self._drop = drop
         self._socket = _bind(host, port)
         self._segments = _has_offload(self._socket)
         self._address: Address = self._socket.getsockname()[:2]
@@ -151,8 +151,16 @@ class UdpSocket:
             row = Row(address[:2], data, _segment_size(ancillary) or len(data) or 1)
             fetched += row.number
             size -= len(data)
-            self.counters.received += row.number
-            yield row
+            for kept in (row,) if self._drop is None else self._thinned(row, self._drop):
+                self.counters.received += kept.number
+                yield kept
+
+    def _thinned(self, row: Row, drop: Callable[[], bool]) -> Iterator[Row]:
+        for datagram in row.datagrams:
+            if drop():
+                self.counters.dropped_on_purpose += 1
+            else:
+                yield Row.of(row.address, datagram)
 
     def _is_too_much(self, row: Row) -> bool:
         """Whether one call cannot send it."""

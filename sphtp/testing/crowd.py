@@ -3,8 +3,7 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
@@ -18,8 +17,7 @@ class Crowd(Stage):
     """``count`` endpoints, known by their position: 0, 1, 2 ...
 
     Each step asks every endpoint, so that tens are quick and thousands are not. For a bottleneck
-    that several paths share there is ``network.share_link``. With ``security`` all are sealed, each
-    with an identity of its own.
+    that several paths share there is ``network.share_link``.
     """
 
     def __init__(
@@ -28,8 +26,6 @@ class Crowd(Stage):
         count: int,
         faults: Faults | None = None,
         settings: ChannelSettings | None = None,
-        *,
-        security: Security | None = None,
     ) -> None:
         if not 1 <= count <= MOST:
             raise SettingsError(f"count is {count}; allowed is 1 to {MOST}")
@@ -38,9 +34,7 @@ class Crowd(Stage):
             (f"10.1.{position >> 8}.{position & 255}", 1000) for position in range(count)
         ]
         endpoints = {
-            address: make_gated(
-                Random(f"{seed} {address}"), settings, 2 * position + 1, security=security
-            )
+            address: Endpoint(Random(f"{seed} {address}"), settings, peer_id=2 * position + 1)
             for position, address in enumerate(self.addresses)
         }
         super().__init__(seed, endpoints, faults)

@@ -3,9 +3,8 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.watch.endpoint import make_endpoint
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address
@@ -20,9 +19,7 @@ class Pair(Stage):
 
     ``settings`` serve both sides unless ``right_settings`` are given. ``instrument`` is told what
     happens on the left, ``right_instrument`` on the right; what they raise leaves the call that
-    they were told in. With ``security`` both sides are sealed, each with an identity of its own
-    unless it names one; ``right_security`` is the right's instead. Time is in seconds and starts
-    at zero.
+    they were told in. Time is in seconds and starts at zero.
     """
 
     def __init__(
@@ -34,26 +31,13 @@ class Pair(Stage):
         *,
         instrument: Instrument | None = None,
         right_instrument: Instrument | None = None,
-        security: Security | None = None,
-        right_security: Security | None = None,
     ) -> None:
         settings = settings or ChannelSettings()
-        self.left = make_gated(Random(f"{seed} left"), settings, 1, None, instrument, security)
-        self.right = make_gated(
-            Random(f"{seed} right"),
-            right_settings or settings,
-            3,
-            None,
-            right_instrument,
-            right_security or security,
-        )
+        right = right_settings or settings
+        self.left = make_endpoint(Random(f"{seed} left"), settings, 1, None, instrument)
+        self.right = make_endpoint(Random(f"{seed} right"), right, 3, None, right_instrument)
         super().__init__(seed, {LEFT: self.left, RIGHT: self.right}, faults)
 
-    def open(
-        self, seconds: float = 60.0, *, key: bytes | None = None
-    ) -> tuple[Connection, Connection]:
-        """Dial from left to right and return both sides, open within ``seconds``.
-
-        ``key`` is the public key that a sealed right must have.
-        """
-        return self.connect(LEFT, RIGHT, seconds, key=key)
+    def open(self, seconds: float = 60.0) -> tuple[Connection, Connection]:
+        """Dial from left to right and return both sides, open within ``seconds``."""
+        return self.connect(LEFT, RIGHT, seconds)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.errors import SettingsError
 from sphtp.testing.clock import VirtualClock
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address, SimulatedNetwork
@@ -55,19 +53,10 @@ class Stage:
         return self.clock.now
 
     def connect(
-        self,
-        source: Address,
-        destination: Address,
-        seconds: float = 60.0,
-        *,
-        key: bytes | None = None,
+        self, source: Address, destination: Address, seconds: float = 60.0
     ) -> tuple[Connection, Connection]:
-        """Dial, and return the dialler's side and the other, open within ``seconds``.
-
-        ``key`` is the public key that the other must have; raises ``SettingsError`` for one in the
-        clear, to which nobody proves a key.
-        """
-        dialled = self._dial(self.endpoints[source], destination, key)
+        """Dial, and return the dialler's side and the other, open within ``seconds``."""
+        dialled = self.endpoints[source].dial(self.now, [destination])
         answered: list[Connection] = []
 
         def is_open() -> bool:
@@ -149,15 +138,6 @@ class Stage:
             if watch is not None:
                 watch()
         self.clock.advance_to(end)
-
-    def _dial(
-        self, endpoint: Endpoint | SealedEndpoint, destination: Address, key: bytes | None
-    ) -> Connection:
-        if key is None:
-            return endpoint.dial(self.now, [destination])
-        if isinstance(endpoint, SealedEndpoint):
-            return endpoint.dial(self.now, [destination], 0, Expectation(key))
-        raise SettingsError("nobody proves a key to an endpoint in the clear")
 
     def _next_time(self) -> float | None:
         times = [self.network.next_time()]

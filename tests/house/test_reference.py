@@ -19,7 +19,6 @@ from sphtp import (
     ChannelSettings,
     ControlTimers,
     GateSettings,
-    Impairment,
     ServerLimits,
     SettingsError,
     messages,
@@ -153,7 +152,6 @@ TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "The server": (ServerSettings, server_settings),
     "A channel": (ChannelSettings, channel_settings),
     "The gate": (GateSettings, GateSettings),
-    "Impairment": (Impairment, Impairment),
     "Control timers": (ControlTimers, ControlTimers),
     "Server limits": (ServerLimits, ServerLimits),
 }

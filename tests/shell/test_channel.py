@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import ChannelSettings, Delivery, Impairment, Outcome
+from sphtp import ChannelSettings, Delivery, Outcome
 from sphtp.shell.opening import open_node
 from tests.deadline import within_20_seconds
 
@@ -31,8 +31,8 @@ async def connected(loss: float = 0.0, settings: ChannelSettings = BRISK):
         # Opening takes three round trips, and each of them may take several tries.
         settings = replace(settings, connect_timeout=5)
     async with (
-        open_node(settings=settings, impairment=Impairment(loss=loss), seed=1) as left,
-        open_node(settings=settings, impairment=Impairment(loss=loss), seed=2) as right,
+        open_node(settings=settings, receive_loss=loss, seed=1) as left,
+        open_node(settings=settings, receive_loss=loss, seed=2) as right,
     ):
         with trio.fail_after(20):
             async with left.open_channel(*right.address) as here, await right.accept() as there:
@@ -315,6 +315,12 @@ async def test_two_peers_without_a_server():
             async with sphtp.open_channel(host, port) as channel, await node.accept() as other:
                 await channel.send("hello")
                 assert await other.receive() == "hello"
+
+
+async def test_a_share_of_loss_must_be_one():
+    with pytest.raises(sphtp.SettingsError, match="receive_loss is 2"):
+        async with open_node(receive_loss=2):
+            pass
 
 
 async def test_channels_that_nobody_accepts_are_bounded():

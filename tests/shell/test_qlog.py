@@ -45,7 +45,7 @@ async def test_what_real_nodes_do_is_in_the_file(tmp_path: Path) -> None:
     recorder = Recorder()
     with QlogWriter(path, title="left", clock=lambda: WHEN) as qlog:
         async with (
-            sphtp.open_node(settings=QUICK, impairment=sphtp.Impairment(loss=0.1), seed=1) as there,
+            sphtp.open_node(settings=QUICK, receive_loss=0.1, seed=1) as there,
             sphtp.open_node(settings=QUICK, instruments=[qlog, recorder]) as here,
             here.open_channel(*there.address) as channel,
         ):

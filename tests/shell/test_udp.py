@@ -211,6 +211,33 @@ async def test_what_is_too_large_is_named_and_the_rest_goes():
         assert left.counters.send_errors == 1
 
 
+async def test_loss_on_purpose_is_counted():
+    verdicts = iter([True, False, True])
+    with (
+        UdpSocket("127.0.0.1", 0) as left,
+        UdpSocket("127.0.0.1", 0, drop=lambda: next(verdicts)) as right,
+    ):
+        for number in range(3):
+            send(left, right.address, [bytes([number])])
+        assert await received(right, 1) == [b"\x01"]
+        list(right.receive_batch(10))
+        assert right.counters.dropped_on_purpose == 2
+
+
+async def test_loss_on_purpose_takes_single_datagrams_out_of_a_row():
+    verdicts = iter([number % 3 == 0 for number in range(30)])
+    with (
+        UdpSocket("127.0.0.1", 0) as left,
+        UdpSocket("127.0.0.1", 0, drop=lambda: next(verdicts)) as right,
+    ):
+        sent = [bytes([number]) * 1000 for number in range(30)]
+        send(left, right.address, sent)
+        assert await received(right, 20) == [
+            datagram for number, datagram in enumerate(sent) if number % 3
+        ]
+        assert (right.counters.received, right.counters.dropped_on_purpose) == (20, 10)
+
+
 async def test_a_port_that_nobody_listens_on_is_not_an_error():
     with UdpSocket("127.0.0.1", 0) as gone:
         nobody = gone.address

@@ -1,14 +1,10 @@
 """The pair drives two endpoints, and says so when they get nowhere."""
 
-from random import Random
-
 import pytest
 
-from sphtp import Identity, Security, SettingsError
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.testing import Crowd, Faults, NeverIdleError, Pair
-from sphtp.testing.network import Address
+from sphtp.testing import Faults, NeverIdleError, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 
 
@@ -80,67 +76,3 @@ def test_time_that_stands_still_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pair.left, "poll_timeout", lambda: 0.0)
     with pytest.raises(NeverIdleError, match=r"stands still at 0\.000 s; seed 5"):
         pair.run(1)
-
-
-def identity(name: str) -> Identity:
-    return Identity.draw(Random(name))
-
-
-def test_both_sides_are_sealed_if_asked_to(seed: int) -> None:
-    pair = Pair(seed, Faults(loss=0.1, duplicate=0.1, jitter=0.01), security=Security())
-    carried = list[bytes]()
-    send = pair.network.send
-
-    def note(now: float, source: Address, destination: Address, datagram: bytes) -> None:
-        carried.append(datagram)
-        send(now, source, destination, datagram)
-
-    pair.network.send = note  # type: ignore[method-assign]
-    left, right = pair.open()
-    secret = b"nobody between reads this"
-    assert pair.transfer(left, right, [secret] * 100) == [secret] * 100, seed
-    assert pair.transfer(right, left, [secret]) == [secret], seed
-    assert not any(secret in datagram for datagram in carried), seed
-    assert None not in (left.peer_key, right.peer_key)
-    assert left.peer_key != right.peer_key, "each drew its own identity"
-
-
-def test_each_side_has_its_security() -> None:
-    mine, yours = Security(identity=identity("left")), Security(identity=identity("right"))
-    pair = Pair(1, security=mine, right_security=yours)
-    left, right = pair.open(key=identity("right").public)
-    assert left.peer_key == identity("right").public
-    assert right.peer_key == identity("left").public
-
-
-def test_whoever_has_another_key_is_refused() -> None:
-    pair = Pair(1, security=Security())
-    with pytest.raises(NeverIdleError, match="seed 1"):
-        pair.open(seconds=20, key=identity("somebody").public)
-    assert not pair.right.connections
-
-
-def test_nobody_proves_a_key_in_the_clear() -> None:
-    with pytest.raises(SettingsError, match="in the clear"):
-        Pair(1).open(key=bytes(32))
-
-
-def test_a_seed_gives_one_trace_to_sealed_sides_too(seed: int) -> None:
-    def trace() -> tuple[float, bytes | None, int]:
-        pair = Pair(seed, Faults(loss=0.2, jitter=0.02), security=Security())
-        left, right = pair.open()
-        pair.transfer(left, right, [bytes(3000)] * 10)
-        return pair.now, left.peer_key, pair.network.carried
-
-    assert trace() == trace()
-
-
-def test_a_crowd_may_be_sealed() -> None:
-    crowd = Crowd(1, 3, security=Security())
-    keys = set()
-    for position in (1, 2):
-        here, there = crowd.open(0, position)
-        assert crowd.transfer(here, there, [b"hello"]) == [b"hello"]
-        keys |= {here.peer_key, there.peer_key}
-    assert len(keys) == 3
-    assert None not in keys

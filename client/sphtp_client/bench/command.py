@@ -13,7 +13,6 @@ from sphtp_client.bench.catalog import CASES, OURS, SEALED, SYSTEMS
 from sphtp_client.bench.company.command import company
 from sphtp_client.bench.conditions import conditions
 from sphtp_client.bench.figures import Sheet
-from sphtp_client.bench.flood.command import flood
 from sphtp_client.bench.options import as_json, to_markdown
 from sphtp_client.bench.page import page
 from sphtp_client.bench.rounds import Plan, run_rounds
@@ -30,7 +29,6 @@ def bench() -> None:
 
 bench.add_command(latency)
 bench.add_command(company)
-bench.add_command(flood)
 
 
 @bench.command()

@@ -13,10 +13,3 @@ to_markdown: Final = click.option(
     help="Write the result page to this file as well.",
     type=click.Path(dir_okay=False, path_type=Path),
 )
-rounds_of_median: Final = click.option(
-    "--rounds",
-    help="How often to measure; the result is the median.",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-)

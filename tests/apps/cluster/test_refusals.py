@@ -68,8 +68,6 @@ def test_a_resend_time_beyond_its_range_is_explained(gas_file):
         ("--steps", "0"),
         ("--loss", "1"),
         ("--loss", "-0.1"),
-        ("--duplicate", "1"),
-        ("--reorder", "-0.1"),
         ("--channel-timeout", "0"),
     ],
 )

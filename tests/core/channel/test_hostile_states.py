@@ -11,7 +11,6 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.events import Closed
 from sphtp.core.channel.frames import Fragment
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import FRONT, VERSION, Header, Kind, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
@@ -34,7 +33,7 @@ class Victim(NamedTuple):
     """A connection, where it lives, and who its peer is."""
 
     pair: Pair
-    endpoint: Endpoint | SealedEndpoint
+    endpoint: Endpoint
     connection: Connection
     peer: Address
 

@@ -15,7 +15,6 @@ from hypothesis.stateful import (
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
-from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
@@ -229,7 +228,6 @@ class Channels(RuleBasedStateMachine):
             assert inbox.held <= inbox._limit + reserve
             assert figures.too_early == 0, "an honest peer keeps to its credit"
         for endpoint in (self.pair.left, self.pair.right):
-            assert isinstance(endpoint, Endpoint)
             assert len(endpoint.connections) <= 1
             assert len(endpoint._turns._agenda._heap) < 100
 

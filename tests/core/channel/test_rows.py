@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.frames import FrameKind
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.row import Row
 from sphtp.core.channel.settings import ChannelSettings
@@ -44,7 +43,7 @@ class Receiver:
         self.acked: set[int] = set()
 
     @property
-    def endpoint(self) -> Endpoint | SealedEndpoint:
+    def endpoint(self) -> Endpoint:
         return self.pair.right
 
     def datagrams(self, script: Script) -> list[bytes]:

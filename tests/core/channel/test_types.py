@@ -81,7 +81,7 @@ def test_other_types_are_refused_at_once_and_by_name(
         "the peer at 10.0.0.2:2000 refused the channel: message types differ "
         f"(here {hashes[0]}, there {hashes[1]}): {why}"
     )
-    assert endings(dialled) == [Closed(CloseReason.SCHEMA, text, by_peer=True, refusal="schema")]
+    assert endings(dialled) == [Closed(CloseReason.SCHEMA, text, by_peer=True)]
     assert scene.now < 0.1
     assert scene.endpoints[RIGHT].counters.refused_schema == 1
     assert [endpoint.connections for endpoint in scene.endpoints.values()] == [(), ()]

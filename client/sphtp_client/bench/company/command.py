@@ -1,17 +1,21 @@
 """The verb ``sphtp bench company``: what idle channels cost."""
 
 import json as json_format
-from functools import partial
+import sys
 from typing import Any
 
 import click
+import trio
+from rich.console import Console
 
 from sphtp_client.bench.company.measure import Company, measure
 from sphtp_client.bench.company.task import Side, Task
 from sphtp_client.bench.conditions import conditions
-from sphtp_client.bench.options import as_json, rounds_of_median
+from sphtp_client.bench.options import as_json
+from sphtp_client.bench.pair import MeasurementError
 from sphtp_client.bench.rounds import Plan
-from sphtp_client.bench.verb import measured
+from sphtp_client.stopping import run_until_stopped
+from sphtp_client.verdict import Verdict
 
 
 @click.command()
@@ -22,7 +26,13 @@ from sphtp_client.bench.verb import measured
     default=1000,
     show_default=True,
 )
-@rounds_of_median
+@click.option(
+    "--rounds",
+    help="How often to measure; the result is the median.",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+)
 @click.option(
     "--seconds",
     help="How long each rate is measured, after a warm-up of a quarter of that.",
@@ -39,8 +49,23 @@ def company(channels: int, rounds: int, seconds: float, json: bool) -> None:
     """
     task = Task(side=Side.HOST, channels=channels, seconds=seconds)
     circumstances = conditions(Plan(rounds=rounds, seconds=seconds, cases=(), systems=()))
-    figures = measured(partial(measure, task, rounds), quiet=json)
-    tell(figures, circumstances, json=json)
+    screen, found = Console(stderr=True), list[Company]()
+
+    def starting(text: str) -> None:
+        if not json:
+            screen.print(text, highlight=False)
+
+    async def work() -> None:
+        found.append(await measure(task, rounds, starting))
+
+    try:
+        stopped = trio.run(run_until_stopped, work)
+    except MeasurementError as error:
+        screen.print(f"failed: {error}", highlight=False, markup=False)
+        sys.exit(Verdict.FAILED.code)
+    if stopped:
+        sys.exit(stopped.code)
+    tell(found[0], circumstances, json=json)
 
 
 def tell(figures: Company, circumstances: dict[str, Any], *, json: bool) -> None:

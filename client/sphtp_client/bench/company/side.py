@@ -27,7 +27,7 @@ def main() -> None:
     """Do what the argument says."""
     threading.Thread(target=end_with_stdin, daemon=True).start()
     task = Task.read(sys.argv[1])
-    trio.run({Side.HOST: be_host, Side.GUEST: be_guest}[Side(task.side)], task)
+    trio.run({Side.HOST: be_host, Side.GUEST: be_guest}[task.side], task)
 
 
 async def be_guest(task: Task) -> None:

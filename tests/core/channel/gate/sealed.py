@@ -3,8 +3,8 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.making import make_gated
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
 from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Expectation, Trust
@@ -36,12 +36,11 @@ def make_sealed(
 ) -> SealedEndpoint:
     """A sealed endpoint of somebody by this name."""
     entropy = Random(f"{seed} {name}")
+    inner = sealed_settings(settings or ChannelSettings())
+    endpoint = Endpoint(entropy, inner, peer_id, schema)
     limits = gate or GateSettings()
     security = Security(identity=identity(name), trust=trust, limits=limits, psk=psk)
-    settings = settings or ChannelSettings()
-    endpoint = make_gated(entropy, settings, peer_id, schema, security=security)
-    assert isinstance(endpoint, SealedEndpoint)
-    return endpoint
+    return SealedEndpoint(endpoint, entropy, security)
 
 
 class SealedPair(Stage):
