@@ -23,10 +23,14 @@ from sphtp.errors import RemoteError
 
 
 class Caller:
-    """Attempts by the token of their CONNECT, which stays the same for an attempt's whole life."""
+    """Attempts by the token of their CONNECT, which stays the same for an attempt's whole life.
 
-    def __init__(self, lodge: Lodge, resets: Resets) -> None:
+    ``patience`` is how long, in seconds, the other side remembers whom it asked for a name.
+    """
+
+    def __init__(self, lodge: Lodge, resets: Resets, patience: float) -> None:
         self._lodge = lodge
+        self._patience = patience
         self._resets = resets
         self._greetings: dict[int, Greeting] = {}
         self._say: Mapping[Say, Callable[[float, Address, Greeting, bytes], None]] = {
@@ -70,7 +74,8 @@ class Caller:
         opener = connect.offer.connection_id
         introduction = self._lodge.introduce(opener, datagram)
         greeting.connect(address, opener, connect.token, introduction)
-        self._step(now, address, greeting, Reply.CONNECT)
+        is_unheard = greeting.is_unheard(now, self._patience)
+        self._step(now, address, greeting, Reply.UNHEARD if is_unheard else Reply.CONNECT)
 
     # From the network
 
@@ -92,7 +97,7 @@ class Caller:
         if greeting is None:
             self._resets.answer(now, address, opener, len(datagram))
             return
-        if greeting.state is not Greeted.GREETING:
+        if greeting.state is not Greeted.GREETING or not greeting.was_asked(address):
             return
         payload = self._read(greeting, answer.content)
         if greeting.handshake.is_finished:
@@ -156,8 +161,8 @@ class Caller:
     def _greet(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
         self._lodge.say(Row.of(address, greeting.greet(address)))
 
-    def _confirm(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
-        confirm = greeting.confirm()
+    def _confirm(self, now: float, address: Address, greeting: Greeting, _: bytes) -> None:
+        confirm = greeting.confirm(now)
         if greeting.bond is None:
             # What the peer answers is sealed; which connection of its own it means, it says there.
             greeting.bond = self._bond(address, greeting)

@@ -55,7 +55,7 @@ class Gate:
             reset_key=identity.derive(RESET_PURPOSE),
         )
         self._resets = Resets(self._lodge, endpoint, settings.resets_per_second)
-        self.caller = Caller(self._lodge, self._resets)
+        self.caller = Caller(self._lodge, self._resets, settings.handshake_timeout)
         self._host = Host(self._lodge, settings)
         self._porch = Porch(self._lodge, endpoint, self.caller, self._host)
         self._parlour = Parlour(self._lodge, endpoint, self.caller)

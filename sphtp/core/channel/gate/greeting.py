@@ -58,12 +58,14 @@ class Greeting:
         self._connect = b""
         self._noise = b""
         self._confirm = b""
+        self._confirmed_at: float | None = None
         self.handshake = self._begin()
 
     def _begin(self) -> Handshake:
         remote = self.expectation.key if self._pattern is IK else None
         front = prologue(self._pattern, self.opener, self.token)
         self._noise = self._confirm = b""
+        self._confirmed_at = None
         return Handshake(
             self._pattern,
             initiator=True,
@@ -127,9 +129,14 @@ class Greeting:
         number, cookie = NUMBERS[self._pattern.name], self._cookies[address]
         return encode_greet(Greet(self.opener, self.token, number, cookie, self._noise))
 
-    def confirm(self) -> bytes:
+    def is_unheard(self, now: float, patience: float) -> bool:
+        """Whether the first CONFIRM is that many seconds old."""
+        return self._confirmed_at is not None and now >= self._confirmed_at + patience
+
+    def confirm(self, now: float) -> bytes:
         """The CONFIRM that tells who this side is, and what it wants."""
         if not self._confirm:
+            self._confirmed_at = now
             noise = self.handshake.write(self._connect)
             self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
         return self._confirm
