@@ -7,7 +7,6 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.dials import Dials
 from sphtp.core.channel.gate.wire import decode_greet_untrusted
 from sphtp.core.channel.handshake import (
-    CONNECT_SIZE,
     Connect,
     Offer,
     Refusal,
@@ -18,7 +17,7 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import Opening, Origin, make_offer
+from sphtp.core.channel.opening import Opening, Origin, connect_size, make_offer
 from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
 from sphtp.core.channel.row import Address, Row
@@ -87,7 +86,7 @@ class Endpoint:
     def dial(self, now: float, candidates: Sequence[Address], wanted: int = 0) -> Connection:
         """Open a channel to the peer that answers at one of its addresses."""
         offer, token = self._offer(), self._entropy.getrandbits(64)
-        size = self._settings.base_datagram if self._schema.lines else CONNECT_SIZE
+        size = connect_size(self._settings, self._schema)
         opening = Opening(offer, token, candidates, wanted, self._schema, size)
         connection = self._turns.add(self._make(now, self._settings, opening, State.CONNECTING))
         self._dials.add(connection)

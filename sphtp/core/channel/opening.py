@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from sphtp.core.channel.gate.wire import GREET_OVERHEAD
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
     Accept,
@@ -125,6 +126,15 @@ class Opening:
         delay = self._retry_after
         self._retry_after = min(2 * delay, SLOWEST_RETRY)
         return delay
+
+
+def connect_size(settings: ChannelSettings, schema: Schema) -> int:
+    """How large a CONNECT is: with the digests of a schema as large as any path takes."""
+    if not schema.lines:
+        return CONNECT_SIZE
+    base, envelope = settings.base_datagram, settings.envelope
+    # What is put into an envelope later starts in a GREET.
+    return base + envelope - GREET_OVERHEAD if envelope else base
 
 
 def make_offer(

@@ -48,7 +48,8 @@ class Bond:
     def name(self, own: int, peer: int) -> None:
         """Take note of the connection ids of both sides; sealing needs the peer's."""
         self.own, self.data_front = own, FRONT.pack(DATA_FIRST, own)
-        if peer != self.peer or self._sealer is None:
+        # There is one sealer for ever: a second one would count from zero with the same key.
+        if peer and self._sealer is None:
             self.peer = peer
             self._sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
 

@@ -23,6 +23,14 @@ class Bonds:
         """The bond under which something leaves."""
         return self._by_way.get((address, peer))
 
+    def is_open_to(self, key: bytes, address: Address, peer: int) -> bool:
+        """Whether nothing that leaves there is sealed for somebody else.
+
+        Connection ids are not secret, and a peer chooses its own: it could take another's.
+        """
+        bond = self._by_way.get((address, peer))
+        return bond is None or bond.key == key
+
     def add(self, bond: Bond, own: int, peer: int) -> None:
         """Let a bond serve a connection, instead of the one it had."""
         if self._by_id.get(own) is not bond:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.greeting import Greeting
 from sphtp.core.channel.gate.lodge import Lodge, read_introduction_untrusted
+from sphtp.core.channel.gate.resets import Resets
 from sphtp.core.channel.gate.tables import Greeted, Reply, Say
 from sphtp.core.channel.gate.trust import Expectation, Verdict
-from sphtp.core.channel.gate.wire import Answer, decode_answer_untrusted, encode_reset
+from sphtp.core.channel.gate.wire import Answer, decode_answer_untrusted
 from sphtp.core.channel.handshake import (
     Refusal,
     Refuse,
@@ -22,17 +23,22 @@ from sphtp.errors import RemoteError
 
 
 class Caller:
-    """Attempts by the token of their CONNECT, which stays the same for an attempt's whole life."""
+    """Attempts by the token of their CONNECT, which stays the same for an attempt's whole life.
 
-    def __init__(self, lodge: Lodge) -> None:
+    ``patience`` is how long, in seconds, the other side remembers whom it asked for a name.
+    """
+
+    def __init__(self, lodge: Lodge, resets: Resets, patience: float) -> None:
         self._lodge = lodge
+        self._patience = patience
+        self._resets = resets
         self._greetings: dict[int, Greeting] = {}
         self._say: Mapping[Say, Callable[[float, Address, Greeting, bytes], None]] = {
             Say.GREET: self._greet,
             Say.CONFIRM: self._confirm,
             Say.SEAL: self._seal,
             Say.HAND_ON: self._hand_on,
-            Say.RENEW: lambda _now, _address, greeting, _: greeting.renew(),
+            Say.RENEW: self._renew,
         }
 
     def __len__(self) -> int:
@@ -52,6 +58,11 @@ class Caller:
         """End an attempt."""
         self._greetings.pop(token, None)
 
+    def withdraw(self, token: int) -> None:
+        """Let an attempt wait: the peer's own is the one that is kept, as it seems."""
+        if (greeting := self._greetings.get(token)) is not None:
+            greeting.withdraw()
+
     # From the endpoint
 
     def connect(self, now: float, address: Address, datagram: bytes) -> None:
@@ -63,7 +74,8 @@ class Caller:
         opener = connect.offer.connection_id
         introduction = self._lodge.introduce(opener, datagram)
         greeting.connect(address, opener, connect.token, introduction)
-        self._step(now, address, greeting, Reply.CONNECT)
+        is_unheard = greeting.is_unheard(now, self._patience)
+        self._step(now, address, greeting, Reply.UNHEARD if is_unheard else Reply.CONNECT)
 
     # From the network
 
@@ -83,10 +95,9 @@ class Caller:
         answer = decode_answer_untrusted(datagram)
         greeting = self._greeting(opener, answer)
         if greeting is None:
-            proof = self._lodge.proof(opener)
-            self._lodge.say(Row.of(address, encode_reset(opener, proof)))
+            self._resets.answer(now, address, opener, len(datagram))
             return
-        if greeting.state is not Greeted.GREETING:
+        if greeting.state is not Greeted.GREETING or not greeting.was_asked(address):
             return
         payload = self._read(greeting, answer.content)
         if greeting.handshake.is_finished:
@@ -109,15 +120,30 @@ class Caller:
     ) -> None:
         """Take the peer's ACCEPT or REFUSE, which is authentic, with what it has to know."""
         _, datagram = read_introduction_untrusted(introduction)
-        kind, _ = decode_front_untrusted(datagram)
+        kind, to = decode_front_untrusted(datagram)
+        if to != greeting.opener:
+            raise RemoteError("an answer to somebody else")
         if kind is Kind.REFUSE:
+            _require_same(greeting, decode_refuse_untrusted(datagram).token)
             self._step(now, address, greeting, Reply.REFUSED, introduction)
-        elif kind is not Kind.ACCEPT:
+        elif kind is Kind.ACCEPT:
+            self._handle_accept_untrusted(now, address, greeting, introduction)
+        else:
             raise RemoteError(f"{kind.name} is no answer to a GREET")
-        elif self._is_introduced(greeting, decode_accept_untrusted(datagram).offer.peer_id):
+
+    def _handle_accept_untrusted(
+        self, now: float, address: Address, greeting: Greeting, introduction: bytes
+    ) -> None:
+        _, datagram = read_introduction_untrusted(introduction)
+        accept = decode_accept_untrusted(datagram)
+        _require_same(greeting, accept.token)
+        remote = greeting.handshake.remote
+        if remote is None or not self._is_introduced(greeting, accept.offer.peer_id):
+            self._refuse_impostor(now, address, greeting)
+        elif self._lodge.bonds.is_open_to(remote, address, accept.offer.connection_id):
             self._step(now, address, greeting, Reply.ACCEPTED, introduction)
         else:
-            self._refuse_impostor(now, address, greeting)
+            raise RemoteError("a connection id that is somebody else's")
 
     # Actions
 
@@ -135,19 +161,19 @@ class Caller:
     def _greet(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
         self._lodge.say(Row.of(address, greeting.greet(address)))
 
-    def _confirm(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
-        confirm = greeting.confirm()
-        # What the peer answers is sealed; which connection of its own it is about, it says there.
-        if self._lodge.bonds.find(greeting.opener) is None:
-            self._lodge.bonds.add(self._bond(address, greeting), greeting.opener, 0)
-        bond = self._lodge.bonds.find(greeting.opener)
-        if bond is not None and bond.address == address:
+    def _confirm(self, now: float, address: Address, greeting: Greeting, _: bytes) -> None:
+        confirm = greeting.confirm(now)
+        if greeting.bond is None:
+            # What the peer answers is sealed; which connection of its own it means, it says there.
+            greeting.bond = self._bond(address, greeting)
+            self._lodge.bonds.add(greeting.bond, greeting.opener, 0)
+        if greeting.bond.address == address:
             self._lodge.say(Row.of(address, confirm))
 
     def _seal(self, _now: float, address: Address, greeting: Greeting, introduction: bytes) -> None:
         proof, datagram = read_introduction_untrusted(introduction)
         peer = decode_accept_untrusted(datagram).offer.connection_id
-        bond = self._lodge.bonds.find(greeting.opener) or self._bond(address, greeting)
+        bond = greeting.bond = greeting.bond or self._bond(address, greeting)
         bond.proof = proof
         self._lodge.settle(bond, greeting.opener, peer)
 
@@ -155,6 +181,11 @@ class Caller:
         self, now: float, address: Address, _greeting: Greeting, introduction: bytes
     ) -> None:
         self._lodge.pass_on(now, address, read_introduction_untrusted(introduction)[1])
+
+    def _renew(self, _now: float, _address: Address, greeting: Greeting, _: bytes) -> None:
+        if greeting.bond is not None:
+            self._lodge.bonds.remove(greeting.opener)
+        greeting.renew()
 
     # Whom we speak with
 
@@ -170,13 +201,17 @@ class Caller:
             raise
 
     def _is_expected(self, greeting: Greeting) -> bool:
-        remote = greeting.handshake.remote
-        return remote is not None and greeting.expectation.is_met_by(remote)
+        remote, expectation = greeting.handshake.remote, greeting.expectation
+        if remote is None or not expectation.is_met_by(remote):
+            return False
+        # Of those who share a secret nobody may stand for another by sending us back our own words.
+        is_mirror = self._lodge.psk is not None and remote == self._lodge.identity.public
+        return not is_mirror or expectation.key == remote
 
     def _is_introduced(self, greeting: Greeting, peer_id: int) -> bool:
         """Whether who answered is expected, and may have the id that it says it has."""
         remote = greeting.handshake.remote
-        if remote is None or not greeting.expectation.is_met_by(remote):
+        if remote is None or not self._is_expected(greeting):
             return False
         return self._lodge.trust.judge(remote, peer_id) is Verdict.WELCOME
 
@@ -190,3 +225,9 @@ class Caller:
         keys, remote = greeting.handshake.split(), greeting.handshake.remote
         assert remote is not None
         return Bond(remote, keys, address, self._lodge.counters)
+
+
+def _require_same(greeting: Greeting, token: int) -> None:
+    """Refuse to hand on what the endpoint would take for the answer to another attempt."""
+    if token != greeting.token:
+        raise RemoteError("an answer to another attempt")

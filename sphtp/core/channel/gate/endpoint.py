@@ -84,9 +84,12 @@ class SealedEndpoint:
         return connection
 
     def _forget(self, connection: Connection) -> None:
+        self._gate.forget(connection.connection_id)
+        if not connection.opening.is_dialled:
+            return
         is_over = connection.state is State.CLOSED
-        token = connection.opening.token if is_over and connection.opening.is_dialled else None
-        self._gate.forget(connection.connection_id, token)
+        end = self._gate.caller.forget if is_over else self._gate.caller.withdraw
+        end(connection.opening.token)
 
 
 def sealed_settings(settings: ChannelSettings) -> ChannelSettings:

@@ -12,13 +12,13 @@ from sphtp.core.channel.gate.host import Host
 from sphtp.core.channel.gate.lodge import RESET_PURPOSE, Lodge
 from sphtp.core.channel.gate.parlour import Parlour
 from sphtp.core.channel.gate.porch import Porch
+from sphtp.core.channel.gate.resets import Resets
 from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Trust
-from sphtp.core.channel.gate.wire import SEAL_OVERHEAD, encode_reset
+from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.header import FRONT, SEALED_FIRST, Kind
 from sphtp.core.channel.row import Address, Row
 from sphtp.core.entropy import Entropy
-from sphtp.core.rate import RateLimit
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
 
@@ -54,22 +54,20 @@ class Gate:
             introduce_peer=self._introduce,
             reset_key=identity.derive(RESET_PURPOSE),
         )
-        self.caller = Caller(self._lodge)
+        self._resets = Resets(self._lodge, endpoint, settings.resets_per_second)
+        self.caller = Caller(self._lodge, self._resets, settings.handshake_timeout)
         self._host = Host(self._lodge, settings)
         self._porch = Porch(self._lodge, endpoint, self.caller, self._host)
         self._parlour = Parlour(self._lodge, endpoint, self.caller)
-        self._resets = RateLimit(settings.resets_per_second)
         self._wrap: Mapping[int, Callable[[float, Row], None]] = {
             Kind.CONNECT: self._wrap_connect,
             Kind.ACCEPT: self._wrap_answer,
             Kind.REFUSE: self._wrap_answer,
         }
 
-    def forget(self, own: int, token: int | None) -> None:
-        """Keep no keys of a connection, nor of the attempt with this token."""
+    def forget(self, own: int) -> None:
+        """Keep no keys of a connection."""
         self._bonds.remove(own)
-        if token is not None:
-            self.caller.forget(token)
 
     # Outputs
 
@@ -123,7 +121,7 @@ class Gate:
     def handle_row_untrusted(self, now: float, row: Row) -> None:
         """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
         for part in _divide(row):
-            if part.data[:1] == SEALED_FIRST and len(part.data) >= FRONT.size:
+            if part.data[:1] == SEALED_FIRST and min(part.size, len(part.data)) >= SEAL_OVERHEAD:
                 self._handle_sealed_untrusted(now, part)
                 continue
             for datagram in part.datagrams:
@@ -137,7 +135,8 @@ class Gate:
         _, own = FRONT.unpack_from(row.data)
         bond = self._bonds.find(own)
         if bond is None:
-            self._reset(now, row.address, own)
+            self._endpoint.counters.unknown += row.number
+            self._resets.answer(now, row.address, own, row.size)
             return
         newest = bond.opener.newest
         opened = bond.opener.open(row.data, row.size)
@@ -166,15 +165,6 @@ class Gate:
         connection = self._endpoint.find(own)
         if connection is not None:
             connection.peer_key = key
-
-    def _reset(self, now: float, address: Address, own: int) -> None:
-        """Tell a peer that its channel is not known here, in fewer bytes than it sent."""
-        self._endpoint.counters.unknown += 1
-        if not self._resets.take(now):
-            self.counters.resets_over_rate += 1
-            return
-        self.counters.resets_sent += 1
-        self._outgoing.append(Row.of(address, encode_reset(own, self._lodge.proof(own))))
 
 
 def _divide(row: Row) -> Iterator[Row]:

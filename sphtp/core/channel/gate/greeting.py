@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.tables import GREETING, Reply, Say
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import (
@@ -34,7 +35,8 @@ def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
 class Greeting:
     """An attempt to reach a peer: by IK where its key is known, else by XX.
 
-    ``token`` is that of the endpoint's CONNECT, ``opener`` its connection id, which may change.
+    ``token`` is that of the endpoint's CONNECT, ``opener`` its connection id, which may change, and
+    ``bond`` what the handshake gave so far.
     With a pre-shared key it is XXpsk0, whatever else is known.
     """
 
@@ -49,16 +51,21 @@ class Greeting:
         self._entropy = entropy
         self._psk = psk
         self._pattern = XXPSK0 if psk else IK if expectation.key else XX
+        self.bond: Bond | None = None
         self._cookies: dict[Address, bytes] = {}
+        # Those whose cookie led to one more GREET since the endpoint asked last.
+        self._hurried: set[Address] = set()
         self._connect = b""
         self._noise = b""
         self._confirm = b""
+        self._confirmed_at: float | None = None
         self.handshake = self._begin()
 
     def _begin(self) -> Handshake:
         remote = self.expectation.key if self._pattern is IK else None
         front = prologue(self._pattern, self.opener, self.token)
         self._noise = self._confirm = b""
+        self._confirmed_at = None
         return Handshake(
             self._pattern,
             initiator=True,
@@ -80,17 +87,24 @@ class Greeting:
     def connect(self, address: Address, opener: int, token: int, introduction: bytes) -> None:
         """Take over whom the endpoint wants to reach, as whom, and what it wants to say there."""
         self._cookies.setdefault(address, NO_COOKIE)
+        self._hurried.discard(address)
         self._connect = introduction
         if (opener, token) != (self.opener, self.token):
             self.opener, self.token = opener, token
             self.renew()
 
     def keep_cookie(self, address: Address, cookie: bytes) -> bool:
-        """Keep what proves our address to one that was greeted; false if it was not."""
+        """Keep what proves our address to one that was greeted; true if it is to be used at once.
+
+        That is once for each time that the endpoint asks: a GREET is longer than the cookie, and
+        who makes cookies up must not make this side talk.
+        """
         if address not in self._cookies or len(cookie) != len(NO_COOKIE):
             return False
         self._cookies[address] = cookie
-        return True
+        is_first = address not in self._hurried
+        self._hurried.add(address)
+        return is_first
 
     def was_asked(self, address: Address) -> bool:
         """Whether this address was greeted."""
@@ -99,7 +113,13 @@ class Greeting:
     def renew(self) -> None:
         """Begin with new keys: those of an attempt that ended are not used again."""
         self.state = GREETING.initial
+        self.bond = None
         self.handshake = self._begin()
+
+    def withdraw(self) -> None:
+        """Expect nothing more under the connection id that is given up."""
+        self.opener = 0
+        self.renew()
 
     def greet(self, address: Address) -> bytes:
         """The GREET to an address; the same for all but for the cookie."""
@@ -109,9 +129,14 @@ class Greeting:
         number, cookie = NUMBERS[self._pattern.name], self._cookies[address]
         return encode_greet(Greet(self.opener, self.token, number, cookie, self._noise))
 
-    def confirm(self) -> bytes:
+    def is_unheard(self, now: float, patience: float) -> bool:
+        """Whether the first CONFIRM is that many seconds old."""
+        return self._confirmed_at is not None and now >= self._confirmed_at + patience
+
+    def confirm(self, now: float) -> bytes:
         """The CONFIRM that tells who this side is, and what it wants."""
         if not self._confirm:
+            self._confirmed_at = now
             noise = self.handshake.write(self._connect)
             self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
         return self._confirm

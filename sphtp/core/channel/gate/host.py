@@ -76,6 +76,9 @@ class Host:
         visitor = self._visitors.find(origin)
         if visitor is not None and visitor.greet == greet.noise:
             self._step(now, visitor, Knock.GREETED_AGAIN)
+        elif visitor is not None and visitor.state is not Visit.ASKED:
+            # Nobody says anything else in its own name: this is somebody else in its place.
+            self._lodge.counters.denied += 1
         elif self._has_room(now, origin):
             self._lodge.counters.handshakes += 1
             self._receive(now, origin, greet)
@@ -92,7 +95,13 @@ class Host:
             self._introduce(visitor, self._read(visitor.handshake, confirm.noise))
             # From now on answers are sealed.
             visitor.bond, visitor.answer = self._bond(visitor), None
-        self._step(now, visitor, Knock.CONFIRMED)
+            visitor.confirm = confirm.noise
+            self._visitors.keep(now, visitor)
+        if confirm.noise == visitor.confirm:
+            self._step(now, visitor, Knock.CONFIRMED)
+        else:
+            # Short enough, it would draw an answer that is longer.
+            self._lodge.counters.forged += 1
 
     def handle_heard(self, now: float, bond: Bond) -> None:
         """Take it that a bond is used by its visitor, too."""
@@ -130,6 +139,8 @@ class Host:
         remote, connect = visitor.handshake.remote, decode_connect_untrusted(visitor.connect)
         assert remote is not None
         verdict = self._lodge.trust.judge(remote, connect.offer.peer_id)
+        if not self._lodge.bonds.is_open_to(remote, *visitor.origin):
+            verdict = Verdict.DENIED
         if verdict is Verdict.WELCOME:
             self._lodge.pass_on(now, visitor.origin[0], visitor.connect)
         elif verdict is Verdict.DENIED:
@@ -212,9 +223,12 @@ class Host:
         """Take note of what a visitor wants; what contradicts its GREET is refused."""
         try:
             visitor.proof, visitor.connect = read_introduction_untrusted(introduction)
+            kind, _ = decode_front_untrusted(visitor.connect)
             connect = decode_connect_untrusted(visitor.connect)
-            if (connect.offer.connection_id, connect.token) != (visitor.origin[1], visitor.token):
-                raise RemoteError("a CONNECT of somebody else")
+            says = kind, connect.offer.connection_id, connect.token
+            if says != (Kind.CONNECT, visitor.origin[1], visitor.token):
+                # The endpoint would take it for something that came from somebody else.
+                raise RemoteError("no CONNECT, or that of somebody else")
         except RemoteError:
             self._visitors.forget(visitor.origin)
             raise

@@ -32,9 +32,9 @@ class Parlour:
         self, now: float, address: Address, bond: Bond, datagram: bytes
     ) -> None:
         """Take what a peer has sealed; raises ``RemoteError`` when it makes no sense."""
-        kind, _ = decode_front_untrusted(datagram)
+        kind, to = decode_front_untrusted(datagram)
         handle = self._handle.get(kind)
-        if handle is None:
+        if handle is None or to != bond.own:
             raise RemoteError(f"{kind.name} is not sent sealed, or not to this connection")
         handle(now, address, bond, datagram)
 
@@ -51,7 +51,7 @@ class Parlour:
         """Take the answer to a CONFIRM."""
         answer = decode_answer_untrusted(datagram)
         greeting = self._caller.find(answer.token)
-        if greeting is not None and greeting.opener == bond.own:
+        if greeting is not None and greeting.bond is bond:
             self._caller.handle_answer_untrusted(now, address, greeting, answer.content)
 
     def _handle_refuse_untrusted(self, now: float, _: Address, bond: Bond, datagram: bytes) -> None:
@@ -67,7 +67,9 @@ class Parlour:
     def _handle_response_untrusted(
         self, now: float, address: Address, bond: Bond, datagram: bytes
     ) -> None:
-        if not self._paths.is_proven(bond, address, decode_path_untrusted(datagram)):
+        nonce = decode_path_untrusted(datagram)
+        is_open = self._lodge.bonds.is_open_to(bond.key, address, bond.peer)
+        if not is_open or not self._paths.is_proven(bond, address, nonce):
             return
         self._lodge.counters.paths_changed += 1
         self._lodge.bonds.move(bond, address)

@@ -13,8 +13,9 @@ from sphtp.core.channel.handshake import (
     decode_connect_untrusted,
     encode_refuse,
 )
-from sphtp.core.channel.header import Kind, decode_front_untrusted
+from sphtp.core.channel.header import VERSION, Kind, decode_front_untrusted
 from sphtp.core.channel.row import Address, Row
+from sphtp.errors import RemoteError
 
 
 class Porch:
@@ -38,9 +39,11 @@ class Porch:
     def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
         """Take a datagram that is not sealed; raises ``RemoteError`` when it makes no sense."""
         if (stranger := decode_stranger_untrusted(datagram)) is not None:
-            self._refuse(address, *stranger, Refusal.VERSION)
+            self._refuse(address, *stranger, Refusal.VERSION, datagram[0] >> 4)
             return
         kind, to = decode_front_untrusted(datagram)
+        if kind is Kind.SEALED:
+            raise RemoteError(f"a datagram of {len(datagram)} bytes cannot be sealed")
         handle = self._handle.get(kind)
         if handle is None:
             self._lodge.counters.in_the_clear += 1
@@ -78,5 +81,9 @@ class Porch:
         elif (connection := self._endpoint.find(bond.own)) is not None:
             connection.handle_forgotten(now)
 
-    def _refuse(self, address: Address, opener: int, token: int, why: Refusal) -> None:
-        self._lodge.say(Row.of(address, encode_refuse(opener, Refuse(token, why))))
+    def _refuse(
+        self, address: Address, opener: int, token: int, why: Refusal, version: int = VERSION
+    ) -> None:
+        refuse = encode_refuse(opener, Refuse(token, why))
+        # In the asker's own version, for it reads no other.
+        self._lodge.say(Row.of(address, bytes([version << 4 | Kind.REFUSE]) + refuse[1:]))

@@ -19,6 +19,7 @@ class Reply(Name):
     """What happens to a greeting."""
 
     CONNECT = "the endpoint wants to connect, or asks again"
+    UNHEARD = "it asks again, so late that the peer remembers no CONFIRM that it waits for"
     COOKIE = "a cookie came"
     ASKED = "WELCOME came and asks who this side is"
     ACCEPTED = "an ACCEPT came that nobody else can have written"
@@ -47,13 +48,14 @@ GREETING = Machine(
         Row(G.GREETING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
         Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another address may accept"),
         Row(G.CONFIRMING, R.CONNECT, G.CONFIRMING, (S.CONFIRM,), "CONFIRM or its answer was lost"),
+        Row(G.CONFIRMING, R.UNHEARD, G.GREETING, (S.RENEW, S.GREET), "every CONFIRM was lost"),
         Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
         Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
     ),
     events=Reply,
     final=frozenset({G.SEALED}),
     refused={
-        G.GREETING: frozenset(),
+        G.GREETING: frozenset({R.UNHEARD}),
         G.CONFIRMING: frozenset({R.COOKIE, R.ASKED}),
         G.SEALED: frozenset(Reply),
     },

@@ -12,8 +12,8 @@ from sphtp.core.secure.noise.handshake import Handshake
 class Visitor:
     """Somebody whose address is proven. ``greet`` is the noise of its GREET, to know it again."""
 
-    __slots__ = ("answer", "bond", "connect", "due", "greet", "handshake", "origin", "proof",
-                 "state", "token")  # fmt: skip
+    __slots__ = ("answer", "bond", "confirm", "connect", "due", "greet", "handshake", "origin",
+                 "proof", "state", "token")  # fmt: skip
 
     def __init__(
         self, origin: Origin, token: int, greet: bytes, handshake: Handshake, due: float
@@ -24,9 +24,10 @@ class Visitor:
         self.handshake = handshake
         self.due = due
         self.state = VISIT.initial
-        # What it wants, what its RESETs will show, what it was last told in the handshake, and the
-        # keys once there are any.
+        # What it wants, the CONFIRM by which it said so, what its RESETs will show, what it was
+        # last told in the handshake, and the keys once there are any.
         self.connect = b""
+        self.confirm = b""
         self.proof = b""
         self.answer: Row | None = None
         self.bond: Bond | None = None
@@ -68,6 +69,12 @@ class Visitors:
         self._visitors.pop(origin, None)
         self._visitors[origin] = visitor
         return visitor
+
+    def keep(self, now: float, visitor: Visitor) -> None:
+        """Give somebody who goes on as much time again."""
+        visitor.due = now + self._patience
+        if self._visitors.pop(visitor.origin, None) is not None:
+            self._visitors[visitor.origin] = visitor
 
     def forget(self, origin: Origin) -> None:
         """Keep nothing of somebody."""

@@ -8,7 +8,8 @@ CONFIRM  opener's id u32, token u64, noise
 RESET    proof 16
 SEALED   counter u64, ciphertext, tag 16
 
-The first 17 bytes of a GREET are the same in every version, so that any version can refuse any.
+The first 17 bytes of a GREET, and a REFUSE that is not sealed, are the same in every version but
+for its number, so that any version can refuse any: it does so under the number of the other one.
 """
 
 from typing import Final, NamedTuple
@@ -29,6 +30,14 @@ SMALLEST_GREET: Final = 192
 
 SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
 """Bytes that sealing adds to a datagram: front, counter and tag."""
+
+GREET_OVERHEAD: Final = (
+    FRONT.size + OPENER_SIZE + 1 + COOKIE_SIZE + 32 + (32 + 16) + PROOF_SIZE + 16
+)
+"""Bytes that a GREET adds to the CONNECT in it, at most: by IK there are two keys and two tags."""
+
+RESET_SIZE: Final = FRONT.size + PROOF_SIZE
+"""Bytes of a RESET."""
 
 
 class Greet(NamedTuple):

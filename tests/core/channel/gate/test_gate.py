@@ -4,11 +4,13 @@ import pytest
 
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
 
 KNOWN = Expectation(identity("right").public)
 UNKNOWN = Expectation()
+PATIENT = ChannelSettings(connect_timeout=60)
 
 
 @pytest.mark.parametrize("expectation", [KNOWN, UNKNOWN], ids=["IK", "XX"])
@@ -27,7 +29,7 @@ def test_messages_pass_both_ways(expectation: Expectation, psk: bytes | None):
 def test_a_bad_network_delays_and_nothing_else(expectation: Expectation):
     for seed in range(20):
         faults = Faults(loss=0.2, delay=0.02, jitter=0.03, duplicate=0.1, corrupt=0.05)
-        pair = SealedPair(seed, faults)
+        pair = SealedPair(seed, faults, PATIENT)
         left, right = pair.open(expectation)
         payloads = [bytes([n]) * (n * 50) for n in range(60)]
         assert pair.transfer(left, right, payloads) == payloads, seed

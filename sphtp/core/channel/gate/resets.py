@@ -1,0 +1,30 @@
+"""Telling peers that a channel is not known here, so that they need not wait for its timeout."""
+
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.lodge import Lodge
+from sphtp.core.channel.gate.wire import RESET_SIZE, encode_reset
+from sphtp.core.channel.row import Address, Row
+from sphtp.core.rate import RateLimit
+
+
+class Resets:
+    """At most ``rate`` of them a second."""
+
+    def __init__(self, lodge: Lodge, endpoint: Endpoint, rate: float) -> None:
+        self._lodge = lodge
+        self._endpoint = endpoint
+        self._rate = RateLimit(rate)
+
+    def answer(self, now: float, address: Address, own: int, size: int) -> None:
+        """Answer a datagram of ``size`` bytes for a connection that may be known here, or not.
+
+        The proof ends the channel at whoever is shown it by us or by somebody else, so that nobody
+        sees it before the channel is over. The answer is shorter than the question.
+        """
+        if size <= RESET_SIZE or self._endpoint.find(own) is not None:
+            return
+        if not self._rate.take(now):
+            self._lodge.counters.resets_over_rate += 1
+            return
+        self._lodge.counters.resets_sent += 1
+        self._lodge.say(Row.of(address, encode_reset(own, self._lodge.proof(own))))

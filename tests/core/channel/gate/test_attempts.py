@@ -1,0 +1,135 @@
+"""Attempts that have several addresses, cross the peer's own, or begin anew."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.testing import Faults
+from sphtp.testing.stage import Stage
+from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.gate.test_refusals import check_empty
+
+KNOWN = Expectation(identity("right").public)
+NOWHERE, ELSEWHERE = ("10.0.0.8", 8), ("10.0.0.9", 9)
+PATIENT = ChannelSettings(connect_timeout=120, timeout=240, keepalive=60)
+
+
+@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
+def test_of_many_addresses_the_first_to_answer_is_used(expectation: Expectation):
+    pair = SealedPair(1)
+    pair.network.set_faults(Faults(delay=0.5), LEFT, RIGHT)
+    candidates = [NOWHERE, RIGHT, ELSEWHERE]
+    left = pair.left.dial(0.0, candidates, 0, expectation)
+    pair.drive(lambda: pair.right.has_incoming)
+    right = pair.right.poll_incoming()
+    assert right is not None
+    assert (left.state, left.address) == (State.OPEN, RIGHT)
+    assert pair.transfer(left, right, [b"x"]) == [b"x"]
+
+
+@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
+def test_one_that_refuses_does_not_keep_another_from_accepting(expectation: Expectation):
+    """Both have the key that is wanted; the one that has no room is the first to answer."""
+    full, free = make_sealed("right"), make_sealed("right", seed=2)
+    full.close(0.0, "its node closed")
+    stage = Stage(1, {LEFT: make_sealed("left"), ELSEWHERE: full, RIGHT: free})
+    stage.network.set_faults(Faults(delay=0.05), LEFT, RIGHT)
+    left = stage.endpoints[LEFT].dial(0.0, [ELSEWHERE, RIGHT], 0, expectation)  # type: ignore[call-arg]
+    stage.drive(lambda: free.has_incoming, 3)
+    right = free.poll_incoming()
+    assert right is not None
+    assert left.address == RIGHT
+    assert stage.transfer(left, right, [b"x"]) == [b"x"]
+    left.close(stage.now)
+    stage.touch(left)
+    stage.run(60)
+    for endpoint in (full, free, stage.endpoints[LEFT]):
+        check_empty(endpoint)
+
+
+def test_one_that_has_two_addresses_gives_one_channel():
+    """Right is reached on two ways, and answers on both."""
+    pair = SealedPair(1)
+    pair.endpoints[ELSEWHERE] = pair.right
+    left = pair.left.dial(0.0, [RIGHT, ELSEWHERE], 0, KNOWN)
+    pair.run(10)
+    assert left.state is State.OPEN
+    assert pair.right.poll_incoming() is not None
+    assert pair.right.poll_incoming() is None
+    assert len(pair.right.connections) == 1
+
+
+def crossing(seed: int) -> Iterator[tuple[SealedPair, str]]:
+    random = Random(f"crossing {seed}")
+    loss = random.choice([0.0, 0.3, 0.6])
+    faults = Faults(loss=loss, delay=0.02, jitter=0.05, duplicate=0.2, corrupt=loss / 10)
+    pair = SealedPair(seed, faults, PATIENT)
+    expectations = [
+        random.choice([Expectation(identity(name).public), Expectation()])
+        for name in ("right", "left")
+    ]
+    pair.run(random.random() / 10)
+    left = pair.left.dial(pair.now, [RIGHT], 0, expectations[0])
+    pair.run(random.choice([0.0, 0.01, 0.05, 0.2]))
+    right = pair.right.dial(pair.now, [LEFT], 0, expectations[1])
+    pair.run(60)
+    yield pair, f"seed {seed}"
+    assert State.CONNECTING not in (left.state, right.state), seed
+
+
+@pytest.mark.parametrize("start", range(0, 300, 100))
+def test_two_that_dial_each_other_at_once_get_one_channel_each_way_or_one(start: int):
+    """As in the clear: who dialled while the other's CONNECT was on its way shares its channel."""
+    for seed in range(start, start + 100):
+        for pair, name in crossing(seed):
+            sides = []
+            for endpoint in (pair.left, pair.right):
+                while endpoint.poll_incoming() is not None:
+                    pass
+                sides.append([it for it in endpoint.connections if it.state is State.OPEN])
+            left, right = sides
+            assert len(left) == len(right), name
+            assert 1 <= len(left) <= 2, name
+            pair.network.set_default(Faults())
+            for number, connection in enumerate(left):
+                connection.port.send_many([b"%d" % number])
+                pair.touch(connection)
+            pair.run(60)
+            heard = sorted(message for it in right for message in pair.receive(it))
+            assert heard == [b"%d" % number for number in range(len(left))], name
+            for connection in (*left, *right):
+                assert connection.peer_key in {identity("left").public, identity("right").public}
+                connection.close(pair.now)
+                pair.touch(connection)
+            pair.run(300)
+            for endpoint in (pair.left, pair.right):
+                check_empty(endpoint)
+
+
+@pytest.mark.parametrize("start", range(0, 200, 100))
+def test_an_attempt_that_is_given_up_while_both_dial_leaves_nothing_behind(start: int):
+    """The other side's own goes on, and is no worse off for it."""
+    for seed in range(start, start + 100):
+        random = Random(f"given up {seed}")
+        pair = SealedPair(seed, Faults(loss=random.choice([0.0, 0.3]), jitter=0.05), PATIENT)
+        left = pair.left.dial(0.0, [RIGHT], 0, random.choice([KNOWN, Expectation()]))
+        right = pair.right.dial(0.0, [LEFT], 0, Expectation(identity("left").public))
+        pair.run(random.random() / 8)
+        left.close(pair.now)
+        pair.touch(left)
+        pair.run(100)
+        incoming = pair.left.poll_incoming()
+        if incoming is not None and right.state is State.OPEN:
+            assert pair.transfer(right, incoming, [b"x"]) == [b"x"], seed
+            right.close(pair.now)
+            pair.touch(right)
+        else:
+            assert right.state is State.CLOSED, seed
+        pair.network.set_default(Faults())
+        pair.run(300)
+        for endpoint in (pair.left, pair.right):
+            check_empty(endpoint)

@@ -1,0 +1,131 @@
+"""Peers that forgot: told by a proof that nobody else has, once, and within a round trip."""
+
+import pytest
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.gate.settings import GateSettings
+from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.gate.wire import decode_reset_untrusted, encode_reset
+from sphtp.core.channel.header import Kind, encode_front
+from sphtp.core.channel.lifecycle import State
+from sphtp.testing import Faults
+from tests.attack.channel.mallory import answers, kind_of, watch
+from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.gate.test_refusals import check_empty
+
+WAYS = pytest.mark.parametrize(
+    "expectation", [Expectation(identity("right").public), Expectation()], ids=["IK", "XX"]
+)
+
+
+def open_pair(expectation: Expectation) -> tuple[SealedPair, Connection, Connection]:
+    pair = SealedPair(1, Faults(delay=0.05))
+    left, right = pair.open(expectation)
+    pair.run(0.5)
+    return pair, left, right
+
+
+def restart(pair: SealedPair, name: str, seed: int = 2) -> None:
+    address = LEFT if name == "left" else RIGHT
+    pair.endpoints[address] = make_sealed(name, seed=seed)
+
+
+@WAYS
+@pytest.mark.parametrize("restarted", ["left", "right"])
+def test_a_restarted_node_is_known_to_be_one_within_a_round_trip(
+    expectation: Expectation, restarted: str
+):
+    pair, left, right = open_pair(expectation)
+    restart(pair, restarted)
+    stays = left if restarted == "right" else right
+    began = pair.now
+    pair.send(stays, b"are you there?")
+    pair.drive(lambda: stays.state is State.CLOSED)
+    assert pair.now - began == pytest.approx(0.1)
+    assert stays.closed is not None
+    assert stays.closed.reason is CloseReason.VANISHED
+    assert "has forgotten the channel: it restarted, or ended it" in stays.closed.text
+    pair.run(20)
+    for endpoint in pair.endpoints.values():
+        check_empty(endpoint)
+
+
+@WAYS
+def test_a_node_with_another_identity_has_no_proof(expectation: Expectation):
+    pair, left, _ = open_pair(expectation)
+    pair.endpoints[RIGHT] = make_sealed("somebody else")
+    pair.send(left, b"are you there?")
+    pair.run(5)
+    assert left.state is State.OPEN
+    assert pair.left.gate_counters.resets_forged > 0
+    pair.run(10)
+    assert left.closed is not None
+    assert "vanished" in left.closed.text
+
+
+@WAYS
+def test_two_that_both_forgot_do_not_tell_each_other_for_ever(expectation: Expectation):
+    pair, left, right = open_pair(expectation)
+    pair.send(left, b"on its way")
+    pair.send(right, b"on its way")
+    restart(pair, "left")
+    restart(pair, "right")
+    seen = watch(pair)
+    pair.run(10)
+    assert [kind_of(it) for *_, it in seen] == [Kind.RESET, Kind.RESET]
+
+
+@WAYS
+def test_a_proof_that_is_made_up_changes_nothing(expectation: Expectation):
+    pair, left, right = open_pair(expectation)
+    bond = pair.left._gate._bonds.find(left.connection_id)
+    assert bond is not None
+    true = bond.proof
+    made_up = [bytes(16), bytes([255] * 16), true[:-1] + bytes([true[-1] ^ 1]), true[::-1]]
+    made_up.append(pair.left._gate._lodge.proof(left.connection_id))
+    for proof in made_up:
+        for peer in (bond.peer, bond.own, 0):
+            for source in (RIGHT, ("10.6.6.6", 6)):
+                assert answers(pair, pair.left, source, encode_reset(peer, proof)) == []
+    assert answers(pair, pair.left, ("10.6.6.6", 6), encode_reset(bond.peer, true)) == []
+    assert answers(pair, pair.left, RIGHT, encode_reset(bond.own, true)) == []
+    assert pair.left.gate_counters.resets_forged == len(made_up) * 6 + 2
+    for size in range(21):
+        answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true)[:size])
+    answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true) + b"\0")
+    assert pair.left.gate_counters.resets_taken == 0
+    assert left.state is State.OPEN
+    assert pair.transfer(left, right, [b"x"]) == [b"x"]
+    assert answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true)) == []
+    assert left.closed is not None
+
+
+def test_resets_are_limited_and_counted():
+    pair = SealedPair(1, gate=GateSettings(resets_per_second=10))
+    said = []
+    for number in range(100):
+        sealed = encode_front(Kind.SEALED, 1 + number).ljust(50, b"\0")
+        said += answers(pair, pair.right, ("10.6.6.6", 6), sealed)
+        welcome = encode_front(Kind.WELCOME, 1 + number).ljust(50, b"\0")
+        said += answers(pair, pair.right, ("10.6.6.6", 6), welcome)
+    assert len(said) == 10
+    counters = pair.right.gate_counters
+    assert (counters.resets_sent, counters.resets_over_rate) == (10, 190)
+    assert len({decode_reset_untrusted(it) for it in said}) == 5, "each id has its own"
+
+
+def test_an_answer_to_an_attempt_that_is_over_is_taken_back():
+    """Left dials, restarts, and is welcomed: right learns at once that nobody waits."""
+    for expectation in (Expectation(identity("right").public), Expectation()):
+        pair = SealedPair(1, Faults(delay=0.05))
+        pair.left.dial(0.0, [RIGHT], 0, expectation)
+        pair.run(0.12)
+        restart(pair, "left")
+        pair.run(3.0)
+        if expectation.key:
+            assert pair.right.gate_counters.resets_taken >= 1
+            assert pair.right.connections == ()
+        pair.run(10)
+        for endpoint in pair.endpoints.values():
+            check_empty(endpoint)
