@@ -63,6 +63,8 @@ class Bus:
         self._ticket = itertools.count()
         self._busy: dict[tuple[Node, Node], float] = {}
         self.links: set[tuple[Node, Node]] = set()
+        self._pipes: dict[tuple[Node, Node], int] = {}
+        self._next_pipe = itertools.count(1)
 
     # building
 
@@ -89,7 +91,7 @@ class Bus:
 
     def kill(self, node: Node) -> None:
         node.alive = False
-        self.links = {pair for pair in self.links if node not in pair}
+        self._drop({pair for pair in self.links if node in pair})
 
     def sleep(self, node: Node, seconds: float) -> None:
         node.sleeps_until = self.now + seconds
@@ -131,9 +133,17 @@ class Bus:
             node.wakes_at = due
             self._at(due, lambda: self._wake(node, due))
 
-    def inject(self, node: Node, data: bytes) -> None:
-        node.machine.handle_message(self.now, data)
+    def inject(self, node: Node, data: bytes, pipe: int | None = None) -> None:
+        node.machine.handle_message(self.now, data, pipe)
         self.pump(node)
+
+    def pipe(self, sender: Node, receiver: Node) -> int:
+        """The number by which a receiver knows the connection of a sender."""
+        return self._pipes[sender, receiver]
+
+    def reconnect(self, one: Node, other: Node) -> None:
+        """End the connection between two; whoever dialled it comes back."""
+        self._drop({pair for pair in self.links if set(pair) == {one, other}})
 
     def _start(self, node: Node) -> Node:
         self.nodes.append(node)
@@ -176,7 +186,7 @@ class Bus:
                 self._at(self.now + self._lag(), lambda: self._connect(node, where))
             case HangUp(where):
                 del node.dialled[where]
-                self.links = {(a, b) for a, b in self.links if a is not node or b.address != where}
+                self._drop({(a, b) for a, b in self.links if a is node and b.address == where})
 
     def _connect(self, node: Node, where: ServerAddress) -> Iterable[Node]:
         if not node.alive or where not in node.dialled:
@@ -186,10 +196,20 @@ class Bus:
         if target is None or (node, target) in self.links or self._is_cut(node, target):
             return ()
         self.links.add((node, target))
+        for way in _ways((node, target)):
+            self._pipes[way] = next(self._next_pipe)
         for each in (node, target):
             if hasattr(each.machine, "handle_connected"):
                 each.machine.handle_connected(self.now)
         return (node, target)
+
+    def _drop(self, links: set[tuple[Node, Node]]) -> None:
+        self.links -= links
+        for link in links:
+            for sender, receiver in _ways(link):
+                pipe = self._pipes.pop((sender, receiver))
+                if receiver.alive:
+                    receiver.machine.handle_disconnected(self.now, pipe)
 
     def _publish(self, node: Node, message: Any) -> None:
         if node.address is None:
@@ -207,18 +227,19 @@ class Bus:
         link = node, target
         arrival = max(self.now + self._lag(), self._busy.get(link, 0.0))
         self._busy[link] = arrival
-        self._at(arrival, lambda: self._deliver(target, data))
+        pipe = self._pipes[link]
+        self._at(arrival, lambda: self._deliver(target, data, pipe))
 
-    def _deliver(self, target: Node, data: bytes) -> Iterable[Node]:
+    def _deliver(self, target: Node, data: bytes, pipe: int) -> Iterable[Node]:
         if not target.alive:
             return ()
         if target.sleeps_until > self.now:
-            self._at(target.sleeps_until, lambda: self._deliver(target, data))
+            self._at(target.sleeps_until, lambda: self._deliver(target, data, pipe))
             return ()
         if target.address is None and data[:4] not in target.topics:
             return ()
         target.heard.append(data)
-        target.machine.handle_message(self.now, data)
+        target.machine.handle_message(self.now, data, pipe)
         return (target,)
 
     def _is_cut(self, one: Node, other: Node) -> bool:
@@ -226,3 +247,8 @@ class Bus:
 
     def _lag(self) -> float:
         return self._random.uniform(*self._delay)
+
+
+def _ways(link: tuple[Node, Node]) -> list[tuple[Node, Node]]:
+    """A client dials both sockets of a server, a server only the one that the other hears."""
+    return [link] if link[0].address is not None else [link, link[::-1]]
