@@ -13,6 +13,7 @@ from sphtp.core.control.outputs import Audience, Dial, HangUp, Subscribe, Unsubs
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.secure.vouch import Verdict, Voucher, strip
 
 FOREVER = 600.0
 
@@ -27,6 +28,7 @@ class Node:
     machine: Any
     events: list[Any] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
+    spoken: list[bytes] = field(default_factory=list)
     heard: list[bytes] = field(default_factory=list)
     commands: list[Any] = field(default_factory=list)
     topics: set[bytes] = field(default_factory=set)
@@ -35,6 +37,7 @@ class Node:
     alive: bool = True
     wakes_at: float | None = None
     sleeps_until: float = 0.0
+    voucher: Voucher | None = None
 
     def is_in(self, state: Any) -> bool:
         return bool(self.machine.state is state)
@@ -51,6 +54,7 @@ class Bus:
         delay: tuple[float, float] = (0.001, 0.02),
         loss: float = 0.0,
         timers: ControlTimers | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self.now = 100.0
         self.timers = timers or ControlTimers()
@@ -59,6 +63,7 @@ class Bus:
         self.cuts: set[tuple[str, str]] = set()
         self._random = random.Random(seed)
         self._delay = delay
+        self._secret = secret
         self._queue: list[tuple[float, int, Callable[[], Iterable[Node]]]] = []
         self._ticket = itertools.count()
         self._busy: dict[tuple[Node, Node], float] = {}
@@ -134,8 +139,19 @@ class Bus:
             self._at(due, lambda: self._wake(node, due))
 
     def inject(self, node: Node, data: bytes, pipe: int | None = None) -> None:
-        node.machine.handle_message(self.now, data, pipe)
+        """Let a node hear these bytes, as whoever sends them sends them."""
+        self._hear(node, data, pipe)
         self.pump(node)
+
+    def _hear(self, node: Node, data: bytes, pipe: int | None) -> None:
+        if node.voucher is not None:
+            verdict = node.voucher.judge(data)
+            if verdict is not Verdict.GENUINE:
+                node.machine.counters.add(verdict.name.lower())
+                return
+            data, pipe = strip(data), None
+        node.heard.append(data)
+        node.machine.handle_message(self.now, data, pipe)
 
     def pipe(self, sender: Node, receiver: Node) -> int:
         """The number by which a receiver knows the connection of a sender."""
@@ -147,6 +163,8 @@ class Bus:
 
     def _start(self, node: Node) -> Node:
         self.nodes.append(node)
+        if self._secret is not None:
+            node.voucher = Voucher(self._secret, self._random.getrandbits(64))
         node.machine.handle_start(self.now)
         self.pump(node)
         return node
@@ -219,6 +237,9 @@ class Bus:
         else:
             targets = [a for a, b in self.links if b is node and a.address is None]
             data = message.data
+        if node.voucher is not None:
+            data = node.voucher.vouch(data)
+        node.spoken.append(data)
         for target in sorted(targets, key=self.nodes.index):
             if not self._is_cut(node, target) and self._random.random() >= self.loss:
                 self._send(node, target, data)
@@ -238,8 +259,7 @@ class Bus:
             return ()
         if target.address is None and data[:4] not in target.topics:
             return ()
-        target.heard.append(data)
-        target.machine.handle_message(self.now, data, pipe)
+        self._hear(target, data, pipe)
         return (target,)
 
     def _is_cut(self, one: Node, other: Node) -> bool:
