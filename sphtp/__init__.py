@@ -45,6 +45,10 @@ from sphtp.shell.client import ClientStatistics as ClientStatistics
 from sphtp.shell.client import open_client as open_client
 from sphtp.shell.direct import open_channel as open_channel
 from sphtp.shell.impairment import Impairment as Impairment
+from sphtp.shell.keys import allow_only as allow_only
+from sphtp.shell.keys import load_identity as load_identity
+from sphtp.shell.keys import load_public_keys as load_public_keys
+from sphtp.shell.keys import load_secret as load_secret
 from sphtp.shell.node import Node as Node
 from sphtp.shell.node_statistics import NodeStatistics as NodeStatistics
 from sphtp.shell.opening import open_node as open_node
@@ -56,4 +60,5 @@ from sphtp.shell.server import ServerOptions as ServerOptions
 from sphtp.shell.server import ServerStatistics as ServerStatistics
 from sphtp.shell.server import open_server as open_server
 from sphtp.shell.status import fetch_status as fetch_status
+from sphtp.shell.tls import Tls as Tls
 from sphtp.shell.udp import UdpAddressError as UdpAddressError

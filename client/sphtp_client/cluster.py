@@ -3,6 +3,7 @@
 import json as json_format
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
 from sphtp_client.outcome import Outcome, document, judge
 from sphtp_client.plan import ClusterPlan
 from sphtp_client.scenario import load_scenario
+from sphtp_client.secret import secret_file
 from sphtp_client.verdict import Verdict
 
 
@@ -31,9 +33,11 @@ from sphtp_client.verdict import Verdict
 def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> None:
     """Run servers and clients on this machine until the scenario has been simulated.
 
-    With --verify the final state is compared with that of the same run in one process. Everything
-    is ended with the command, however it ends. Exit codes: 0 verified or finished, 1 mismatch,
-    2 usage or configuration, 3 a process failed, 130 after Ctrl-C, 143 after SIGTERM.
+    The processes share a secret made for the run. With --verify the final state is compared with
+    that of the same run in one process. Everything is ended with the command, however it ends.
+
+    Exit codes: 0 verified or finished, 1 mismatch, 2 usage or configuration, 3 a process failed,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     try:
         plan = _plan(scenario, steps, values)
@@ -41,8 +45,9 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
         print(error, file=sys.stderr)
         sys.exit(Verdict.USAGE.code)
     board, began = Board(), time.monotonic()
-    with _display(board, plan, json) as display:
-        stopped_by = trio.run(partial(conduct, plan, board, display.changed))
+    with _display(board, plan, json) as display, secret_file() as secret:
+        kept = replace(plan, secret_file=secret)
+        stopped_by = trio.run(partial(conduct, kept, board, display.changed))
     outcome = judge(board, verify=plan.verify, stopped_by=stopped_by)
     seconds = time.monotonic() - began
     if json:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import trio
 
-from sphtp import ControlTimers, Impairment
+from sphtp import ControlTimers, Impairment, Tls, load_identity, load_secret
 from sphtp.errors import SettingsError, SphtpError
 from sphtp_client.cut import borders
 from sphtp_client.events import Failed
@@ -44,6 +44,11 @@ class ClientOptions:
     report: str
     alone: bool
     qlog: Path | None
+    secret_file: Path | None
+    identity_file: Path | None
+    tls_ca: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
     exit_with_stdin: bool
 
     def reach(self) -> Reach:
@@ -56,7 +61,14 @@ class ClientOptions:
             impairment=Impairment(loss=self.loss, duplicate=self.duplicate, reorder=self.reorder),
             seed=self.seed,
             qlog=self.qlog,
+            secret=None if self.secret_file is None else load_secret(self.secret_file),
+            identity=None if self.identity_file is None else load_identity(self.identity_file),
+            tls=self._tls(),
         )
+
+    def _tls(self) -> Tls | None:
+        files = (self.tls_ca, self.tls_cert, self.tls_key)
+        return Tls(*files) if any(files) else None
 
 
 @click.command(short_help="Simulate one slab of a scenario.")

@@ -112,6 +112,8 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
     )
 
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
 CLIENT_DEFAULTS = {
     "heartbeat": 1.0,
     "expiry": 10.0,
@@ -165,6 +167,16 @@ CLIENT_OPTIONS = (
         "Write what happens in the channels to this file, as lines of JSON.",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
+    ),
+    *(
+        _option(name, text, type=_FILE, metavar="FILE")
+        for name, text in (
+            ("--secret-file", "File with the cluster's secret (sphtp keygen)."),
+            ("--identity-file", "File with this client's identity. Without: a new one each time."),
+            ("--tls-ca", "Authority in PEM that the servers' certificates come from."),
+            ("--tls-cert", "Certificate in PEM, for servers that want to see one."),
+            ("--tls-key", "The private key of --tls-cert, in PEM."),
+        )
     ),
     _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
 )

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import sphtp
-from sphtp import ChannelSettings, Client, ControlTimers, Impairment
+from sphtp import ChannelSettings, Client, ControlTimers, Identity, Impairment, Tls
 from sphtp import events as library
 from sphtp.shell.lifetime import running
 from sphtp_client.channel_log import channel_log
@@ -38,7 +38,8 @@ class Reach:
     """How a peer gets at the others; times in seconds.
 
     ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
-    datagrams that this one receives. ``qlog`` is a file to log the channels to.
+    datagrams that this one receives. ``qlog`` is a file to log the channels to. The rest is who it
+    is, and what it needs to be heard.
     """
 
     servers: tuple[str, ...]
@@ -48,6 +49,9 @@ class Reach:
     impairment: Impairment = field(default_factory=Impairment)
     seed: int | None = None
     qlog: Path | None = None
+    secret: bytes | None = field(default=None, repr=False)
+    identity: Identity | None = None
+    tls: Tls | None = None
 
 
 async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
@@ -87,6 +91,9 @@ async def _take_part(
         impairment=reach.impairment,
         seed=reach.seed,
         instruments=instruments,
+        identity=reach.identity,
+        secret=reach.secret,
+        tls=reach.tls,
     ) as client:
         servers = tuple(sorted(client.servers))
         reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))

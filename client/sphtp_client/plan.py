@@ -31,6 +31,7 @@ class ClusterPlan:
     resend_time: float = 0.03
     wait: float = 30.0
     qlog: Path | None = None
+    secret_file: Path | None = None
 
     @property
     def grace(self) -> float:
@@ -55,7 +56,7 @@ class ClusterPlan:
         place = ("--new",) if join is None else ("--join", join)
         options = (
             *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
-            *self._timers(),
+            *(*self._timers(), *self._secret()),
             *("--log-format", "json", "--exit-with-stdin"),
         )
         return Job(f"server {number}", Role.SERVER, _sphtp("server", *options))
@@ -69,7 +70,7 @@ class ClusterPlan:
             *("--loss", str(self.loss), "--duplicate", str(self.duplicate)),
             *("--reorder", str(self.reorder), "--channel-timeout", str(self.channel_timeout)),
             *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
-            *(*self._timers(), *self._seed(slab), *self._qlog(slab)),
+            *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
         )
         return Job(f"client {slab}", Role.CLIENT, _sphtp("client", *options), slab)
 
@@ -85,6 +86,9 @@ class ClusterPlan:
 
     def _timers(self) -> tuple[str, ...]:
         return ("--heartbeat", str(self.heartbeat), "--expiry", str(self.expiry))
+
+    def _secret(self) -> tuple[str, ...]:
+        return () if self.secret_file is None else ("--secret-file", str(self.secret_file))
 
     def _qlog(self, slab: int) -> tuple[str, ...]:
         return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.qlog"))

@@ -17,16 +17,30 @@ from sphtp_server.settings import ServerSettings
 STDIN: Final = 0
 
 EVERYDAY: Final = frozenset(
-    (Count.FOREIGN, Count.REFUSED_BY_STATE, Count.STALE_NONCE, Count.NOT_REGISTERED)
+    (
+        Count.FOREIGN,
+        Count.FOREIGN_PIPE,
+        Count.NOT_REGISTERED,
+        Count.REFUSED_BY_STATE,
+        Count.REPLAYED,
+        Count.STALE_NONCE,
+    )
 )
-"""What is counted whenever servers and clients come and go."""
+"""What is counted whenever servers and clients come and go, or are reached under two names."""
+
+LIMITS: Final = {
+    Count.OVER_MAX_CLIENTS: "max_clients",
+    Count.OVER_ANNOUNCES_PER_SECOND: "announces_per_second",
+    Count.OVER_LOOKUPS_PER_SECOND: "lookups_per_second",
+}
+"""What is counted when a setting has bitten."""
 
 
 async def serve(settings: ServerSettings, log: Log) -> None:
     """Run a server until a signal says to leave, or standard input closes if that was asked for.
 
     Raises:
-        BusError: it cannot listen there.
+        BusError, SettingsError: it cannot listen there, or not with these files.
     """
     # Signals are caught before the first line is written: its reader may send one at once.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -82,7 +96,12 @@ async def _log_drops(server: Server, interval: float, log: Log) -> None:
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
     """Warn of what was counted, apart from what is ordinary."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
-    unusual = {name: count for name, count in counts.items() if name not in EVERYDAY}
+    unusual = {
+        name: count for name, count in counts.items() if name not in EVERYDAY and name not in LIMITS
+    }
+    for name, setting in LIMITS.items():
+        if count := counts.get(name):
+            log.warning("a limit was reached", setting=setting, times=count)
     if ordinary:
         log.debug("messages dropped, as is usual", **ordinary)
     if unusual:

@@ -1,13 +1,28 @@
 """What can be set about a server, as data: a field is a flag, a variable and a key of the file."""
 
 import ipaddress
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions
-from sphtp.core.control.limits import MAX_CLIENTS
+from sphtp import (
+    ControlTimers,
+    ServerAddress,
+    ServerLimits,
+    ServerOptions,
+    Tls,
+    allow_only,
+    load_public_keys,
+    load_secret,
+)
+from sphtp.core.control.limits import MAX_CLIENTS, MAX_RATE
+from sphtp.core.control.records import PeerRecord
+from sphtp.core.secure.identity import parse_key
 from sphtp.errors import SettingsError
+from sphtp.shell.addresses import is_loopback
+from sphtp.shell.server import everybody
 from sphtp_server.logs import LogFormat, LogLevel
 from sphtp_server.sources import Sources
 
@@ -54,7 +69,27 @@ class ServerSettings(BaseModel):
         "it a server that finds no other waits two expiries before it admits anybody.",
     )
     insecure: bool = Field(
-        False, description="Listen on more than loopback although nothing is authenticated yet."
+        False, description="Listen on more than loopback although nothing protects it."
+    )
+    secret_file: Path | None = Field(
+        None,
+        description="File with the cluster's secret (sphtp keygen): only who has it is heard.",
+    )
+    tls_cert: Path | None = Field(
+        None, description="Certificate in PEM; the server then listens on tls+tcp."
+    )
+    tls_key: Path | None = Field(None, description="The private key of --tls-cert, in PEM.")
+    tls_ca: Path | None = Field(
+        None, description="Authority in PEM that the certificates of others have to come from."
+    )
+    tls_mutual: bool = Field(
+        False, description="Whoever connects has to show a certificate of --tls-ca, too."
+    )
+    allow_key: tuple[str, ...] = Field(
+        (), description="Public key of a client that may come; repeatable. Without: all may."
+    )
+    allow_file: Path | None = Field(
+        None, description="File with public keys of clients that may come, one per line."
     )
     heartbeat: float = Field(_TIMERS.heartbeat, description="Seconds between heartbeats.")
     jitter: float = Field(_TIMERS.jitter, description="Share by which heartbeats vary.")
@@ -69,6 +104,18 @@ class ServerSettings(BaseModel):
         ge=1,
         le=MAX_CLIENTS,
         description=f"Clients that are admitted, {MAX_CLIENTS} at most.",
+    )
+    announces_per_second: float = Field(
+        _LIMITS.announces_per_second,
+        ge=1,
+        le=MAX_RATE,
+        description="Announcements of clients that are answered in a second.",
+    )
+    lookups_per_second: float = Field(
+        _LIMITS.lookups_per_second,
+        ge=1,
+        le=MAX_RATE,
+        description="Lookups of clients that are answered in a second.",
     )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The least that is logged.")
@@ -100,10 +147,11 @@ class ServerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _nothing_open_by_accident(self) -> Self:
-        if not self.insecure and not _is_loopback(self.host):
+        protected = self.insecure or self.secret_file or self.tls_cert
+        if not protected and not is_loopback(self.host):
             raise ValueError(
-                f"host {self.host} is more than loopback, and nothing is authenticated yet: "
-                "choose a loopback address, or say --insecure"
+                f"host {self.host} is more than loopback, and nothing protects it: say "
+                "--secret-file or --tls-cert, choose a loopback address, or say --insecure"
             )
         return self
 
@@ -137,29 +185,42 @@ class ServerSettings(BaseModel):
         """
         host = f"[{self.host}]" if ":" in self.host else self.host
         second = "" if self.sub_port is None else f",{self.sub_port}"
-        return ServerAddress.parse(f"tcp://{host}:{self.pub_port}{second}")
+        scheme = "tcp" if self.tls_cert is None else "tls+tcp"
+        return ServerAddress.parse(f"{scheme}://{host}:{self.pub_port}{second}")
 
     def options(self) -> ServerOptions:
-        """Return what the library needs to know."""
+        """Return what the library needs to know. Raises ``SettingsError`` for files."""
         return ServerOptions(
             bind=self.bind(),
             advertise=ServerAddress.parse(self.advertise) if self.advertise else None,
             join=tuple(ServerAddress.parse(address) for address in self.join),
             new_cluster=self.new,
             timers=self.timers(),
-            limits=ServerLimits(max_clients=self.max_clients),
+            limits=ServerLimits(
+                self.max_clients, self.announces_per_second, self.lookups_per_second
+            ),
+            admit=self.admit(),
+            secret=None if self.secret_file is None else load_secret(self.secret_file),
+            tls=self.tls(),
+            insecure=self.insecure,
             seed=self.seed,
         )
 
+    def tls(self) -> Tls | None:
+        """Return the certificates, or None without any. Raises ``SettingsError``."""
+        if not (self.tls_ca or self.tls_cert or self.tls_key or self.tls_mutual):
+            return None
+        return Tls(self.tls_ca, self.tls_cert, self.tls_key, self.tls_mutual)
+
+    def admit(self) -> Callable[[PeerRecord], bool]:
+        """Return who may come. Raises ``SettingsError``."""
+        if not self.allow_key and self.allow_file is None:
+            return everybody
+        told = frozenset() if self.allow_file is None else load_public_keys(self.allow_file)
+        return allow_only(told.union(map(parse_key, self.allow_key)))
+
 
 SOURCES: Final = Sources(ServerSettings, "SPHTP_SERVER_")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _is_wildcard(host: str) -> bool:

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
 import click
 from pydantic import BaseModel, ValidationError
@@ -123,7 +123,15 @@ def _metavar(field: FieldInfo) -> str:
     words = [argument for argument in get_args(field.annotation) if isinstance(argument, str)]
     if words:
         return "|".join(words)
-    return "NUMBER" if field.annotation in (int, float, int | None) else "TEXT"
+    return _METAVARS.get(field.annotation, "TEXT")
+
+
+_METAVARS: Final[Mapping[Any, str]] = {
+    int: "NUMBER",
+    float: "NUMBER",
+    int | None: "NUMBER",
+    Path | None: "FILE",
+}
 
 
 def _is_list(field: FieldInfo) -> bool:

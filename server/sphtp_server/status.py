@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -11,10 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sphtp import BusError, ServerAddress, fetch_status
+from sphtp import BusError, ServerAddress, Tls, fetch_status, load_secret
 from sphtp.errors import SettingsError, UnreachableError
 
 UNREACHABLE: Final = 4
+
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 IDS: Final = frozenset(("id",))
 """Shown in hexadecimal, as everywhere else."""
@@ -41,14 +44,25 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAd
     show_default=True,
     help="Seconds to wait for the answer.",
 )
-def status(address: ServerAddress, as_json: bool, timeout: float) -> None:
+@click.option("--secret-file", type=_FILE, metavar="FILE", help="File with the cluster's secret.")
+@click.option("--tls-ca", type=_FILE, metavar="FILE", help="Authority of the server's certificate.")
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Our certificate, if it wants one.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of --tls-cert.")
+def status(
+    address: ServerAddress,
+    as_json: bool,
+    timeout: float,
+    secret_file: Path | None,
+    **tls: Path | None,
+) -> None:
     """Ask the server at ADDRESS, such as tcp://127.0.0.1:8764, for its view, clients and counters.
 
     Exit codes: 0 it answered, 2 a wrong call, 4 it did not answer in time.
     """
     try:
-        document = trio.run(_fetch, address, timeout)
-    except BusError as error:
+        secret = None if secret_file is None else load_secret(secret_file)
+        document = trio.run(_fetch, address, timeout, secret, _certificates(**tls))
+    except (BusError, SettingsError) as error:
         raise click.UsageError(str(error)) from error
     except UnreachableError as error:
         click.echo(f"Error: {error}", err=True)
@@ -59,8 +73,14 @@ def status(address: ServerAddress, as_json: bool, timeout: float) -> None:
         show(document, Console())
 
 
-async def _fetch(address: ServerAddress, timeout: float) -> dict[str, Any]:
-    return await fetch_status(address, timeout=timeout)
+async def _fetch(
+    address: ServerAddress, timeout: float, secret: bytes | None, tls: Tls | None
+) -> dict[str, Any]:
+    return await fetch_status(address, timeout=timeout, secret=secret, tls=tls)
+
+
+def _certificates(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Tls | None:
+    return Tls(tls_ca, tls_cert, tls_key) if tls_ca or tls_cert or tls_key else None
 
 
 def show(document: dict[str, Any], console: Console, title: str = "server") -> None:

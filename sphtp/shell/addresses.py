@@ -25,7 +25,7 @@ class Outlook:
 
     def __init__(self, servers: Sequence[ServerAddress], timeout: float) -> None:
         self._servers = [_host_and_port(server.pub) for server in servers]
-        self._timeout = timeout
+        self.timeout = timeout
         self.deadline = trio.current_time() + timeout
 
     async def where_to_bind(self) -> str:
@@ -72,7 +72,7 @@ class Outlook:
                     return facing
                 complaint = "; ".join(complaints)
                 await trio.sleep(RETRY)
-        raise UnreachableError(f"not registered within {self._timeout:g} s: {complaint}")
+        raise UnreachableError(f"not registered within {self.timeout:g} s: {complaint}")
 
     async def _look(self) -> tuple[list[str], list[str]]:
         """Return the addresses that face servers, and what was said of servers without any."""
@@ -84,6 +84,14 @@ class Outlook:
             except UnreachableError as error:
                 complaints[str(error)] = None
         return list(facing), list(complaints)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a host; a name but ``localhost`` may be any."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _host_and_port(url: str) -> Address:

@@ -34,6 +34,7 @@ from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.opening import open_node
 from sphtp.shell.peer import Peer
 from sphtp.shell.registration import Bus, Registration, open_bus
+from sphtp.shell.tls import Tls, require_tls
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
@@ -72,6 +73,8 @@ async def open_client(
     seed: int | None = None,
     ids: Iterator[int] | None = None,
     identity: Identity | None = None,
+    secret: bytes | None = None,
+    tls: Tls | None = None,
 ) -> AsyncIterator["Client"]:
     """Register with a cluster for the length of the block, which begins when all servers agreed.
 
@@ -80,15 +83,14 @@ async def open_client(
         data: what peers learn of this client, as msgpack; 4096 bytes at most.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
-        timeout, timers: seconds to wait until registered; periods of the control plane.
-        channel_settings, messages, instruments: of the channels, as for ``open_node``.
-        impairment, seed, ids: a bad network, repeatable choices, ids; to try things out.
-        identity: who this client is; peers learn its public key. By default a fresh one.
+        timeout, timers, ids: seconds to wait until registered; the servers' periods; ids to try.
+        channel_settings, messages, instruments, impairment, seed: as for ``open_node``.
+        identity, secret, tls: who this client is (else somebody new), and what servers ask for.
 
     Raises:
         SettingsError, UdpAddressError, UnreachableError, RefusedError: the message says why.
     """
-    outlook = Outlook(addresses := _parse(servers), timeout)
+    outlook = Outlook(addresses := _parse(servers, tls), timeout)
     identity, peers = identity or draw_identity(seed), dict[int, Peer]()
     async with open_node(
         host or await outlook.where_to_bind(),
@@ -102,10 +104,9 @@ async def open_client(
     ) as node:
         where = await outlook.candidates_of(node.address, advertise)
         machine = _make_machine(seed, timers, addresses, where, data, ids, identity)
-        with open_bus() as bus:
-            client = Client(node, machine, bus, identity, peers)
-            async with client._registered(timeout, outlook.deadline):  # noqa: SLF001
-                yield client
+        with open_bus(secret, tls) as bus:
+            async with _registered(Client(node, machine, bus, identity, peers), outlook) as it:
+                yield it
 
 
 class Client:
@@ -231,16 +232,6 @@ class Client:
         """Iterate over the channels that peers open."""
         return self._node.incoming()
 
-    @asynccontextmanager
-    async def _registered(self, timeout: float, deadline: float) -> AsyncIterator[None]:
-        async with running(self._registration.run):
-            try:
-                await self._registration.wait_established(timeout, deadline)
-                yield
-            finally:
-                with trio.CancelScope(shield=True):
-                    await self._registration.leave()
-
     def _find(self, wanted: Wanted) -> Peer | None:
         if isinstance(wanted, int):
             return self._peers.get(wanted)
@@ -256,6 +247,18 @@ class Client:
                 self._peers.pop(record.id, None)
             case _:
                 pass
+
+
+@asynccontextmanager
+async def _registered(client: Client, outlook: Outlook) -> AsyncIterator[Client]:
+    registration = client._registration  # noqa: SLF001 - the two halves of one thing
+    async with running(registration.run):
+        try:
+            await registration.wait_established(outlook.timeout, outlook.deadline)
+            yield client
+        finally:
+            with trio.CancelScope(shield=True):
+                await registration.leave()
 
 
 def _make_machine(
@@ -278,12 +281,14 @@ def _make_machine(
     )
 
 
-def _parse(servers: str | Sequence[str | ServerAddress]) -> list[ServerAddress]:
+def _parse(servers: str | Sequence[str | ServerAddress], tls: Tls | None) -> list[ServerAddress]:
     if not servers:
         raise SettingsError("servers is empty; allowed is one address or more")
     if isinstance(servers, str):
         servers = [servers]
-    return [
+    parsed = [
         server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
         for server in servers
     ]
+    require_tls(parsed, tls)
+    return parsed

@@ -8,35 +8,39 @@ import trio
 
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.counters import Count
 from sphtp.core.control.events import ClientEvent, Refused
 from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
-from sphtp.errors import RefusedError, UnreachableError
+from sphtp.errors import RefusedError, SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
+from sphtp.shell.tls import Tls, is_tls
+from sphtp.shell.vouching import Vouching, vouching
 
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """The two sockets of a client, and what rings when one of them is connected."""
+    """The two sockets of a client, what rings when one is connected, and who is believed."""
 
     publisher: Publisher
     subscriber: Subscriber
     bell: Bell
+    vouching: Vouching
 
 
 @contextmanager
-def open_bus() -> Iterator[Bus]:
+def open_bus(secret: bytes | None = None, tls: Tls | None = None) -> Iterator[Bus]:
     """Open both sockets for the length of the block; they dial whom the machine says."""
     bell = Bell()
     with (
-        Publisher(on_connected=bell.ring) as publisher,
-        Subscriber(on_connected=bell.ring) as subscriber,
+        Publisher(on_connected=bell.ring, tls=tls) as publisher,
+        Subscriber(on_connected=bell.ring, tls=tls) as subscriber,
     ):
-        yield Bus(publisher, subscriber, bell)
+        yield Bus(publisher, subscriber, bell, vouching(secret))
 
 
 class Registration:
@@ -58,7 +62,8 @@ class Registration:
         """Keep the registration alive."""
         self.machine.handle_start(trio.current_time())
         self.flush()
-        await drive(self.machine, self._bus.subscriber, self._bus.bell, self.flush)
+        bus = self._bus
+        await drive(self.machine, bus.subscriber, bus.vouching, bus.bell, self.flush)
 
     async def leave(self) -> None:
         """Say good-bye, and give it time to leave the machine."""
@@ -92,7 +97,7 @@ class Registration:
         while (command := self.machine.poll_bus()) is not None:
             self._perform(command)
         while (data := self.machine.poll_transmit()) is not None:
-            self._bus.publisher.send(data)
+            self._bus.publisher.send(self._bus.vouching.mark(data))
         while (event := self.machine.poll_event()) is not None:
             if isinstance(event, Refused):
                 self._refusal = event
@@ -104,14 +109,23 @@ class Registration:
         servers = self.machine.servers
         if not servers:
             tried = ", ".join(map(str, self._dialled))
-            return f"no server was heard; dialled {tried}"
+            return f"no server was heard; dialled {tried}{self._what_may_be_wrong()}"
         joining = [member for member in servers.values() if member.state is MemberState.JOINING]
         heard = _listed(servers)
         if len(joining) == len(servers):
             return f"heard {heard}, which acknowledge no new id while they are joining"
-        if self.machine.refusals.last is not None:
-            return f"heard {heard}; the last refusal said {self.machine.refusals.last.name}"
+        if self.machine.last_refusal is not None:
+            return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
         return f"heard {heard}, but not all of the view acknowledged"
+
+    def _what_may_be_wrong(self) -> str:
+        counters = self.machine.counters
+        dropped = counters[Count.UNVOUCHED] + counters[Count.REPLAYED]
+        if dropped:
+            return f"; {dropped} messages were not vouched for with this cluster's secret"
+        if any(is_tls(address.pub) for address in self._dialled):
+            return "; with TLS, that may be for a certificate that one side does not accept"
+        return ""
 
     def _perform(self, command: BusCommand) -> None:
         match command:
@@ -131,7 +145,7 @@ class Registration:
         try:
             self._bus.publisher.dial(address.sub)
             self._bus.subscriber.dial(address.pub)
-        except BusError:
+        except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this client down.
             self.undialable += 1
 

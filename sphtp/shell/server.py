@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import trio
 
@@ -16,11 +17,15 @@ from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
+from sphtp.errors import SettingsError
+from sphtp.shell.addresses import is_loopback
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
+from sphtp.shell.tls import Tls, require_tls
+from sphtp.shell.vouching import Vouching, vouching
 
 SPARE_PIPES: Final = 64
 """Connections beyond the clients' that a server accepts: other servers, and people who ask."""
@@ -48,7 +53,13 @@ class ServerOptions:
     timers: ControlTimers = field(default_factory=ControlTimers)
     limits: ServerLimits = field(default_factory=ServerLimits)
     admit: Callable[[PeerRecord], bool] = everybody
-    """Asked about each new client; False refuses it."""
+    """Asked about each new client; False refuses it. See ``allow_only``."""
+    secret: bytes | None = field(default=None, repr=False)
+    """The cluster's secret, 32 bytes: only what its holders say is heard."""
+    tls: Tls | None = None
+    """Certificates, for addresses ``tls+tcp``."""
+    insecure: bool = False
+    """Listen on more than loopback with neither ``secret`` nor ``tls``."""
     seed: int | None = None
     """Makes the random choices repeatable, for tests; anybody can guess ids and nonces then."""
 
@@ -81,14 +92,19 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     Raises:
         BusAddressInUseError: somebody listens on a port already; the message names it.
         BusError: the machine does not have that address.
+        SettingsError: the address is open to others and nothing protects it, a file of ``tls``
+            cannot be used, or the secret has another size.
     """
     options = options or ServerOptions()
+    _require_protection(options)
+    require_tls(options.join, options.tls)
+    trust = vouching(options.secret)
     pipes = 2 * options.limits.max_clients + SPARE_PIPES
     bell = Bell()
     with (
-        Publisher(max_pipes=pipes, on_connected=bell.ring) as clients,
-        Subscriber(max_pipes=pipes) as subscriber,
-        Publisher(on_connected=bell.ring) as servers,
+        Publisher(max_pipes=pipes, on_connected=bell.ring, tls=options.tls) as clients,
+        Subscriber(max_pipes=pipes, tls=options.tls) as subscriber,
+        Publisher(on_connected=bell.ring, tls=options.tls) as servers,
     ):
         subscriber.subscribe(b"")
         bound = ServerAddress(
@@ -104,13 +120,25 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             limits=options.limits,
             admit=options.admit,
         )
-        server = Server(machine, bound, advertised, _Bus(subscriber, clients, servers, bell))
+        bus = _Bus(subscriber, clients, servers, bell, trust)
+        server = Server(machine, bound, advertised, bus)
         try:
             async with running(server._run):  # noqa: SLF001 - the two halves of one thing
                 yield server
         finally:
             with trio.CancelScope(shield=True):
                 await server._leave()  # noqa: SLF001
+
+
+def _require_protection(options: ServerOptions) -> None:
+    if options.insecure or options.secret is not None or options.tls is not None:
+        return
+    for url in (options.bind.pub, options.bind.sub):
+        if not is_loopback(urlsplit(url).hostname or ""):
+            raise SettingsError(
+                f"{url} is open to more than this machine, and nothing protects it: give a secret "
+                "or TLS certificates, or say that it is to be insecure"
+            )
 
 
 class Server:
@@ -210,7 +238,8 @@ class Server:
         self._flush()
 
     async def _run(self) -> None:
-        await drive(self._machine, self._bus.subscriber, self._bus.bell, self._flush)
+        bus = self._bus
+        await drive(self._machine, bus.subscriber, bus.vouching, bus.bell, self._flush)
 
     async def _leave(self) -> None:
         self._machine.stop(trio.current_time())
@@ -222,7 +251,8 @@ class Server:
         while (command := self._machine.poll_bus()) is not None:
             self._perform(command)
         while (outgoing := self._machine.poll_transmit()) is not None:
-            self._bus.audience(outgoing.audience).send(outgoing.data)
+            marked = self._bus.vouching.mark(outgoing.data)
+            self._bus.audience(outgoing.audience).send(marked)
         while (event := self._machine.poll_event()) is not None:
             self._tell(event)
 
@@ -236,19 +266,20 @@ class Server:
         servers = self._bus.servers
         try:
             {Dial: servers.dial, HangUp: servers.hang_up}[type(command)](command.address.sub)
-        except BusError:
+        except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this server down.
             self._undialable += 1
 
 
 @dataclass(frozen=True)
 class _Bus:
-    """The three sockets of a server, and what rings when one of the publishers is connected to."""
+    """The three sockets of a server, what rings when a publisher is connected, who is believed."""
 
     subscriber: Subscriber
     clients: Publisher
     servers: Publisher
     bell: Bell
+    vouching: Vouching
 
     def audience(self, audience: Audience) -> Publisher:
         return {Audience.CLIENTS: self.clients, Audience.SERVERS: self.servers}[audience]

@@ -5,6 +5,7 @@ drop different things.
 """
 
 import hashlib
+import hmac
 import ipaddress
 import re
 import struct
@@ -22,6 +23,7 @@ LARGEST_URL = 256
 MOST_CANDIDATES = 8
 MOST_PARTS = 1024
 PUB, SUB = 32, 33
+SECRET = bytes(range(32))  # of the examples
 FIRST_USER_COMMAND = 0x0100
 
 URL = re.compile(r"(?:tcp|tls\+tcp)://(?:\[([^\]]*)\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
@@ -69,6 +71,10 @@ def _sized_bytes(cursor: Cursor) -> str:
 
 def _key(cursor: Cursor) -> str:
     return cursor.take(32).hex()
+
+
+def _code(cursor: Cursor) -> str:
+    return cursor.take(16).hex()
 
 
 def _any_bytes(cursor: Cursor) -> str:
@@ -169,6 +175,7 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x12: ("TARGET", record(server=_server_id)),
     0x13: ("KEY", record(key=_key)),
     0x14: ("PEER_KEY", record(client=_client_id, nonce=Cursor.u64, key=_key)),
+    0x15: ("VOUCHER", record(boot=Cursor.u64, count=Cursor.u64, code=_code)),
 }
 
 # How many a message may carry.
@@ -292,6 +299,21 @@ def what_counts(data: bytes, receiver: Receiver) -> Fields:
             counting.append(parameter)
         once.discard(name)
     return {**fields, "parameters": counting}
+
+
+# A secret.
+
+
+def read_vouched(data: bytes) -> Fields:
+    """Decode a message of whoever has the secret of the examples."""
+    demand(len(data) >= 10 + 36, "a header and a voucher at least")
+    message, mark = data[:-36], data[-36:]
+    number, size, boot, count = struct.unpack_from("<HHQQ", mark)
+    demand((number, size) == (0x15, 32), "the last parameter is a voucher")
+    key = hmac.new(SECRET, b"SphTP control messages", hashlib.sha256).digest()
+    code = hmac.new(key, data[:-16], hashlib.sha256).digest()[:16]
+    demand(code == mark[-16:], "another code")
+    return {"secret": SECRET.hex(), "boot": boot, "count": count, "message": message.hex()}
 
 
 # The roster.

@@ -88,6 +88,8 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "lenient/server/": counts_to_client,
     "lenient/datagram/": second_reader.read_datagram,
     "malformed/transport/": second_reader_control.read_connection_from_pub,
+    "vouched/": second_reader_control.read_vouched,
+    "malformed/vouched/": second_reader_control.read_vouched,
     "malformed/to-server/": to_server,
     "malformed/to-client/": to_client,
     "malformed/datagram/": second_reader.read_datagram,

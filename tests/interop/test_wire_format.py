@@ -22,6 +22,7 @@ from sphtp.core.control.fields import ROSTER
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
+from sphtp.core.secure.vouch import VOUCHER, Verdict, Voucher, strip
 from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
 from sphtp.shell.bus import Publisher, Subscriber
@@ -96,6 +97,30 @@ class TestControlVectors:
         ((count, times),) = counters.as_dict().items()
         assert count in DROPPED
         assert times == 1
+
+    @family("vouched")
+    def test_vouched_messages_have_that_mark(self, vector: Vector) -> None:
+        secret, boot = bytes.fromhex(vector.fields["secret"]), vector.fields["boot"]
+        message = bytes.fromhex(vector.fields["message"])
+        speaker, listener = Voucher(secret, boot), Voucher(secret, 0)
+        marked = [speaker.vouch(message) for _ in range(vector.fields["count"])]
+        assert marked[-1] == vector.data
+        assert listener.judge(vector.data) is Verdict.GENUINE
+        assert strip(vector.data) == message
+
+    @family("malformed/vouched")
+    def test_what_nobody_vouches_for_is_dropped(self, vector: Vector) -> None:
+        assert Voucher(bytes(range(32)), 0).judge(vector.data) is Verdict.UNVOUCHED
+
+    def test_one_number_stands_for_vouchers(self) -> None:
+        assert DataId(VOUCHER) is DataId.VOUCHER
+
+    @family("vouched")
+    def test_without_the_secret_a_voucher_is_skipped(self, vector: Vector) -> None:
+        message = bytes.fromhex(vector.fields["message"])
+        for_client = "server" in vector.name
+        heard = [Intake(Counters(), for_client=for_client).take(d) for d in (vector.data, message)]
+        assert heard[0] == heard[1] is not None
 
 
 class TestChannelVectors:

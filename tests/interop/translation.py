@@ -9,9 +9,17 @@ from sphtp.core.control import fields as wire
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.fields import Digest, Field, Gone, Holder, HolderKey, Part
 from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
-from sphtp.core.control.vocabulary import MemberState, Reason
+from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 
 Named = dict[str, Any]
+
+
+# No command takes it, and so no machine reads it.
+VOUCHER: Field[tuple[int, int, bytes]] = Field(
+    DataId.VOUCHER,
+    lambda writer, mark: writer.u64(mark[0]).u64(mark[1]).raw(mark[2]),
+    lambda reader: (reader.u64(), reader.u64(), reader.take(16)),
+)
 
 
 class Kind(NamedTuple):
@@ -200,6 +208,11 @@ _KINDS = (
         wire.PEER_KEY,
         lambda n: HolderKey(n["client"], n["nonce"], bytes.fromhex(n["key"])),
         lambda told: {"client": told.id, "nonce": told.nonce, "key": told.key.hex()},
+    ),
+    Kind(
+        VOUCHER,
+        lambda n: (n["boot"], n["count"], bytes.fromhex(n["code"])),
+        lambda mark: {"boot": mark[0], "count": mark[1], "code": mark[2].hex()},
     ),
 )
 

@@ -1,6 +1,7 @@
 """The bus on real sockets: loopback, port 0, no sleeping."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pynng
 import pytest
@@ -28,7 +29,7 @@ def connected() -> tuple[trio.Event, Callable[[], None]]:
     return event, event.set
 
 
-async def linked(subscriber: Subscriber, **arguments: int) -> Publisher:
+async def linked(subscriber: Subscriber, **arguments: Any) -> Publisher:
     """Return a publisher to which the subscriber has connected."""
     event, on_connected = connected()
     publisher = Publisher(on_connected=on_connected, **arguments)

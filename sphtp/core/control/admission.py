@@ -76,10 +76,14 @@ class Admission:
             return ServerSignal.HEARTBEAT_HELD
         return ServerSignal.HEARTBEAT_FOREIGN
 
+    def is_holder(self, holder: Holder) -> bool:
+        """Tell whether somebody is the registered holder of an id."""
+        record = self._registry.records.get(holder.id)
+        return record is not None and record.nonce == holder.nonce
+
     def holds(self, message: Leave | Data | Lookup | ClientUser) -> bool:
         """Tell whether the sender is the registered holder of its id; count it if not."""
-        record = self._registry.records.get(message.id)
-        if record is not None and record.nonce == message.nonce:
+        if self.is_holder(Holder(message.id, message.nonce)):
             return True
         self._counters.add(Count.NOT_REGISTERED)
         return False
@@ -91,6 +95,7 @@ class Admission:
         if message.version != VERSION:
             self._outbox.nack(holder, Reason.VERSION)
         elif self._registry.is_full:
+            self._counters.add(Count.OVER_MAX_CLIENTS)
             self._outbox.nack(holder, Reason.FULL)
         elif not self._admit(record):
             self._outbox.nack(holder, Reason.DENIED)

@@ -2,32 +2,29 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from sphtp.core.control import events
+from sphtp.core.control.client_ear import ClientEar
 from sphtp.core.control.client_table import CLIENT, ClientAction, ClientSignal, ClientState
 from sphtp.core.control.client_voice import ClientVoice
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.directory import Directory
-from sphtp.core.control.fields import Holder
+from sphtp.core.control.doorkeeper import Doorkeeper, Pipe
 from sphtp.core.control.identity import Identity
-from sphtp.core.control.ids import EVERYBODY
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.liveness import SleepWatch
+from sphtp.core.control.origins import Origins
 from sphtp.core.control.outputs import BusCommand
-from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord, ServerAddress
-from sphtp.core.control.refusals import Refusals
-from sphtp.core.control.runner import Runner
-from sphtp.core.control.server_messages import (
-    Ack,
-    Nack,
-    Peers,
-    PeersGone,
-    ServerHeartbeat,
-    ServerLeave,
-    ServerUser,
+from sphtp.core.control.records import (
+    MAX_MEMBERS,
+    Candidate,
+    ClusterView,
+    Member,
+    PeerRecord,
+    ServerAddress,
 )
+from sphtp.core.control.runner import Runner
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.core.entropy import Entropy
@@ -57,24 +54,27 @@ class ClientMachine:
         self.counters = Counters()
         self._entropy = entropy
         self._timers = timers
-        self.refusals = Refusals()
         self._events: deque[events.ClientEvent] = deque()
         self._identity = Identity(entropy, ids or iter(()))
         self._voice = ClientVoice(self._identity, candidates, data, key)
         self._directory = Directory(timers, servers, self.counters, self._events.append)
         self._intake = Intake(self.counters, for_client=True)
+        self._doors = Doorkeeper(
+            Origins(timers.expiry / 2, MAX_MEMBERS),
+            self.counters,
+            is_server=lambda server: server in self._directory.servers,
+        )
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
         self._runner = Runner(CLIENT, self._list_actions(), self.counters)
         self._alarms = self._runner.alarms
-        self._handlers: dict[type, Callable[[float, Any], None]] = {
-            ServerHeartbeat: self._on_heartbeat,
-            ServerLeave: self._on_goodbye,
-            Ack: self._on_ack,
-            Nack: self._on_nack,
-            Peers: self._addressed(self._directory.hear_peers),
-            PeersGone: self._addressed(self._directory.hear_gone),
-            ServerUser: self._addressed(self._on_user),
-        }
+        self._ear = ClientEar(
+            self._identity,
+            self._directory,
+            self._voice,
+            self._runner,
+            self.counters,
+            self._events.append,
+        )
 
     @property
     def state(self) -> ClientState:
@@ -90,6 +90,11 @@ class ClientMachine:
     def nonce(self) -> int:
         """What tells this holder of the id from others; 0 while no id is announced or held."""
         return self._identity.nonce
+
+    @property
+    def last_refusal(self) -> Reason | None:
+        """What the last NACK said; None when there was none."""
+        return self._ear.refusals.last
 
     @property
     def peers(self) -> Mapping[int, PeerRecord]:
@@ -116,21 +121,29 @@ class ClientMachine:
         self._wake(now)
         self._runner.offer(now, _E.CONNECTED)
 
-    def handle_message(self, now: float, data: bytes) -> None:
-        """Take one message from the bus; what nobody should send is dropped and counted."""
+    def handle_message(self, now: float, data: bytes, pipe: Pipe = None) -> None:
+        """Take one message from the bus; what nobody should send is dropped and counted.
+
+        ``pipe`` is the connection that it came through, unless the message proves its sender.
+        """
         self._wake(now)
         if self._runner.is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
-        if message is not None:
-            self._handlers.get(type(message), self._on_foreign)(now, message)
+        if message is not None and self._doors.admits(now, message, pipe):
+            self._ear.hear(now, message)
+            self._doors.note(now, message, pipe)
+
+    def handle_disconnected(self, _: float, pipe: int) -> None:
+        """Take it that a connection has ended: who spoke through it may come through another."""
+        self._doors.end(pipe)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
         self._wake(now)
         self._directory.handle_timeout(now)
-        self._look_around(now)
+        self._ear.look_around(now)
         self._runner.handle_timeout(now)
 
     def lookup(self, now: float, peer_id: int) -> None:
@@ -179,62 +192,11 @@ class ClientMachine:
         """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
-    def _on_foreign(self, _: float, __: object) -> None:
-        self.counters.add(Count.FOREIGN)
-
-    def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        self._directory.hear_heartbeat(now, message)
-        self._look_around(now)
-        if self.state is _S.ESTABLISHED and self._directory.wants_list(now, message):
-            self._voice.lookup(server=message.member.id)
-
-    def _on_goodbye(self, now: float, message: ServerLeave) -> None:
-        self._directory.hear_goodbye(message)
-        self._look_around(now)
-
-    def _on_ack(self, now: float, message: Ack) -> None:
-        self._directory.refresh(now, message.sender)
-        own = self._identity.holder
-        if any(self._directory.is_for(own, message.sender, each) for each in message.holders):
-            self._directory.acknowledge(message.sender)
-            self._look_around(now)
-
-    def _on_nack(self, now: float, message: Nack) -> None:
-        self._directory.refresh(now, message.sender)
-        told = Holder(message.id, message.nonce)
-        if not self._directory.is_for(self._identity.holder, message.sender, told):
-            self.counters.add(Count.STALE_NONCE)
-            return
-        if message.reason is Reason.UNKNOWN:
-            self._directory.unacknowledge(message.sender)
-        self._runner.signal(now, self.refusals.note(message.reason))
-
-    def _on_user(self, _: float, message: ServerUser) -> None:
-        self._events.append(events.UserMessage(message.sender, message.command, message.parameters))
-
-    def _addressed(self, handler: Callable[[float, Any], None]) -> Callable[[float, Any], None]:
-        def checked(now: float, message: Any) -> None:
-            if message.to in (EVERYBODY, self.id):
-                handler(now, message)
-            else:
-                self.counters.add(Count.FOREIGN)
-
-        return checked
-
-    def _look_around(self, now: float) -> None:
-        if self._directory.is_empty:
-            self._runner.offer(now, _E.SERVERS_LOST)
-            return
-        self._runner.offer(now, _E.SERVER_HEARD)
-        if self._directory.is_ready:
-            self._runner.offer(now, _E.SERVER_READY)
-        if self._directory.is_unanimous:
-            self._runner.offer(now, _E.ACKNOWLEDGED)
-
     def _wake(self, now: float) -> None:
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
             self._directory.forgive(lag)
+            self._doors.forgive(lag)
             self._alarms.postpone(_E.DEADLINE, lag)
 
     def _list_actions(self) -> dict[ClientAction, Callable[[float], None]]:
@@ -254,8 +216,8 @@ class ClientMachine:
             _A.TELL_ESTABLISHED: lambda _: tell(events.Established(self.id, resumed=False)),
             _A.TELL_RESUMED: lambda _: tell(events.Established(self.id, resumed=True)),
             _A.TELL_SUSPENDED: lambda _: tell(events.Suspended()),
-            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self.refusals.why)),
-            _A.TELL_REFUSED: lambda _: tell(events.Refused(self.refusals.why)),
+            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._ear.refusals.why)),
+            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._ear.refusals.why)),
             _A.TELL_LEFT: lambda _: tell(events.Left()),
         }
 

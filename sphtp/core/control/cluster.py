@@ -9,6 +9,7 @@ from sphtp.core.control.events import MemberEntered, MemberLeft, ServerEvent, Vi
 from sphtp.core.control.ids import draw_nonce, draw_server_id
 from sphtp.core.control.neighbours import Hearing, Neighbours
 from sphtp.core.control.outputs import Dial, HangUp
+from sphtp.core.control.patience import Patience
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.view import ViewKeeper
@@ -29,6 +30,8 @@ class Cluster:
         tell: Callable[[ServerEvent], None],
     ) -> None:
         self._entropy = entropy
+        # Whoever repeats our id, and means harm, shall not make us change it all the time.
+        self._patience = Patience(expiry, expiry)
         self._counters = counters
         self._tell = tell
         self.own = self._draw(address, MemberState.JOINING)
@@ -57,7 +60,7 @@ class Cluster:
     def hear(self, now: float, heartbeat: ServerHeartbeat) -> Hearing | None:
         """Note another server's heartbeat; None when it is of no use."""
         if heartbeat.member.id == self.own.id:
-            self._resolve_clash(heartbeat.member)
+            self._resolve_clash(now, heartbeat.member)
             return None
         hearing = self._neighbours.hear(now, heartbeat)
         if hearing is None:
@@ -111,10 +114,12 @@ class Cluster:
         if self._keeper.update(self.own, self._neighbours.heartbeats.values()):
             self._tell(ViewChanged(self.view))
 
-    def _resolve_clash(self, member: Member) -> None:
+    def _resolve_clash(self, now: float, member: Member) -> None:
         """Two servers drew one id: both draw again. Hearing oneself is no clash."""
         self._counters.add(Count.FOREIGN)
-        if member.nonce != self.own.nonce and self.own.address is not None:
+        if member.nonce == self.own.nonce or self.own.address is None:
+            return
+        if self._patience.allows(now):
             self.own = self._draw(self.own.address, self.own.state)
             self._look_again()
 

@@ -15,6 +15,12 @@ class Count(StrEnum):
     STALE_NONCE = "stale_nonce"
     NOT_REGISTERED = "not_registered"
     FOREIGN_KEY = "foreign_key"
+    FOREIGN_PIPE = "foreign_pipe"
+    UNVOUCHED = "unvouched"
+    REPLAYED = "replayed"
+    OVER_MAX_CLIENTS = "over_max_clients"
+    OVER_ANNOUNCES_PER_SECOND = "over_announces_per_second"
+    OVER_LOOKUPS_PER_SECOND = "over_lookups_per_second"
     TOO_MANY = "too_many"
     OVERSLEPT = "overslept"
 

@@ -21,7 +21,6 @@ class Refusals:
     __slots__ = ("last",)
 
     def __init__(self) -> None:
-        # What the last NACK said; None when there was none.
         self.last: Reason | None = None
 
     @property

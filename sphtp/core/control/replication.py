@@ -83,7 +83,7 @@ class Replication:
 
     def _take_in(self, now: float, server: int, record: PeerRecord) -> None:
         if self._ledger.registry.is_full:
-            self._counters.add(Count.TOO_MANY)
+            self._counters.add(Count.OVER_MAX_CLIENTS)
         elif not self._ledger.enter(now, record, server):
             self._counters.add(Count.STALE_NONCE)
 

@@ -18,15 +18,18 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.cluster import Cluster
 from sphtp.core.control.codec import Parameter, check_user_message
 from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.doorkeeper import Doorkeeper, Pipe
 from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.ledger import Ledger
 from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.liveness import SleepWatch
-from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
+from sphtp.core.control.members import Members
+from sphtp.core.control.origins import Origins
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.outputs import Audience, Outgoing, ServerBusCommand
-from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
+from sphtp.core.control.rates import Rates
+from sphtp.core.control.records import MAX_MEMBERS, ClusterView, PeerRecord, ServerAddress
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.replication import Replication
 from sphtp.core.control.runner import Runner
@@ -82,7 +85,17 @@ class ServerMachine:
         self._hello_from = 0.0
         self._runner = Runner(SERVER, self._list_actions(), self.counters)
         self._alarms = self._runner.alarms
-        self._handlers = self._list_handlers()
+        members = Members(
+            self._cluster, self._replication, self._outbox, self._runner, self.counters
+        )
+        self._handlers = self._list_handlers(members)
+        self._rates = Rates(limits, self.counters)
+        self._doors = Doorkeeper(
+            Origins(timers.expiry / 2, limits.max_clients + MAX_MEMBERS),
+            self.counters,
+            is_server=self._cluster.__contains__,
+            is_holder=self._admission.is_holder,
+        )
 
     @property
     def id(self) -> int:
@@ -122,15 +135,25 @@ class ServerMachine:
         if not self._runner.is_over:
             self._alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
-    def handle_message(self, now: float, data: bytes) -> None:
-        """Take one message from the bus; what nobody should send is dropped and counted."""
+    def handle_message(self, now: float, data: bytes, pipe: Pipe = None) -> None:
+        """Take one message from the bus; what nobody should send is dropped and counted.
+
+        ``pipe`` is the connection that it came through, unless the message proves its sender.
+        """
         self._wake(now)
         if self._runner.is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
-        if message is not None:
+        if message is None or not self._doors.admits(now, message, pipe):
+            return
+        if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
+            self._doors.note(now, message, pipe)
+
+    def handle_disconnected(self, _: float, pipe: int) -> None:
+        """Take it that a connection has ended: who spoke through it may come through another."""
+        self._doors.end(pipe)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
@@ -177,7 +200,7 @@ class ServerMachine:
         """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
-    def _list_handlers(self) -> dict[type, Callable[[float, Any], None]]:
+    def _list_handlers(self, members: Members) -> dict[type, Callable[[float, Any], None]]:
         return {
             Announce: self._on_announce,
             Heartbeat: self._on_heartbeat,
@@ -186,12 +209,7 @@ class ServerMachine:
             Lookup: self._admission.on_lookup,
             StatusRequest: self._on_status_request,
             ClientUser: self._on_user,
-            ServerHeartbeat: self._on_server_heartbeat,
-            ServerLeave: self._on_server_leave,
-            Registered: self._from_member(self._replication.on_registered),
-            Released: self._from_member(self._replication.on_released),
-            SnapshotRequest: self._from_member(self._on_snapshot_request),
-            Snapshot: self._from_member(self._on_snapshot),
+            **members.handlers(),
         }
 
     def _list_actions(self) -> dict[ServerAction, Callable[..., None]]:
@@ -232,42 +250,6 @@ class ServerMachine:
             self._ledger.hear(now, message.id)
             self._events.append(UserMessage(message.id, message.command, message.parameters))
 
-    def _on_server_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        hearing = self._cluster.hear(now, message)
-        self._outbox.sender = self.id
-        if hearing is None:
-            return
-        if hearing.left is not None:
-            self._replication.lose(now, hearing.left.id)
-        if message.roster is not None:
-            self._replication.compare(now, message.member.id, message.roster)
-        if message.member.state is MemberState.ACTIVE:
-            self._runner.offer(now, _E.ACTIVE_HEARD, message)
-
-    def _on_server_leave(self, now: float, message: ServerLeave) -> None:
-        if self._cluster.leave(message.sender, message.nonce):
-            self._replication.lose(now, message.sender)
-
-    def _on_snapshot_request(self, now: float, message: SnapshotRequest) -> None:
-        if message.to == self.id:
-            self._runner.signal(now, _E.SNAPSHOT_REQUESTED, message)
-
-    def _on_snapshot(self, now: float, message: Snapshot) -> None:
-        if message.to != self.id or not self._replication.on_snapshot(now, message):
-            return
-        if message.sender in self.view.active:
-            self._runner.offer(now, _E.SNAPSHOT_COMPLETE)
-
-    def _from_member(self, handler: Callable[[float, Any], None]) -> Callable[[float, Any], None]:
-        def checked(now: float, message: Any) -> None:
-            if message.sender not in self._cluster:
-                self.counters.add(Count.FOREIGN)
-                return
-            self._cluster.refresh(now, message.sender)
-            handler(now, message)
-
-        return checked
-
     def _heartbeat(self, now: float) -> None:
         self._outbox.flush()
         heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
@@ -290,4 +272,5 @@ class ServerMachine:
         if lag:
             self._cluster.forgive(lag)
             self._registry.forgive(lag)
+            self._doors.forgive(lag)
             self._alarms.postpone(_E.WAITED, lag)

@@ -58,6 +58,7 @@ class DataId(IntEnum):
     TARGET = 0x12
     KEY = 0x13
     PEER_KEY = 0x14
+    VOUCHER = 0x15
 
 
 class Reason(IntEnum):

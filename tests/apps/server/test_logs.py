@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from sphtp.core.control.counters import Count
 from sphtp.core.control.events import (
     ClientEntered,
     ClientLeft,
@@ -19,9 +20,10 @@ from sphtp.core.control.events import (
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord, ServerAddress
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import MemberState, Reason
-from sphtp_server.daemon import log_drops
+from sphtp_server.daemon import LIMITS, log_drops
 from sphtp_server.happenings import _LINES, Happenings
 from sphtp_server.logs import LogFormat, LogLevel, open_log
+from sphtp_server.settings import ServerSettings
 
 CLIENT = PeerRecord(5, 9, (Candidate("127.0.0.1", 700),))
 MEMBER = Member(8, 9, ServerAddress.parse("tcp://a:1"))
@@ -132,6 +134,18 @@ def test_what_is_counted_in_everyday_life_is_for_those_who_debug() -> None:
         usual, unusual = map(json.loads, output)
     assert (usual["level"], usual["foreign"], "malformed" in usual) == ("debug", 2, False)
     assert (unusual["level"], unusual["malformed"], "foreign" in unusual) == ("warning", 1, False)
+
+
+def test_a_limit_that_was_reached_is_named_as_its_setting() -> None:
+    output = io.StringIO()
+    log_drops(open_log("info", "json", output), dict.fromkeys(LIMITS, 3))
+    lines = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert [(line["level"], line["setting"], line["times"]) for line in lines] == [
+        ("warning", setting, 3) for setting in LIMITS.values()
+    ]
+    assert set(LIMITS.values()) <= set(ServerSettings.model_fields)
+    assert {f"over_{setting}" for setting in LIMITS.values()} == set(LIMITS)
+    assert {count for count in Count if count.startswith("over_")} == set(LIMITS)
 
 
 def test_lines_for_people_have_no_colours_outside_a_terminal() -> None:

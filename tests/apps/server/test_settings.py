@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.records import PeerRecord, ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
+from sphtp.shell.keys import save_secret
 from sphtp_server.command import server
 from sphtp_server.settings import SOURCES, ServerSettings
 from sphtp_server.sources import flag
@@ -29,7 +31,16 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "jitter": ("0.2", "0.2"),
     "expiry": ("20", "20"),
     "announce_deadline": ("4", "4"),
+    "secret_file": ('"/a/secret"', "/a/secret"),
+    "tls_cert": ('"/a/cert.pem"', "/a/cert.pem"),
+    "tls_key": ('"/a/key.pem"', "/a/key.pem"),
+    "tls_ca": ('"/a/ca.pem"', "/a/ca.pem"),
+    "tls_mutual": ("true", "true"),
+    "allow_key": ('["AAAA", "BBBB"]', "AAAA BBBB"),
+    "allow_file": ('"/a/keys"', "/a/keys"),
     "max_clients": ("3", "3"),
+    "announces_per_second": ("7", "7"),
+    "lookups_per_second": ("7", "7"),
     "seed": ("7", "7"),
     "log_level": ('"debug"', "debug"),
     "log_format": ('"json"', "json"),
@@ -231,3 +242,48 @@ def test_the_help_tells_every_flag_and_variable() -> None:
     for name in FIELDS:
         assert flag(name) in text
         assert f"SPHTP_SERVER_{name.upper()}" in text
+
+
+def test_more_than_loopback_is_fine_with_a_secret_or_a_certificate(tmp_path: Path) -> None:
+    assert load({"host": "192.0.2.1", "secret_file": "/a/secret"}).host == "192.0.2.1"
+    settings = load({"host": "192.0.2.1", "tls_cert": "/a/cert"})
+    assert settings.bind().pub == "tls+tcp://192.0.2.1:8764"
+
+
+def test_the_files_become_options(tmp_path: Path) -> None:
+    secret, members = tmp_path / "secret", tmp_path / "members"
+    save_secret(secret, bytes(32))
+    keys = [Identity(bytes([n]) * 32).public for n in (1, 2, 3)]
+    members.write_text(format_key(keys[1]) + "\n")
+    options = load(
+        {
+            "secret_file": str(secret),
+            "allow_key": (format_key(keys[0]),),
+            "allow_file": str(members),
+            "announces_per_second": "7",
+            "lookups_per_second": "9",
+        }
+    ).options()
+    assert options.secret == bytes(32)
+    assert [options.admit(PeerRecord(7, 5, key=key)) for key in keys] == [True, True, False]
+    assert (options.limits.announces_per_second, options.limits.lookups_per_second) == (7, 9)
+    assert load().options().admit(PeerRecord(7, 5))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--secret-file", "/nowhere/file"),
+        ("--allow-file", "/nowhere/file"),
+        ("--allow-key", "nonsense"),
+        ("--tls-cert", "/nowhere/file"),
+        ("--tls-mutual",),
+        ("--tls-cert", "/nowhere/file", "--tls-key", "/nowhere/file"),
+        ("--join", "tls+tcp://127.0.0.1:1"),
+    ],
+)
+def test_files_that_cannot_be_used_are_a_wrong_call(flags: tuple[str, ...]) -> None:
+    result = call("--pub-port", "0", "--sub-port", "0", *flags)
+    assert result.exit_code == 2
+    assert "Error: " in result.output
+    assert "Traceback" not in result.output

@@ -13,6 +13,7 @@ from sphtp.core.control.outputs import Audience, Dial, HangUp, Subscribe, Unsubs
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.secure.vouch import Verdict, Voucher, strip
 
 FOREVER = 600.0
 
@@ -27,6 +28,7 @@ class Node:
     machine: Any
     events: list[Any] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
+    spoken: list[bytes] = field(default_factory=list)
     heard: list[bytes] = field(default_factory=list)
     commands: list[Any] = field(default_factory=list)
     topics: set[bytes] = field(default_factory=set)
@@ -35,6 +37,7 @@ class Node:
     alive: bool = True
     wakes_at: float | None = None
     sleeps_until: float = 0.0
+    voucher: Voucher | None = None
 
     def is_in(self, state: Any) -> bool:
         return bool(self.machine.state is state)
@@ -51,6 +54,7 @@ class Bus:
         delay: tuple[float, float] = (0.001, 0.02),
         loss: float = 0.0,
         timers: ControlTimers | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self.now = 100.0
         self.timers = timers or ControlTimers()
@@ -59,10 +63,13 @@ class Bus:
         self.cuts: set[tuple[str, str]] = set()
         self._random = random.Random(seed)
         self._delay = delay
+        self._secret = secret
         self._queue: list[tuple[float, int, Callable[[], Iterable[Node]]]] = []
         self._ticket = itertools.count()
         self._busy: dict[tuple[Node, Node], float] = {}
         self.links: set[tuple[Node, Node]] = set()
+        self._pipes: dict[tuple[Node, Node], int] = {}
+        self._next_pipe = itertools.count(1)
 
     # building
 
@@ -89,7 +96,7 @@ class Bus:
 
     def kill(self, node: Node) -> None:
         node.alive = False
-        self.links = {pair for pair in self.links if node not in pair}
+        self._drop({pair for pair in self.links if node in pair})
 
     def sleep(self, node: Node, seconds: float) -> None:
         node.sleeps_until = self.now + seconds
@@ -131,12 +138,33 @@ class Bus:
             node.wakes_at = due
             self._at(due, lambda: self._wake(node, due))
 
-    def inject(self, node: Node, data: bytes) -> None:
-        node.machine.handle_message(self.now, data)
+    def inject(self, node: Node, data: bytes, pipe: int | None = None) -> None:
+        """Let a node hear these bytes, as whoever sends them sends them."""
+        self._hear(node, data, pipe)
         self.pump(node)
+
+    def _hear(self, node: Node, data: bytes, pipe: int | None) -> None:
+        if node.voucher is not None:
+            verdict = node.voucher.judge(data)
+            if verdict is not Verdict.GENUINE:
+                node.machine.counters.add(verdict.name.lower())
+                return
+            data, pipe = strip(data), None
+        node.heard.append(data)
+        node.machine.handle_message(self.now, data, pipe)
+
+    def pipe(self, sender: Node, receiver: Node) -> int:
+        """The number by which a receiver knows the connection of a sender."""
+        return self._pipes[sender, receiver]
+
+    def reconnect(self, one: Node, other: Node) -> None:
+        """End the connection between two; whoever dialled it comes back."""
+        self._drop({pair for pair in self.links if set(pair) == {one, other}})
 
     def _start(self, node: Node) -> Node:
         self.nodes.append(node)
+        if self._secret is not None:
+            node.voucher = Voucher(self._secret, self._random.getrandbits(64))
         node.machine.handle_start(self.now)
         self.pump(node)
         return node
@@ -176,7 +204,7 @@ class Bus:
                 self._at(self.now + self._lag(), lambda: self._connect(node, where))
             case HangUp(where):
                 del node.dialled[where]
-                self.links = {(a, b) for a, b in self.links if a is not node or b.address != where}
+                self._drop({(a, b) for a, b in self.links if a is node and b.address == where})
 
     def _connect(self, node: Node, where: ServerAddress) -> Iterable[Node]:
         if not node.alive or where not in node.dialled:
@@ -186,10 +214,20 @@ class Bus:
         if target is None or (node, target) in self.links or self._is_cut(node, target):
             return ()
         self.links.add((node, target))
+        for way in _ways((node, target)):
+            self._pipes[way] = next(self._next_pipe)
         for each in (node, target):
             if hasattr(each.machine, "handle_connected"):
                 each.machine.handle_connected(self.now)
         return (node, target)
+
+    def _drop(self, links: set[tuple[Node, Node]]) -> None:
+        self.links -= links
+        for link in links:
+            for sender, receiver in _ways(link):
+                pipe = self._pipes.pop((sender, receiver))
+                if receiver.alive:
+                    receiver.machine.handle_disconnected(self.now, pipe)
 
     def _publish(self, node: Node, message: Any) -> None:
         if node.address is None:
@@ -199,6 +237,9 @@ class Bus:
         else:
             targets = [a for a, b in self.links if b is node and a.address is None]
             data = message.data
+        if node.voucher is not None:
+            data = node.voucher.vouch(data)
+        node.spoken.append(data)
         for target in sorted(targets, key=self.nodes.index):
             if not self._is_cut(node, target) and self._random.random() >= self.loss:
                 self._send(node, target, data)
@@ -207,18 +248,18 @@ class Bus:
         link = node, target
         arrival = max(self.now + self._lag(), self._busy.get(link, 0.0))
         self._busy[link] = arrival
-        self._at(arrival, lambda: self._deliver(target, data))
+        pipe = self._pipes[link]
+        self._at(arrival, lambda: self._deliver(target, data, pipe))
 
-    def _deliver(self, target: Node, data: bytes) -> Iterable[Node]:
+    def _deliver(self, target: Node, data: bytes, pipe: int) -> Iterable[Node]:
         if not target.alive:
             return ()
         if target.sleeps_until > self.now:
-            self._at(target.sleeps_until, lambda: self._deliver(target, data))
+            self._at(target.sleeps_until, lambda: self._deliver(target, data, pipe))
             return ()
         if target.address is None and data[:4] not in target.topics:
             return ()
-        target.heard.append(data)
-        target.machine.handle_message(self.now, data)
+        self._hear(target, data, pipe)
         return (target,)
 
     def _is_cut(self, one: Node, other: Node) -> bool:
@@ -226,3 +267,8 @@ class Bus:
 
     def _lag(self) -> float:
         return self._random.uniform(*self._delay)
+
+
+def _ways(link: tuple[Node, Node]) -> list[tuple[Node, Node]]:
+    """A client dials both sockets of a server, a server only the one that the other hears."""
+    return [link] if link[0].address is not None else [link, link[::-1]]

@@ -1,0 +1,47 @@
+"""How often a server does what costs it, or its clients, the most."""
+
+from sphtp.core.control.client_messages import Announce, Lookup
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.intake import AnyMessage
+from sphtp.core.control.limits import ServerLimits
+
+
+class Bucket:
+    """A token bucket that holds the tokens of one second."""
+
+    __slots__ = ("_at", "_rate", "_tokens")
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._tokens = rate
+        self._at = float("-inf")
+
+    def take(self, now: float) -> bool:
+        """Take a token, if there is one."""
+        self._tokens = min(self._rate, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class Rates:
+    """Drops and counts what comes too often. Whoever means it says it again."""
+
+    __slots__ = ("_buckets", "_counters")
+
+    def __init__(self, limits: ServerLimits, counters: Counters) -> None:
+        self._counters = counters
+        self._buckets: dict[type, tuple[Bucket, Count]] = {
+            Announce: (Bucket(limits.announces_per_second), Count.OVER_ANNOUNCES_PER_SECOND),
+            Lookup: (Bucket(limits.lookups_per_second), Count.OVER_LOOKUPS_PER_SECOND),
+        }
+
+    def allows(self, now: float, message: AnyMessage) -> bool:
+        """Tell whether to do something about a message."""
+        limited = self._buckets.get(type(message))
+        if limited is None or limited[0].take(now):
+            return True
+        self._counters.add(limited[1])
+        return False

@@ -1,0 +1,100 @@
+"""Control messages that members of a cluster vouch for with a secret, once each.
+
+The mark is the last parameter of a message, so that the whole stays a message like any other:
+when its sender began to speak (``boot``), the number of the message since, and a code over all.
+"""
+
+import hmac
+import struct
+from collections import OrderedDict
+from enum import Enum
+from typing import Final
+
+from sphtp.errors import MessageTooLargeError, SettingsError
+
+SECRET_SIZE: Final = 32
+"""Bytes of a cluster's secret."""
+
+VOUCHER: Final = 0x15
+"""The parameter that carries the mark."""
+
+SPEAKERS_KEPT: Final = 32768
+"""Speakers whose last number is remembered; each is known by its id and its boot."""
+
+MAX_MESSAGE: Final = 65536
+
+_MARK: Final = struct.Struct("<HHQQ")
+_CODE_SIZE: Final = 16
+_HEAD: Final = struct.pack("<HH", VOUCHER, _MARK.size - 4 + _CODE_SIZE)
+_SENDER: Final = slice(4, 8)
+_HEADER_SIZE: Final = 10
+_PURPOSE: Final = b"SphTP control messages"
+
+MARK_SIZE: Final = _MARK.size + _CODE_SIZE
+"""Bytes that vouching adds to a message."""
+
+
+class Verdict(Enum):
+    """What a mark is worth."""
+
+    GENUINE = "somebody who has the secret says this for the first time"
+    UNVOUCHED = "there is no mark, or it is wrong"
+    REPLAYED = "somebody who has the secret said this before"
+
+
+class Voucher:
+    """Marks what one process says, and judges the marks of others.
+
+    ``boot`` is 64 random bits, drawn when the process began to speak. Raises ``SettingsError`` for
+    a secret of another size.
+    """
+
+    __slots__ = ("_boot", "_count", "_heard", "_key")
+
+    def __init__(self, secret: bytes, boot: int) -> None:
+        if len(secret) != SECRET_SIZE:
+            raise SettingsError(
+                f"a cluster's secret of {len(secret)} bytes; allowed: {SECRET_SIZE}"
+            )
+        self._key = hmac.digest(secret, _PURPOSE, "sha256")
+        self._boot = boot
+        self._count = 0
+        self._heard: OrderedDict[bytes, int] = OrderedDict()
+
+    def vouch(self, message: bytes) -> bytes:
+        """Return the message with the next mark. Raises ``MessageTooLargeError``."""
+        if len(message) + MARK_SIZE > MAX_MESSAGE:
+            raise MessageTooLargeError(
+                f"a message of {len(message)} bytes; with a secret, at most "
+                f"{MAX_MESSAGE - MARK_SIZE} fit"
+            )
+        self._count += 1
+        marked = message + _HEAD + struct.pack("<QQ", self._boot, self._count)
+        return marked + self._code(marked)
+
+    def judge(self, message: bytes) -> Verdict:
+        """Tell what the mark of a message is worth; a genuine one will not be so again."""
+        body, code = message[:-_CODE_SIZE], message[-_CODE_SIZE:]
+        mark = body[-_MARK.size :]
+        if len(message) < _HEADER_SIZE + MARK_SIZE or not mark.startswith(_HEAD):
+            return Verdict.UNVOUCHED
+        if not hmac.compare_digest(self._code(body), code):
+            return Verdict.UNVOUCHED
+        _, _, boot, count = _MARK.unpack(mark)
+        speaker = message[_SENDER] + boot.to_bytes(8, "little")
+        # Everything that somebody says goes the same way, so that nothing is ever late.
+        if count <= self._heard.get(speaker, 0):
+            return Verdict.REPLAYED
+        self._heard[speaker] = count
+        self._heard.move_to_end(speaker)
+        if len(self._heard) > SPEAKERS_KEPT:
+            self._heard.popitem(last=False)
+        return Verdict.GENUINE
+
+    def _code(self, data: bytes) -> bytes:
+        return hmac.digest(self._key, data, "sha256")[:_CODE_SIZE]
+
+
+def strip(message: bytes) -> bytes:
+    """Return a message that was vouched for as it was before."""
+    return message[:-MARK_SIZE]

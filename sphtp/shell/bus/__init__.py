@@ -1,0 +1,15 @@
+"""The message bus: PUB and SUB sockets on Trio. The only package that knows pynng.
+
+Sending never blocks: a publisher copies each message to every subscriber, and where a subscriber's
+queue is full its oldest message is discarded. Receiving waits for the socket's descriptor and then
+drains a bounded batch, which is several times faster than one wait per message. A process that has
+opened one of these must never fork: spawn a fresh interpreter instead.
+"""
+
+from sphtp.shell.bus.publisher import MAX_MESSAGE_SIZE as MAX_MESSAGE_SIZE
+from sphtp.shell.bus.publisher import Publisher as Publisher
+from sphtp.shell.bus.sockets import BusAddressInUseError as BusAddressInUseError
+from sphtp.shell.bus.sockets import BusError as BusError
+from sphtp.shell.bus.subscriber import RECEIVE_SIZE as RECEIVE_SIZE
+from sphtp.shell.bus.subscriber import Arrival as Arrival
+from sphtp.shell.bus.subscriber import Subscriber as Subscriber

@@ -1,0 +1,82 @@
+"""Certificates for ``tls+tcp``: which files, and what is in them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import SettingsError
+
+SCHEME: Final = "tls+tcp://"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files in PEM for the sockets of the control plane; they are read when a socket opens.
+
+    A server needs ``cert`` and ``key``; a client, and a server that has others to dial, ``ca``.
+    Raises ``SettingsError`` when one of a pair is missing.
+    """
+
+    ca: Path | None = None
+    """Certificates of those whose signature counts on the other side's certificate."""
+    cert: Path | None = None
+    """Our own certificate, followed by those between it and the authority, if any."""
+    key: Path | None = None
+    """The private key of ``cert``."""
+    mutual: bool = False
+    """Whoever connects to this server has to show a certificate signed by ``ca``, too."""
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise SettingsError("TLS needs a certificate and its key: only one of them is given")
+        if self.mutual and self.ca is None:
+            raise SettingsError("mutual TLS needs the authority (ca) that certificates come from")
+
+    def read_ca(self) -> str | None:
+        """Return what ``ca`` holds. Raises ``SettingsError``, as the others do."""
+        return _read(self.ca, "authority")
+
+    def read_cert(self) -> str | None:
+        """Return what ``cert`` holds."""
+        return _read(self.cert, "certificate")
+
+    def read_key(self) -> str | None:
+        """Return what ``key`` holds."""
+        return _read(self.key, "key")
+
+    def check(self) -> None:
+        """Read all files, so that a wrong one is found at once. Raises ``SettingsError``."""
+        for read in (self.read_ca, self.read_cert, self.read_key):
+            read()
+
+
+def is_tls(url: str) -> bool:
+    """Tell whether a URL of the bus asks for TLS."""
+    return url.startswith(SCHEME)
+
+
+def require_tls(servers: Iterable[ServerAddress], tls: Tls | None) -> None:
+    """Raise ``SettingsError`` unless these can be dialled with these files."""
+    for url in (url for server in servers for url in (server.pub, server.sub)):
+        if is_tls(url) and (tls is None or tls.ca is None):
+            raise SettingsError(f"to dial {url} needs a TLS authority (ca) that vouches for it")
+        if tls is not None and not is_tls(url):
+            raise SettingsError(f"TLS files are given, and {url} is no {SCHEME} address")
+    if tls is not None:
+        tls.check()
+
+
+def _read(path: Path | None, what: str) -> str | None:
+    if path is None:
+        return None
+    try:
+        text = path.read_text(encoding="ascii")
+    except OSError as error:
+        raise SettingsError(f"cannot read the TLS {what} {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"the TLS {what} {path} is not PEM") from error
+    if "-----BEGIN " not in text:
+        raise SettingsError(f"the TLS {what} {path} is not PEM")
+    return text

@@ -1,0 +1,91 @@
+"""More than anybody should ask: each bound bites, is counted by its name, and gives way again."""
+
+import pytest
+
+from sphtp.core.control.client_messages import Announce, Heartbeat, Lookup
+from sphtp.core.control.counters import Count
+from sphtp.core.control.fields import Holder
+from sphtp.core.control.limits import MAX_RATE, ServerLimits
+from sphtp.core.control.origins import Origins
+from sphtp.core.control.rates import Bucket
+from sphtp.core.control.vocabulary import Command, Reason
+from sphtp.errors import SettingsError
+from tests.core.control.bus import Bus
+from tests.core.control.helpers import ask, established, is_established, said
+
+LIMITS = ServerLimits(max_clients=8, announces_per_second=5, lookups_per_second=3)
+
+
+def test_a_flood_of_announcements_is_cut_and_clients_stay() -> None:
+    """What must hold: so many are answered per second, and who is registered notices nothing."""
+    bus = Bus()
+    server = bus.server(0, new_cluster=True, limits=LIMITS)
+    client = bus.client("x")
+    established(bus, client)
+    bus.run(2.0)
+    answered = sum(bool(ask(bus, server, Announce(2 * n + 3, 5))) for n in range(1000))
+    assert answered == 5
+    assert server.machine.counters[Count.OVER_ANNOUNCES_PER_SECOND] == 995
+    assert ask(bus, server, Heartbeat(client.machine.id, client.machine.nonce)) == []
+    bus.run(30.0)
+    assert is_established(client)
+    assert len(ask(bus, server, Announce(9999, 5))) == 1
+
+
+def test_a_flood_of_lookups_is_cut() -> None:
+    """What must hold: a list is not sent more often than that, whoever asks."""
+    bus = Bus()
+    server = bus.server(0, new_cluster=True, limits=LIMITS)
+    client = bus.client("x")
+    established(bus, client)
+    bus.run(2.0)
+    before = len(said(server, Command.PEERS))
+    for _ in range(500):
+        bus.inject(server, Lookup(client.machine.id, client.machine.nonce).encode())
+    assert len(said(server, Command.PEERS)) == before + 3
+    assert server.machine.counters[Count.OVER_LOOKUPS_PER_SECOND] == 497
+
+
+def test_a_full_server_says_so_by_name() -> None:
+    bus = Bus()
+    limits = ServerLimits(max_clients=2)
+    server = bus.server(0, new_cluster=True, limits=limits)
+    bus.run(0.5)
+    answers = [ask(bus, server, Announce(2 * n + 3, 5)) for n in range(4)]
+    reasons = [answer[3] for told in answers for answer in told]
+    assert reasons == [0, 0, Reason.FULL, Reason.FULL]
+    assert server.machine.status()["counters"][Count.OVER_MAX_CLIENTS] == 2
+
+
+def test_a_crowd_is_let_in_by_and_by() -> None:
+    """What must hold: a limit costs time and nobody's place."""
+    bus = Bus()
+    bus.server(0, new_cluster=True, limits=ServerLimits(announces_per_second=5))
+    crowd = [bus.client(f"c{n}") for n in range(20)]
+    bus.run_until(lambda: is_established(*crowd), 120.0)
+
+
+def test_a_bucket_holds_one_second() -> None:
+    bucket = Bucket(4)
+    assert [bucket.take(10.0) for _ in range(5)] == [True] * 4 + [False]
+    assert [bucket.take(10.5) for _ in range(3)] == [True, True, False]
+    assert [bucket.take(99.0) for _ in range(5)] == [True] * 4 + [False]
+
+
+def test_connections_are_remembered_for_so_many_senders_only() -> None:
+    origins = Origins(5.0, 100)
+    for number in range(1000):
+        assert origins.admits(0.0, Holder(number, 1), pipe=number % 7)
+    assert len(origins) == 100
+    assert not origins.admits(0.0, Holder(999, 1), pipe=8)
+    assert origins.admits(0.0, Holder(1, 1), pipe=8)
+    for pipe in range(9):
+        origins.end(pipe)
+    assert len(origins) == len(origins._by_pipe) == 0
+
+
+@pytest.mark.parametrize("name", ["announces_per_second", "lookups_per_second"])
+@pytest.mark.parametrize("rate", [0, 0.5, -1, float("nan"), MAX_RATE + 1])
+def test_rates_that_make_no_sense_are_refused(name: str, rate: float) -> None:
+    with pytest.raises(SettingsError, match=name):
+        ServerLimits(**{name: rate})

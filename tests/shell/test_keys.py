@@ -1,0 +1,100 @@
+"""Files with keys: written whole and for one's own eyes, and read only as such."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sphtp.core.control.records import PeerRecord
+from sphtp.core.secure.identity import format_key
+from sphtp.errors import SettingsError
+from sphtp.shell.keys import (
+    allow_only,
+    draw_identity,
+    draw_secret,
+    load_identity,
+    load_public_keys,
+    load_secret,
+    save_identity,
+    save_secret,
+)
+
+
+def test_identities_and_secrets_come_back(tmp_path: Path) -> None:
+    identity, secret = draw_identity(), draw_secret()
+    save_identity(tmp_path / "node", identity)
+    save_secret(tmp_path / "cluster", secret)
+    assert load_identity(tmp_path / "node").public == identity.public
+    assert load_secret(str(tmp_path / "cluster")) == secret
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster", "node"]
+
+
+def test_two_secrets_differ() -> None:
+    assert draw_secret() != draw_secret()
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o277])
+def test_files_are_for_their_owner_whatever_the_mask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        save_secret(tmp_path / "file", draw_secret())
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600 & ~mask
+
+
+def test_nothing_is_overwritten_unless_told(tmp_path: Path) -> None:
+    file, first, second = tmp_path / "file", draw_secret(), draw_secret()
+    save_secret(file, first)
+    with pytest.raises(SettingsError, match="is there already"):
+        save_secret(file, second)
+    assert load_secret(file) == first
+    save_secret(file, second, overwrite=True)
+    assert load_secret(file) == second
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o777])
+def test_files_that_others_can_use_are_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "file"
+    save_identity(file, draw_identity())
+    file.chmod(mode)
+    with pytest.raises(SettingsError, match=f"{mode:04o}.*chmod 600"):
+        load_identity(file)
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 44, "A" * 60, "\0" * 44, "ä" * 22])
+def test_files_with_something_else_are_refused_by_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "file"
+    file.write_text(text)
+    file.chmod(0o600)
+    with pytest.raises(SettingsError, match=str(file)):
+        load_secret(file)
+
+
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    nowhere = tmp_path / "no" / "file"
+    for read in (load_secret, load_identity, load_public_keys):
+        with pytest.raises(SettingsError, match=f"cannot read {nowhere}: No such file"):
+            read(nowhere)
+    with pytest.raises(SettingsError, match=f"cannot write {nowhere}: No such file"):
+        save_secret(nowhere, draw_secret())
+
+
+def test_public_keys_stand_one_per_line(tmp_path: Path) -> None:
+    one, other = (draw_identity().public for _ in range(2))
+    file = tmp_path / "members"
+    file.write_text(f"# all\n\n{format_key(one)}  # the first\n  {format_key(other)}\n")
+    keys = load_public_keys(file)
+    assert keys == {one, other}
+    admits = allow_only(keys)
+    assert admits(PeerRecord(7, 5, key=one))
+    assert not admits(PeerRecord(7, 5, key=draw_identity().public))
+    assert not admits(PeerRecord(7, 5))
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "members"
+    file.write_text(f"{format_key(draw_identity().public)}\nnonsense\n")
+    with pytest.raises(SettingsError, match="members, line 2"):
+        load_public_keys(file)

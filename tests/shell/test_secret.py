@@ -1,0 +1,110 @@
+"""Clusters with a secret, on real sockets: members hear members, and nobody else."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+import sphtp
+from sphtp import ControlTimers, ServerOptions, open_client, open_server
+from sphtp.core.control.client_messages import Leave
+from sphtp.core.control.counters import Count
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell.bus import Publisher
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+TIMERS = ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
+ANY = ServerAddress.parse("tcp://127.0.0.1:0,0")
+SECRET, OTHER = bytes(range(32)), bytes(32)
+
+
+@asynccontextmanager
+async def server(*join, secret=SECRET):
+    options = ServerOptions(bind=ANY, join=join, new_cluster=not join, timers=TIMERS, secret=secret)
+    async with open_server(options) as opened:
+        yield opened
+
+
+def client(address, secret=SECRET, timeout=10.0):
+    return open_client([address], timers=TIMERS, timeout=timeout, secret=secret)
+
+
+async def until(condition):
+    while not condition():
+        await trio.lowlevel.checkpoint()
+
+
+async def test_members_hear_each_other():
+    async with server() as first, server(first.address) as second:
+        await until(lambda: len(first.view.active) == len(second.view.active) == 2)
+        async with client(first.address) as one, client(second.address) as other:
+            assert (await one.wait_for_peer(other.id)).key == other.identity.public
+            for each in (one, other, first, second):
+                counters = each.statistics().counters
+                assert Count.UNVOUCHED not in counters
+                assert Count.REPLAYED not in counters
+
+
+async def test_a_client_with_another_secret_hears_nobody_and_says_nothing():
+    async with server() as opened:
+        with pytest.raises(UnreachableError, match="not vouched for with this cluster's secret"):
+            async with client(opened.address, secret=OTHER, timeout=0.6):
+                pytest.fail("it was let in")
+        assert opened.clients == {}
+
+
+async def test_a_client_without_a_secret_is_not_heard():
+    async with server() as opened:
+        with pytest.raises(UnreachableError):
+            async with client(opened.address, secret=None, timeout=0.6):
+                pytest.fail("it was let in")
+        assert opened.clients == {}
+        assert opened.statistics().counters[Count.UNVOUCHED] > 0
+
+
+async def test_a_client_with_a_secret_believes_no_server_without():
+    async with server(secret=None) as opened:
+        with pytest.raises(UnreachableError, match="not vouched for"):
+            async with client(opened.address, timeout=0.6):
+                pytest.fail("it believed")
+
+
+async def test_a_server_without_the_secret_joins_nothing():
+    async with server() as first, server(first.address, secret=OTHER) as second:
+        await until(lambda: first.statistics().counters.get(Count.UNVOUCHED, 0) > 3)
+        assert len(first.view.members) == len(second.view.members) == 1
+
+
+async def test_status_needs_the_secret():
+    async with server() as opened:
+        document = await sphtp.fetch_status(opened.address, secret=SECRET)
+        assert document["id"] == opened.id
+        with pytest.raises(UnreachableError):
+            await sphtp.fetch_status(opened.address, timeout=0.6)
+
+
+async def test_a_stranger_who_read_the_nonce_cannot_speak_for_a_client():
+    async with server() as opened, client(opened.address) as one:
+        forged = Leave(one.id, opened.clients[one.id].nonce).encode()
+        with Publisher() as stranger:
+            stranger.dial(opened.address.sub)
+            while opened.statistics().counters.get(Count.UNVOUCHED, 0) < 3:
+                stranger.send(forged)
+                await trio.lowlevel.checkpoint()
+        assert one.id in opened.clients
+
+
+async def test_a_secret_of_another_size_is_refused():
+    with pytest.raises(SettingsError, match="secret of 5 bytes"):
+        async with server(secret=b"short"):
+            pass
+    with pytest.raises(SettingsError, match="secret of 5 bytes"):
+        async with client("tcp://127.0.0.1:8764", secret=b"short"):
+            pass
+
+
+async def test_a_secret_is_not_shown():
+    assert repr(SECRET) not in repr(ServerOptions(secret=SECRET))

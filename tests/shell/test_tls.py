@@ -1,0 +1,162 @@
+"""TLS under the bus, on real sockets, with certificates made here."""
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+import sphtp
+from sphtp import ControlTimers, ServerOptions, Tls, open_client, open_server
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import SettingsError, UnreachableError
+from tests.certificates import Authority
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+TIMERS = ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
+HOST = "127.0.0.1"
+ANY = ServerAddress.parse(f"tls+tcp://{HOST}:0,0")
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    return Authority(folder)
+
+
+@asynccontextmanager
+async def server(tls, *join):
+    options = ServerOptions(bind=ANY, join=join, new_cluster=not join, timers=TIMERS, tls=tls)
+    async with open_server(options) as opened:
+        yield opened
+
+
+async def is_heard(opened, tls) -> bool:
+    try:
+        async with open_client([opened.address], timers=TIMERS, timeout=1.5, tls=tls):
+            return True
+    except UnreachableError as error:
+        return "certificate that one side does not accept" not in str(error)
+
+
+async def test_the_certificate_of_the_server_is_checked(authority, stranger):
+    cert, key = authority.issue(HOST)
+    async with server(Tls(cert=cert, key=key)) as opened:
+        assert str(opened.address).startswith("tls+tcp://127.0.0.1:")
+        assert await is_heard(opened, Tls(ca=authority.ca))
+        assert not await is_heard(opened, Tls(ca=stranger.ca))
+
+
+async def test_a_certificate_for_another_host_is_refused(authority):
+    cert, key = authority.issue("example.org")
+    async with server(Tls(cert=cert, key=key)) as opened:
+        assert not await is_heard(opened, Tls(ca=authority.ca))
+
+
+async def test_a_server_may_want_to_see_certificates_too(authority, stranger):
+    cert, key = authority.issue(HOST)
+    foreign_cert, foreign_key = stranger.issue(HOST)
+    tls = Tls(authority.ca, cert, key, mutual=True)
+    async with server(tls) as opened:
+        assert await is_heard(opened, Tls(authority.ca, cert, key))
+        assert not await is_heard(opened, Tls(authority.ca))
+        assert not await is_heard(opened, Tls(authority.ca, foreign_cert, foreign_key))
+
+
+async def test_servers_find_each_other(authority):
+    tls = Tls(authority.ca, *authority.issue(HOST), mutual=True)
+    async with server(tls) as first, server(tls, first.address) as second:
+        events = first.events()
+        while len(first.view.active) < 2:
+            await anext(events)
+        async with open_client([second.address], timers=TIMERS, timeout=10, tls=tls) as client:
+            while set(client.servers) != {first.id, second.id}:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_status_is_asked_for_over_tls(authority):
+    async with server(Tls(None, *authority.issue(HOST))) as opened:
+        tls = Tls(authority.ca)
+        assert (await sphtp.fetch_status(opened.address, tls=tls))["id"] == opened.id
+
+
+PLAIN = "tcp://127.0.0.1:8764"
+SECURE = "tls+tcp://127.0.0.1:8764"
+
+
+async def test_addresses_and_files_have_to_agree(authority):
+    cert, key = authority.issue(HOST)
+    cases = [
+        (SECURE, None, "needs a TLS authority"),
+        (SECURE, Tls(None, cert, key), "needs a TLS authority"),
+        (PLAIN, Tls(authority.ca), "is no tls"),
+    ]
+    for address, tls, complaint in cases:
+        with pytest.raises(SettingsError, match=complaint):
+            async with open_client([address], tls=tls):
+                pass
+        with pytest.raises(SettingsError, match=complaint):
+            await sphtp.fetch_status(ServerAddress.parse(address), tls=tls)
+
+
+async def test_a_server_needs_a_certificate_to_listen(authority):
+    for tls, complaint in (
+        (None, "none are given"),
+        (Tls(authority.ca), "needs a TLS certificate"),
+    ):
+        with pytest.raises(SettingsError, match=complaint):
+            async with server(tls):
+                pass
+    plain = ServerAddress.parse("tcp://127.0.0.1:0,0")
+    options = ServerOptions(bind=plain, tls=Tls(None, *authority.issue(HOST)))
+    with pytest.raises(SettingsError, match="no tls"):
+        async with open_server(options):
+            pass
+
+
+@pytest.mark.parametrize("which", ["ca", "cert", "key"])
+async def test_files_that_cannot_be_used_are_named(authority, tmp_path, which):
+    cert, key = authority.issue(HOST)
+    good = {"ca": authority.ca, "cert": cert, "key": key}
+    empty, letters, gone = tmp_path / "empty", tmp_path / "letters", tmp_path / "gone"
+    empty.write_text("")
+    letters.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    for bad in (empty, letters, gone):
+        tls = Tls(**{**good, which: bad}, mutual=True)
+        with pytest.raises(SettingsError, match=str(bad)):
+            async with server(tls):
+                pass
+
+
+async def test_one_of_a_pair_is_refused():
+    with pytest.raises(SettingsError, match="only one"):
+        Tls(cert=Path("cert"))
+    with pytest.raises(SettingsError, match="mutual"):
+        Tls(cert=Path("cert"), key=Path("key"), mutual=True)
+
+
+async def test_an_address_without_tls_leads_nobody_around_it(authority):
+    """A member that says that it is to be reached without TLS is not dialled."""
+    cert, key = authority.issue(HOST)
+    tls = Tls(authority.ca, cert, key)
+    options = ServerOptions(
+        bind=ANY,
+        advertise=ServerAddress.parse("tcp://127.0.0.1:9"),
+        new_cluster=True,
+        timers=TIMERS,
+        tls=tls,
+    )
+    async with (
+        open_server(options) as opened,
+        open_client([opened.address], timers=TIMERS, timeout=10, tls=tls) as client,
+    ):
+        while not client.statistics().undialable:
+            await trio.lowlevel.checkpoint()
