@@ -72,7 +72,8 @@ async def test_a_server_may_want_to_see_certificates_too(authority, stranger):
 
 
 async def test_servers_find_each_other(authority):
-    tls = Tls(authority.ca, *authority.issue(HOST), mutual=True)
+    cert, key = authority.issue(HOST)
+    tls = Tls(authority.ca, cert, key, mutual=True)
     async with server(tls) as first, server(tls, first.address) as second:
         events = first.events()
         while len(first.view.active) < 2:

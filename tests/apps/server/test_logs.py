@@ -1,5 +1,6 @@
 """Log lines, for people and for programs."""
 
+import io
 import json
 from dataclasses import replace
 from tempfile import TemporaryFile

@@ -1,5 +1,7 @@
 """More than anybody should ask: each bound bites, is counted by its name, and gives way again."""
 
+from typing import Any
+
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Heartbeat, Lookup
@@ -87,5 +89,6 @@ def test_connections_are_remembered_for_so_many_senders_only() -> None:
 @pytest.mark.parametrize("name", ["announces_per_second", "lookups_per_second"])
 @pytest.mark.parametrize("rate", [0, 0.5, -1, float("nan"), MAX_RATE + 1])
 def test_rates_that_make_no_sense_are_refused(name: str, rate: float) -> None:
+    wrong: dict[str, Any] = {name: rate}
     with pytest.raises(SettingsError, match=name):
-        ServerLimits(**{name: rate})
+        ServerLimits(**wrong)
