@@ -1,6 +1,5 @@
 """Log lines, for people and for programs."""
 
-import io
 import json
 from dataclasses import replace
 from tempfile import TemporaryFile
@@ -138,9 +137,10 @@ def test_what_is_counted_in_everyday_life_is_for_those_who_debug() -> None:
 
 
 def test_a_limit_that_was_reached_is_named_as_its_setting() -> None:
-    output = io.StringIO()
-    log_drops(open_log("info", "json", output), dict.fromkeys(LIMITS, 3))
-    lines = [json.loads(line) for line in output.getvalue().splitlines()]
+    with TemporaryFile("w+") as output:
+        log_drops(open_log("info", "json", output), dict.fromkeys(LIMITS, 3))
+        output.seek(0)
+        lines = [json.loads(line) for line in output]
     assert [(line["level"], line["setting"], line["times"]) for line in lines] == [
         ("warning", setting, 3) for setting in LIMITS.values()
     ]
