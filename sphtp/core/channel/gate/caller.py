@@ -9,12 +9,11 @@ from sphtp.core.channel.gate.tables import Greeted, Reply, Say
 from sphtp.core.channel.gate.trust import Expectation, Verdict
 from sphtp.core.channel.gate.wire import Answer, decode_answer_untrusted, encode_reset
 from sphtp.core.channel.handshake import (
-    Refusal,
+    Objection,
     Refuse,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
-    encode_refuse,
 )
 from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.row import Address, Row
@@ -32,6 +31,7 @@ class Caller:
             Say.CONFIRM: self._confirm,
             Say.SEAL: self._seal,
             Say.HAND_ON: self._hand_on,
+            Say.OBJECT: self._object,
             Say.RENEW: lambda _now, _address, greeting, _: greeting.renew(),
         }
 
@@ -156,6 +156,10 @@ class Caller:
     ) -> None:
         self._lodge.pass_on(now, address, read_introduction_untrusted(introduction)[1])
 
+    def _object(self, now: float, address: Address, greeting: Greeting, _: bytes) -> None:
+        refuse = Refuse(greeting.token, Objection.IMPOSTOR)
+        self._lodge.object(now, address, greeting.opener, refuse)
+
     # Whom we speak with
 
     def _greeting(self, opener: int, answer: Answer) -> Greeting | None:
@@ -183,8 +187,7 @@ class Caller:
     def _refuse_impostor(self, now: float, address: Address, greeting: Greeting) -> None:
         """End the attempt at this address: it is as if the peer meant had refused."""
         self._lodge.counters.denied += 1
-        refuse = encode_refuse(greeting.opener, Refuse(greeting.token, Refusal.IMPOSTOR))
-        self._step(now, address, greeting, Reply.REFUSED, bytes(16) + refuse)
+        self._step(now, address, greeting, Reply.IMPOSTOR)
 
     def _bond(self, address: Address, greeting: Greeting) -> Bond:
         keys, remote = greeting.handshake.split(), greeting.handshake.remote
