@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from sphtp.core.channel import framing, handshake, header
+from sphtp.core.channel.gate import wire
+from sphtp.core.channel.header import Kind
 from sphtp.core.schema import Mismatch
+from sphtp.core.secure.seal import COUNTER, TAG_SIZE
 from tests.interop.translation import frame_of, name_frame
 
 LARGEST = 65_507
@@ -47,28 +50,129 @@ def read_refuse(data: bytes) -> dict[str, Any]:
     return {"token": refuse.token, "reason": refuse.reason, **mismatch}
 
 
-DATAGRAMS: dict[header.Kind, Callable[[bytes], dict[str, Any]]] = {
-    header.Kind.DATA: read_data,
-    header.Kind.CONNECT: read_connect,
-    header.Kind.ACCEPT: read_accept,
-    header.Kind.REFUSE: read_refuse,
+def read_greet(data: bytes) -> dict[str, Any]:
+    return name_bytes(wire.decode_greet_untrusted(data))
+
+
+def read_cookie(data: bytes) -> dict[str, Any]:
+    answer = wire.decode_answer_untrusted(data)
+    return {"token": answer.token, "cookie": answer.content.hex()}
+
+
+def read_welcome(data: bytes) -> dict[str, Any]:
+    return name_bytes(wire.decode_answer_untrusted(data))
+
+
+def read_confirm(data: bytes) -> dict[str, Any]:
+    return name_bytes(wire.decode_confirm_untrusted(data))
+
+
+def read_sealed(data: bytes) -> dict[str, Any]:
+    """Name what is seen without a key."""
+    (counter,) = COUNTER.unpack_from(data, header.FRONT.size)
+    sealed = data[header.FRONT.size + COUNTER.size :]
+    ciphertext, tag = sealed[:-TAG_SIZE], sealed[-TAG_SIZE:]
+    return {"counter": counter, "ciphertext": ciphertext.hex(), "tag": tag.hex()}
+
+
+def read_reset(data: bytes) -> dict[str, Any]:
+    return {"proof": wire.decode_reset_untrusted(data).hex()}
+
+
+def read_path(data: bytes) -> dict[str, Any]:
+    return {"nonce": wire.decode_path_untrusted(data)}
+
+
+def name_bytes(fields: NamedTuple) -> dict[str, Any]:
+    named = fields._asdict()
+    return {key: value.hex() if isinstance(value, bytes) else value for key, value in named.items()}
+
+
+DATAGRAMS: dict[Kind, Callable[[bytes], dict[str, Any]]] = {
+    Kind.DATA: read_data,
+    Kind.CONNECT: read_connect,
+    Kind.ACCEPT: read_accept,
+    Kind.REFUSE: read_refuse,
+    Kind.GREET: read_greet,
+    Kind.COOKIE: read_cookie,
+    Kind.WELCOME: read_welcome,
+    Kind.CONFIRM: read_confirm,
+    Kind.SEALED: read_sealed,
+    Kind.RESET: read_reset,
+    Kind.CHALLENGE: read_path,
+    Kind.RESPONSE: read_path,
 }
 
 
 def write_datagram(named: dict[str, Any]) -> bytes:
-    kind, to = named["kind"], named["connection_id"]
-    if kind == header.Kind.DATA:
-        head = header.Header(named["sequence"], named["ack"], named["ack_bits"])
-        body = framing.encode_frames(map(frame_of, named["frames"]))
-        return header.encode_data(to, head) + body
-    if kind == header.Kind.REFUSE:
-        said = {name: named[name] for name in Mismatch.__slots__ if name in named}
-        mismatch = Mismatch(**said) if said else None
-        refuse = handshake.Refuse(named["token"], named["reason"], mismatch)
-        return handshake.encode_refuse(to, refuse, LARGEST)
-    offer = handshake.Offer(**named["offer"])
-    if kind == header.Kind.ACCEPT:
-        return handshake.encode_accept(to, handshake.Accept(named["token"], offer))
-    digests = tuple(named["digests"])
+    """Write a datagram of these named fields."""
+    kind, to = Kind(named["kind"]), named["connection_id"]
+    return WRITERS[kind](kind, to, named)
+
+
+def write_data(_: Kind, to: int, named: dict[str, Any]) -> bytes:
+    head = header.Header(named["sequence"], named["ack"], named["ack_bits"])
+    return header.encode_data(to, head) + framing.encode_frames(map(frame_of, named["frames"]))
+
+
+def write_connect(_: Kind, __: int, named: dict[str, Any]) -> bytes:
+    offer, digests = handshake.Offer(**named["offer"]), tuple(named["digests"])
     connect = handshake.Connect(named["token"], named["wanted"], offer, digests)
     return handshake.encode_connect(connect)
+
+
+def write_accept(_: Kind, to: int, named: dict[str, Any]) -> bytes:
+    offer = handshake.Offer(**named["offer"])
+    return handshake.encode_accept(to, handshake.Accept(named["token"], offer))
+
+
+def write_refuse(_: Kind, to: int, named: dict[str, Any]) -> bytes:
+    said = {name: named[name] for name in Mismatch.__slots__ if name in named}
+    mismatch = Mismatch(**said) if said else None
+    refuse = handshake.Refuse(named["token"], named["reason"], mismatch)
+    return handshake.encode_refuse(to, refuse, LARGEST)
+
+
+def write_greet(_: Kind, __: int, named: dict[str, Any]) -> bytes:
+    cookie, noise = bytes.fromhex(named["cookie"]), bytes.fromhex(named["noise"])
+    greet = wire.Greet(named["opener"], named["token"], named["pattern"], cookie, noise)
+    return wire.encode_greet(greet)
+
+
+def write_answer(kind: Kind, to: int, named: dict[str, Any]) -> bytes:
+    content = named["cookie" if kind is Kind.COOKIE else "content"]
+    return wire.encode_answer(kind, to, wire.Answer(named["token"], bytes.fromhex(content)))
+
+
+def write_confirm(_: Kind, __: int, named: dict[str, Any]) -> bytes:
+    noise = bytes.fromhex(named["noise"])
+    return wire.encode_confirm(wire.Confirm(named["opener"], named["token"], noise))
+
+
+def write_sealed(kind: Kind, to: int, named: dict[str, Any]) -> bytes:
+    sealed = bytes.fromhex(named["ciphertext"] + named["tag"])
+    return header.encode_front(kind, to) + COUNTER.pack(named["counter"]) + sealed
+
+
+def write_reset(_: Kind, to: int, named: dict[str, Any]) -> bytes:
+    return wire.encode_reset(to, bytes.fromhex(named["proof"]))
+
+
+def write_path(kind: Kind, to: int, named: dict[str, Any]) -> bytes:
+    return wire.encode_path(kind, to, named["nonce"])
+
+
+WRITERS: dict[Kind, Callable[[Kind, int, dict[str, Any]], bytes]] = {
+    Kind.DATA: write_data,
+    Kind.CONNECT: write_connect,
+    Kind.ACCEPT: write_accept,
+    Kind.REFUSE: write_refuse,
+    Kind.GREET: write_greet,
+    Kind.COOKIE: write_answer,
+    Kind.WELCOME: write_answer,
+    Kind.CONFIRM: write_confirm,
+    Kind.SEALED: write_sealed,
+    Kind.RESET: write_reset,
+    Kind.CHALLENGE: write_path,
+    Kind.RESPONSE: write_path,
+}

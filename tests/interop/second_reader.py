@@ -4,7 +4,7 @@ It shares no code with the project: only the standard library, and the page. Wha
 a receiver to drop by looking at the bytes alone raises `Malformed`; what depends on what came
 before (too old, no such connection, no room) is no business of a decoder. Field names are the
 page's; bytes become hex text, as in the `fields` of its examples. The control plane is in
-`second_reader_control`.
+`second_reader_control`, and what takes keys in `second_reader_sealed`.
 """
 
 import hashlib
@@ -214,12 +214,45 @@ PACKET = record(sequence=Cursor.u16, ack=Cursor.u16, ack_bits=Cursor.u32, frames
 CONNECT = record(token=Cursor.u64, wanted=Cursor.u32, offer=OFFER, digests=_digests)
 ACCEPT = record(token=Cursor.u64, offer=OFFER)
 
+
+# Sealed channels, as far as they are told without keys.
+
+
+def _hex(size: int) -> Read:
+    return lambda cursor: cursor.take(size).hex()
+
+
+def _rest(cursor: Cursor) -> str:
+    return cursor.rest().hex()
+
+
+def _but_tag(cursor: Cursor) -> str:
+    return cursor.take(cursor.left - TAG_SIZE).hex()
+
+
+TAG_SIZE = 16
+ATTEMPT = {"opener": _not_zero(Cursor.u32), "token": Cursor.u64}
+GREET = record(**ATTEMPT, pattern=Cursor.u8, cookie=_hex(16), noise=_rest)
+COOKIE = record(token=Cursor.u64, cookie=_hex(16))
+WELCOME = record(token=Cursor.u64, content=_rest)
+CONFIRM = record(**ATTEMPT, noise=_rest)
+SEALED = record(counter=Cursor.u64, ciphertext=_but_tag, tag=_hex(TAG_SIZE))
+PATH = record(nonce=Cursor.u64)
+
 # By kind: the smallest size, the largest, and what follows the front. The rest of it is padding.
 DATAGRAMS: dict[int, tuple[int, int, Decoder]] = {
     0: (13, LARGEST_DATAGRAM, PACKET),
     1: (64, LARGEST_DATAGRAM, CONNECT),
     2: (43, 43, ACCEPT),
     3: (14, LARGEST_DATAGRAM, _refuse),
+    4: (192, LARGEST_DATAGRAM, GREET),
+    5: (29, 29, COOKIE),
+    6: (13, LARGEST_DATAGRAM, WELCOME),
+    7: (17, LARGEST_DATAGRAM, CONFIRM),
+    8: (29, LARGEST_DATAGRAM, SEALED),
+    9: (21, 21, record(proof=_hex(16))),
+    10: (13, 13, PATH),
+    11: (13, 13, PATH),
 }
 
 

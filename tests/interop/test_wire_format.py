@@ -320,7 +320,7 @@ class TestDefaults:
             low, high = map(float, bounds.split(" to "))
             assert float(default) == getattr(settings, name), name
             assert (low, high) == RANGES[name], name
-        assert set(RANGES) - set(rows) == {"send_buffer_bytes"}
+        assert set(RANGES) - set(rows) == {"send_buffer_bytes", "envelope"}
 
 
 class TestThePageItself:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from sphtp.core.channel.events import Closed, CloseReason
 from sphtp.core.channel.frames import Close
-from sphtp.core.channel.handshake import Refusal, Refuse
+from sphtp.core.channel.handshake import Objection, Refusal, Refuse
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
@@ -36,7 +36,7 @@ TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     ),
 }
 
-REFUSALS = {
+REFUSALS: dict[Refusal | Objection, str] = {
     Refusal.FULL: "it has too many channels",
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
     Refusal.GONE: "it has given up",
@@ -45,8 +45,9 @@ REFUSALS = {
     Refusal.SEALED: "it takes sealed channels only",
     Refusal.CLEAR: "it takes no sealed channels",
     Refusal.DENIED: "it does not let this peer in",
-    Refusal.IMPOSTOR: "its key is not that of the peer wanted",
+    Objection.IMPOSTOR: "its key is not that of the peer wanted",
 }
+BY_NUMBER = {int(reason): reason for reason in REFUSALS}
 
 
 def timed_out(
@@ -73,9 +74,9 @@ def name_peer(peer_id: int, addresses: Sequence[Address | None]) -> str:
 
 def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
     """The ending that a REFUSE means, to a side with this schema."""
-    code = refuse.reason
-    word = Refusal(code).name.lower() if code in set(Refusal) else f"reason {code}"
-    why = REFUSALS[Refusal(code)] if code in set(Refusal) else word
+    known = BY_NUMBER.get(refuse.reason)
+    word = known.name.lower() if known else f"reason {refuse.reason}"
+    why = REFUSALS[known] if known else word
     reason = CloseReason.REFUSED
     if refuse.mismatch is not None:
         reason, why = CloseReason.SCHEMA, schema.explain(refuse.mismatch)

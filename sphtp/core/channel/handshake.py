@@ -21,10 +21,7 @@ CUT = b"..."
 
 
 class Refusal(IntEnum):
-    """Why a CONNECT was refused; or, GONE or SCHEMA, an ACCEPT to an attempt that is over.
-
-    IMPOSTOR is this side's own word, for an answer with another key than the one expected.
-    """
+    """Why a CONNECT was refused; or, GONE or SCHEMA, an ACCEPT to an attempt that is over."""
 
     FULL = 1
     WRONG_PEER = 2
@@ -34,7 +31,12 @@ class Refusal(IntEnum):
     SEALED = 6
     CLEAR = 7
     DENIED = 8
-    IMPOSTOR = 9
+
+
+class Objection(IntEnum):
+    """Why this side itself does not take an answer; no REFUSE has room for these numbers."""
+
+    IMPOSTOR = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from sphtp.core.channel.gate.tables import Greeted, Reply, Say
 from sphtp.core.channel.gate.trust import Expectation, Verdict
 from sphtp.core.channel.gate.wire import Answer, decode_answer_untrusted
 from sphtp.core.channel.handshake import (
-    Refusal,
+    Objection,
     Refuse,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
-    encode_refuse,
 )
 from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.row import Address, Row
@@ -38,6 +37,7 @@ class Caller:
             Say.CONFIRM: self._confirm,
             Say.SEAL: self._seal,
             Say.HAND_ON: self._hand_on,
+            Say.OBJECT: self._object,
             Say.RENEW: self._renew,
         }
 
@@ -187,6 +187,10 @@ class Caller:
             self._lodge.bonds.remove(greeting.opener)
         greeting.renew()
 
+    def _object(self, now: float, address: Address, greeting: Greeting, _: bytes) -> None:
+        refuse = Refuse(greeting.token, Objection.IMPOSTOR)
+        self._lodge.object(now, address, greeting.opener, refuse)
+
     # Whom we speak with
 
     def _greeting(self, opener: int, answer: Answer) -> Greeting | None:
@@ -218,8 +222,7 @@ class Caller:
     def _refuse_impostor(self, now: float, address: Address, greeting: Greeting) -> None:
         """End the attempt at this address: it is as if the peer meant had refused."""
         self._lodge.counters.denied += 1
-        refuse = encode_refuse(greeting.opener, Refuse(greeting.token, Refusal.IMPOSTOR))
-        self._step(now, address, greeting, Reply.REFUSED, bytes(16) + refuse)
+        self._step(now, address, greeting, Reply.IMPOSTOR)
 
     def _bond(self, address: Address, greeting: Greeting) -> Bond:
         keys, remote = greeting.handshake.split(), greeting.handshake.remote

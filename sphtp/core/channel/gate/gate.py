@@ -16,6 +16,7 @@ from sphtp.core.channel.gate.resets import Resets
 from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Trust
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
+from sphtp.core.channel.handshake import Refuse
 from sphtp.core.channel.header import FRONT, SEALED_FIRST, Kind
 from sphtp.core.channel.row import Address, Row
 from sphtp.core.entropy import Entropy
@@ -52,6 +53,7 @@ class Gate:
             say=self._outgoing.append,
             pass_on=endpoint.handle_datagram_untrusted,
             introduce_peer=self._introduce,
+            object=self._object,
             reset_key=identity.derive(RESET_PURPOSE),
         )
         self._resets = Resets(self._lodge, endpoint, settings.resets_per_second)
@@ -160,6 +162,11 @@ class Gate:
                 self._parlour.handle_datagram_untrusted(now, row.address, bond, plain)
             except RemoteError:
                 self._endpoint.counters.malformed += 1
+
+    def _object(self, now: float, address: Address, own: int, refuse: Refuse) -> None:
+        connection = self._endpoint.find(own)
+        if connection is not None:
+            connection.handle_refuse(now, address, refuse)
 
     def _introduce(self, own: int, key: bytes) -> None:
         connection = self._endpoint.find(own)

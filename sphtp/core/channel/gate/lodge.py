@@ -12,6 +12,7 @@ from sphtp.core.channel.gate.bonds import Bonds
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.trust import Trust
 from sphtp.core.channel.gate.wire import PROOF_SIZE
+from sphtp.core.channel.handshake import Refuse
 from sphtp.core.channel.row import Address, Row
 from sphtp.core.entropy import Entropy
 from sphtp.core.secure.identity import Identity
@@ -24,8 +25,8 @@ RESET_PURPOSE: Final = b"SphTP reset"
 class Lodge:
     """Who this node is, whom it trusts, its bonds, and the ways out.
 
-    ``say`` sends a datagram; ``pass_on`` hands the endpoint one that is authentic, and
-    ``introduce_peer`` tells it whose key a connection's peer has.
+    ``say`` sends a datagram; ``pass_on`` hands the endpoint one that is authentic. It is told whose
+    key a connection's peer has by ``introduce_peer``, and by ``object`` who answers in its place.
     """
 
     identity: Identity
@@ -37,6 +38,7 @@ class Lodge:
     say: Callable[[Row], None]
     pass_on: Callable[[float, Address, bytes], None]
     introduce_peer: Callable[[int, bytes], None]
+    object: Callable[[float, Address, int, Refuse], None]
     reset_key: bytes
 
     def proof(self, connection_id: int) -> bytes:

@@ -24,6 +24,7 @@ class Reply(Name):
     ASKED = "WELCOME came and asks who this side is"
     ACCEPTED = "an ACCEPT came that nobody else can have written"
     REFUSED = "a REFUSE came that nobody else can have written"
+    IMPOSTOR = "an answer came from somebody else than the peer wanted"
 
 
 class Say(Name):
@@ -33,6 +34,7 @@ class Say(Name):
     CONFIRM = "send CONFIRM"
     SEAL = "seal all that leaves from now on"
     HAND_ON = "hand the answer to the endpoint"
+    OBJECT = "tell the endpoint who is not there"
     RENEW = "begin anew should the endpoint ask again"
 
 
@@ -47,10 +49,12 @@ GREETING = Machine(
         Row(G.GREETING, R.ASKED, G.CONFIRMING, (S.CONFIRM,), "the key was not known beforehand"),
         Row(G.GREETING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
         Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another address may accept"),
+        Row(G.GREETING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
         Row(G.CONFIRMING, R.CONNECT, G.CONFIRMING, (S.CONFIRM,), "CONFIRM or its answer was lost"),
         Row(G.CONFIRMING, R.UNHEARD, G.GREETING, (S.RENEW, S.GREET), "every CONFIRM was lost"),
         Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
         Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
+        Row(G.CONFIRMING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
     ),
     events=Reply,
     final=frozenset({G.SEALED}),
