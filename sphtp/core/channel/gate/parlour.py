@@ -45,14 +45,12 @@ class Parlour:
             self._lodge.counters.paths_tried += 1
             self._lodge.say(challenge)
 
-    def _handle_answer_untrusted(
-        self, now: float, address: Address, bond: Bond, datagram: bytes
-    ) -> None:
-        """Take the answer to a CONFIRM."""
+    def _handle_answer_untrusted(self, now: float, _: Address, bond: Bond, datagram: bytes) -> None:
+        """Take the answer to a CONFIRM; where it came from is no proof that the peer is there."""
         answer = decode_answer_untrusted(datagram)
         greeting = self._caller.find(answer.token)
         if greeting is not None and greeting.bond is bond:
-            self._caller.handle_answer_untrusted(now, address, greeting, answer.content)
+            self._caller.handle_answer_untrusted(now, bond.address, greeting, answer.content)
 
     def _handle_refuse_untrusted(self, now: float, _: Address, bond: Bond, datagram: bytes) -> None:
         self._lodge.pass_on(now, bond.address, datagram)

@@ -5,10 +5,11 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.gate.paths import RETRY
 from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.header import Kind
 from sphtp.core.channel.lifecycle import State
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
-from tests.attack.channel.mallory import Sent, answers, meddle
+from tests.attack.channel.mallory import Sent, answers, kind_of, meddle
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
 from tests.core.channel.gate.test_refusals import check_empty
 
@@ -89,6 +90,23 @@ def test_a_copy_from_elsewhere_moves_nothing():
         assert bool(counters.paths_tried) == faster
         assert counters.replayed > 0
         assert pair.transfer(right, left, sent) == sent
+
+
+@WAYS
+def test_an_answer_to_an_attempt_that_comes_from_elsewhere_moves_nothing(expectation: Expectation):
+    pair = SealedPair(1)
+
+    def copy(sent: Sent) -> list[Sent]:
+        is_sealed = sent[0] == RIGHT and kind_of(sent[2]) is Kind.SEALED
+        return [(AWAY, *sent[1:])] if is_sealed and pair.now < 1 else [sent]
+
+    meddle(pair, copy)
+    left = pair.left.dial(0.0, [RIGHT], 0, expectation)
+    pair.drive(lambda: pair.right.has_incoming, 4)
+    right = pair.right.poll_incoming()
+    assert right is not None
+    assert left.address == RIGHT
+    assert pair.transfer(left, right, [b"x"]) == [b"x"]
 
 
 def test_an_answer_from_elsewhere_proves_nothing():

@@ -1,0 +1,198 @@
+"""Mallory is not on the path: it guesses, or was told, and sends from anywhere as anybody."""
+
+import resource
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.frames import Close, Credit, Frame, Messages, Ping
+from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.gate.wire import (
+    Answer,
+    Greet,
+    encode_answer,
+    encode_greet,
+    encode_path,
+    encode_reset,
+)
+from sphtp.core.channel.handshake import (
+    Accept,
+    Connect,
+    Refusal,
+    Refuse,
+    encode_accept,
+    encode_connect,
+    encode_refuse,
+)
+from sphtp.core.channel.header import KINDS, VERSION, Header, Kind, encode_data, encode_front
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.row import Row
+from sphtp.testing import Faults
+from tests.attack.channel.mallory import answers, watch
+from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
+from tests.core.channel.gate.test_bounds import addresses
+from tests.core.channel.talk import offer
+
+KNOWN = Expectation(identity("right").public)
+
+
+def lies(to: int, token: int) -> list[bytes]:
+    """What could be said to a connection by somebody who knows all but the keys."""
+    frames: list[list[Frame]] = [
+        [Messages(0, 0, [b"forged"])],
+        [Close(CloseReason.DONE, "")],
+        [Credit(1, 1)],
+        [Ping()],
+    ]
+    header = Header(2, 0, 0xFFFF)
+    data = [encode_data(to, header) + encode_frames(it) for it in ([], *frames)]
+    in_a_seal = [
+        encode_front(Kind.SEALED, to) + counter.to_bytes(8, "little") + it + bytes(16)
+        for it in data
+        for counter in (0, 3, 1000, 2**20, 2**64 - 1)
+    ]
+    return [
+        *data,
+        *in_a_seal,
+        encode_connect(Connect(token, 0, offer(77))),
+        encode_accept(to, Accept(token, offer(77))),
+        *(encode_refuse(to, Refuse(token, why)) for why in (Refusal.GONE, Refusal.DENIED, 99)),
+        encode_answer(Kind.COOKIE, to, Answer(token, bytes(16))),
+        encode_answer(Kind.WELCOME, to, Answer(token, bytes(96))),
+        encode_greet(Greet(to, token, 2, bytes(16), bytes(200))),
+        encode_greet(Greet(to, token, 1, bytes(16), bytes(200))),
+        encode_front(Kind.CONFIRM, 0) + to.to_bytes(4, "little") + bytes(100),
+        encode_reset(to, bytes(16)),
+        encode_path(Kind.CHALLENGE, to, 1),
+        encode_path(Kind.RESPONSE, to, 1),
+        b"",
+    ]
+
+
+def sure(pair: SealedPair, left: Connection, right: Connection) -> None:
+    """All is as if nobody had said anything."""
+    for connection, sent in ((left, b"to the right"), (right, b"to the left")):
+        other = right if connection is left else left
+        assert connection.state is State.OPEN
+        assert pair.transfer(connection, other, [sent] * 3) == [sent] * 3
+        figures = connection.port.statistics()
+        assert (figures.malformed, figures.forged_acks, figures.foreign_address) == (0, 0, 0)
+    assert (left.address, right.address) == (RIGHT, LEFT)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_lies_to_an_open_channel_change_nothing(known: bool):
+    pair = SealedPair(1)
+    left, right = pair.open(KNOWN if known else Expectation())
+    pair.run(0.5)
+    token = left.opening.token
+    for endpoint, own, peer, there in (
+        (pair.left, left, right, RIGHT),
+        (pair.right, right, left, LEFT),
+    ):
+        for source in (there, ("10.6.6.6", 6), RIGHT, LEFT):
+            for name in (own.connection_id, peer.connection_id, 0, 4711):
+                for lie in lies(name, token):
+                    endpoint.handle_datagram_untrusted(pair.now, source, lie)
+                    endpoint.handle_row_untrusted(pair.now, Row(source, lie * 3, len(lie) or 1))
+    sure(pair, left, right)
+    assert len(pair.left.connections) == len(pair.right.connections) == 1
+    pair.run(10)
+    sure(pair, left, right)
+    for endpoint in (pair.left, pair.right):
+        assert len(endpoint._gate._bonds) == 1
+        assert not endpoint._gate._host
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_lies_to_an_attempt_change_nothing(known: bool):
+    """The address that it asks, its connection id and its token are all known."""
+    pair = SealedPair(1, Faults(delay=0.05))
+    left = pair.left.dial(0.0, [RIGHT], 0, KNOWN if known else Expectation())
+    for _ in range(6):
+        pair.run(0.03)
+        for lie in lies(left.connection_id, left.opening.token):
+            pair.left.handle_datagram_untrusted(pair.now, RIGHT, lie)
+            pair.right.handle_datagram_untrusted(pair.now, LEFT, lie)
+    pair.drive(lambda: pair.right.has_incoming, 4)
+    right = pair.right.poll_incoming()
+    assert right is not None
+    pair.run(1)
+    sure(pair, left, right)
+
+
+def test_what_has_been_seen_changes_nothing_when_it_comes_again():
+    """All that ever went to right comes a second time, from anywhere, in any order."""
+    pair = SealedPair(1)
+    seen = watch(pair)
+    left, right = pair.open(Expectation())
+    assert pair.transfer(left, right, [b"%d" % number for number in range(300)])
+    old = [it for _, destination, it in seen if destination == RIGHT]
+    Random(1).shuffle(old)
+    before = right.port.statistics()
+    for source in (LEFT, ("10.6.6.6", 6)):
+        for datagram in old:
+            pair.right.handle_datagram_untrusted(pair.now, source, datagram)
+    sealed = sum(it[0] & 0x0F == Kind.SEALED for it in old)
+    assert pair.right.gate_counters.replayed == 2 * sealed
+    assert right.port.statistics().received == before.received
+    assert pair.right.gate_counters.paths_tried == 0
+    sure(pair, left, right)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_raises_nothing_and_keeps_nothing(seed: int):
+    random, pair = Random(seed), SealedPair(seed)
+    left, right = pair.open(Expectation())
+    pair.run(0.5)
+    names = [left.connection_id, right.connection_id, 0, 4711]
+    for _ in range(20_000):
+        size = random.choice((0, 1, 4, 5, 12, 13, 28, 29, 30, 60, 192, 300, 1200))
+        front = bytes([VERSION << 4 | random.choice([*KINDS, 12, 15])])
+        front += random.choice(names).to_bytes(4, "little")
+        data = (front + random.randbytes(size))[: size + 1]
+        row = Row(random.choice((LEFT, RIGHT)), data, random.randrange(1, len(data) + 2))
+        for endpoint in (pair.left, pair.right):
+            endpoint.handle_row_untrusted(pair.now, row)
+            while endpoint.poll_transmit(pair.now) is not None:
+                pass
+    sure(pair, left, right)
+    for endpoint in (pair.left, pair.right):
+        assert len(endpoint._gate._bonds) == 1
+        assert len(endpoint._gate._host) <= 1
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.mark.slow
+def test_a_flood_of_handshakes_holds_nothing_up_and_fills_nothing():
+    """20,000 a second, while an open channel sends a message every millisecond."""
+    pair = SealedPair(1)
+    left, right = pair.open(KNOWN)
+    pair.run(0.5)
+    heard: list[bytes] = []
+    before = resident_bytes()
+    for number, source in enumerate(addresses(100_000)):
+        cookie = number.to_bytes(16, "little")
+        greet = Greet(1 + number, number, 1 + number % 3, cookie, bytes(200))
+        (answer,) = answers(pair, pair.right, source, encode_greet(greet))
+        assert len(answer) == 29
+        if number % 20 == 0:
+            pair.send(left, b"%06d" % number)
+            pair.run(0.001)
+            heard += pair.receive(right)
+    on_its_way = 30
+    assert len(heard) >= 5000 - on_its_way, "a delay of 10 ms, and no more"
+    assert heard == [b"%06d" % (20 * number) for number in range(len(heard))]
+    assert resident_bytes() - before < 20_000_000
+    pair.run(1)
+    assert len(heard) + len(pair.receive(right)) == 5000
+    assert not pair.right._gate._host
+    sure(pair, left, right)

@@ -1,0 +1,130 @@
+"""What strangers can make a sealed endpoint keep: nothing, and then little, and not for long."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sphtp.core.channel.gate.settings import RANGES, GateSettings
+from sphtp.core.channel.gate.wire import NO_COOKIE, Greet, encode_greet
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.errors import SettingsError
+from tests.attack.channel.mallory import Knocking, answers
+from tests.core.channel.gate.sealed import LEFT, SealedPair, identity
+from tests.core.channel.gate.test_refusals import check_empty
+
+RIGHT_KEY = identity("right").public
+LIMITS = GateSettings(half_open=8, handshake_timeout=2.0)
+
+
+def addresses(number: int) -> Iterator[tuple[str, int]]:
+    for caller in range(number):
+        yield f"10.{caller >> 16}.{caller >> 8 & 255}.{caller & 255}", 1 + caller % 60_000
+
+
+def test_nothing_is_kept_of_100_000_addresses_that_bring_no_cookie():
+    pair = SealedPair()
+    gate = pair.right._gate
+    for number, address in enumerate(addresses(100_000)):
+        cookie = NO_COOKIE if number % 2 else number.to_bytes(16, "little")
+        greet = encode_greet(Greet(1 + number, number, 2, cookie, bytes(200)))
+        pair.right.handle_datagram_untrusted(0.0, address, greet)
+        while pair.right.poll_transmit(0.0) is not None:
+            pass
+        assert not gate._host
+    assert not gate._bonds
+    assert gate.counters.cookies_sent == 100_000
+    assert gate.counters.handshakes == 0
+    check_empty(pair.right)
+
+
+@pytest.mark.parametrize("key", [RIGHT_KEY, None], ids=["IK", "XX"])
+def test_half_open_handshakes_are_limited_and_time_out(key: bytes | None):
+    pair = SealedPair(gate=LIMITS)
+    gate = pair.right._gate
+    for number, address in enumerate(addresses(30)):
+        Knocking(pair, pair.right, address, 5 + number, 6, key=key, name=str(number)).enter()
+        assert len(gate._host) <= 8
+    assert len(gate._host) == 8
+    assert (gate.counters.handshakes, gate.counters.handshakes_over_limit) == (8, 22)
+    pair.run(LIMITS.handshake_timeout + 0.1)
+    assert not gate._host
+    later = Knocking(pair, pair.right, ("10.9.9.9", 9), 5, 6, key=key)
+    assert len(later.enter()) == 1
+    pair.run(20)
+    check_empty(pair.right)
+
+
+def test_half_open_handshakes_do_not_shut_out_those_that_are_in():
+    """A GREET that comes again is answered, however full it is."""
+    pair = SealedPair(gate=LIMITS)
+    inside = Knocking(pair, pair.right, LEFT, 4, 4)
+    (welcome,) = inside.enter()
+    for number, address in enumerate(addresses(30)):
+        Knocking(pair, pair.right, address, 5 + number, 6).enter()
+    assert inside.enter() == [welcome]
+    assert len(inside.confirm(welcome)) == 1
+
+
+def test_handshakes_are_limited_by_the_second():
+    pair = SealedPair(gate=GateSettings(handshakes_per_second=10, half_open=1000))
+    for number, address in enumerate(addresses(40)):
+        Knocking(pair, pair.right, address, 5 + number, 6).enter()
+    counters = pair.right.gate_counters
+    assert (counters.handshakes, counters.handshakes_over_rate) == (10, 30)
+    pair.run(1)
+    Knocking(pair, pair.right, ("10.9.9.9", 9), 5, 6).enter()
+    assert counters.handshakes == 11
+
+
+def test_a_cookie_is_good_at_its_address_for_its_attempt_and_for_a_while():
+    def cookie_of(knocking: Knocking) -> bytes:
+        (datagram,) = knocking.greet()
+        return datagram[13:]
+
+    pair = SealedPair(gate=GateSettings(cookie_lifetime=10))
+    first = Knocking(pair, pair.right, LEFT, 5, 6)
+    cookie = cookie_of(first)
+    for at, opener, token in ((("10.9.9.9", 9), 5, 6), (LEFT, 7, 6), (LEFT, 5, 7)):
+        other = Knocking(pair, pair.right, at, opener, token)
+        (again,) = other.greet(cookie)
+        assert len(again) == 29
+    pair.run(21)
+    (again,) = first.greet(cookie)
+    assert len(again) == 29
+    assert not pair.right._gate._host
+    (welcome,) = first.greet(cookie_of(first))
+    assert len(welcome) > 29
+
+
+def test_an_old_greet_that_comes_again_shakes_no_channel_and_is_forgotten():
+    """With its cookie, still good: nothing is handed to the program, and all of it goes."""
+    for key in (RIGHT_KEY, None):
+        pair = SealedPair()
+        knocking = Knocking(pair, pair.right, LEFT, 5, 6, key=key)
+        (cookie,) = knocking.greet()
+        knocking.greet(cookie[13:])
+        pair.run(20)
+        check_empty(pair.right)
+        knocking.greet(cookie[13:])
+        pair.run(20)
+        check_empty(pair.right)
+        assert not pair.right.has_incoming
+
+
+@pytest.mark.parametrize("key", [RIGHT_KEY, None], ids=["IK", "XX"])
+def test_what_comes_after_the_end_is_answered_by_a_reset_or_not_at_all(key: bytes | None):
+    settings = ChannelSettings(connect_timeout=1)
+    pair = SealedPair(settings=settings)
+    dialled = pair.left.dial(0.0, [("10.9.9.9", 9)])
+    pair.run(3)
+    assert dialled.closed is not None
+    check_empty(pair.left)
+    assert answers(pair, pair.left, ("10.9.9.9", 9), bytes([0x15]) + bytes(28)) == []
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_setting_out_of_range_is_named(name: str):
+    low, high = RANGES[name]
+    for value in (low - 1, high + 1):
+        with pytest.raises(SettingsError, match=name):
+            GateSettings(**{name: value})  # type: ignore[arg-type]
