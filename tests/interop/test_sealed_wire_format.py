@@ -9,12 +9,14 @@ from sphtp.core.channel.gate import paths, wire
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.greeting import PADDING, PATTERNS, prologue
 from sphtp.core.channel.gate.settings import RANGES, GateSettings
+from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.handshake import Refusal, Refuse, encode_refuse
 from sphtp.core.channel.header import FRONT, Kind, encode_front
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.schema import Schema
 from sphtp.core.secure.replay import WINDOW
 from sphtp.core.secure.seal import EPOCH_BITS, Opener, Sealer, _Key
-from tests.core.channel.gate.sealed import LEFT, make_sealed
+from tests.core.channel.gate.sealed import LEFT, RIGHT, identity, make_sealed
 from tests.interop import sessions
 from tests.interop.datagrams import read_datagram
 from tests.interop.page import Vector, read_vectors, rows_under
@@ -195,6 +197,17 @@ class TestRefusalsInTheClear:
     def test_another_version(self) -> None:
         (greet,) = [v.data for v in VECTORS if v.name == "malformed/datagram/GREET in version 2"]
         assert self.ask(greet) == b"\x23" + self.refusal(Refusal.VERSION)[1:]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["IK", "XX"])
+def test_with_types_a_greeting_is_as_large_as_any_path_takes(known: bool) -> None:
+    lines = [f"T{n}: msgpack T{n}(number: integer)" for n in range(400)]
+    endpoint = make_sealed("left", schema=Schema(lines))
+    endpoint.dial(0.0, [RIGHT], 0, Expectation(identity("right").public if known else None))
+    row = endpoint.poll_transmit(0.0)
+    assert row is not None
+    base = ChannelSettings().base_datagram
+    assert row.size == base if known else row.size < base
 
 
 def test_cookies_hold_for_one_address_opener_token_and_noise() -> None:
