@@ -12,6 +12,10 @@ PYTEST_FLAGS ?= -m "not soak" -n 4 --dist worksteal
 # A soak has a seed of its own, which its first lines say.
 SPHTP_SEED   := $(or $(SPHTP_SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 SOAK         := SPHTP_SEED=$(SPHTP_SEED) .venv/bin/python -m pytest -v --durations=20
+# For each target, so that all of them take twenty-odd times as long.
+FUZZ_SECONDS ?= 60
+FUZZ_RUNS    ?= -1
+FUZZ_TARGETS ?=
 PIP_INSTALL  := .venv/bin/python -m pip --disable-pip-version-check --no-input install --prefer-binary
 LOGGED       := >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
 
@@ -19,9 +23,10 @@ LOGGED       := >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
 # an environment carried along with a moved checkout has to be made anew.
 RUNS     := .venv/.installed-to-run
 DEVELOPS := .venv/.installed-to-develop
+FUZZES   := .venv/.installed-to-fuzz
 MOVED    := $(shell [ ! -e $(RUNS) ] || [ "$$(cat $(RUNS))" = "$$(pwd -P)" ] || echo moved)
 
-.PHONY: help run test check chaos soak soak-channel soak-rest soak-properties docs diagrams format clean remade
+.PHONY: help run test check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs diagrams format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -39,7 +44,7 @@ check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
 	.venv/bin/lint-imports
 	.venv/bin/python docs/tools/state_machines.py --check
 
-soak: soak-channel chaos soak-rest soak-properties ## Run everything at length, one after the other (hours)
+soak: soak-channel chaos soak-rest soak-fuzz soak-properties ## Run everything at length, one after the other (hours)
 
 soak-channel: $(DEVELOPS) ## The channel on its bad days: 24 h of loss, wraps, blackouts, stopped readers
 	$(SOAK) -m soak tests/soak
@@ -48,10 +53,19 @@ chaos: $(DEVELOPS) ## Real processes killed, frozen, cut off, with full disks an
 	$(SOAK) -m chaos tests/chaos
 
 soak-rest: $(DEVELOPS) ## Every other test that is long
-	$(SOAK) -m soak --ignore=tests/soak --ignore=tests/chaos tests
+	$(SOAK) -m soak --ignore=tests/soak --ignore=tests/chaos --ignore=tests/fuzz tests
+
+soak-fuzz: $(DEVELOPS) ## Ten million made-up datagrams to one node
+	$(SOAK) -m soak tests/fuzz
 
 soak-properties: $(DEVELOPS) ## Every property with 20,000 examples
 	HYPOTHESIS_PROFILE=nightly $(SOAK) -m "hypothesis and not soak" --hypothesis-seed=$(SPHTP_SEED) tests
+
+fuzz: $(FUZZES) ## Fuzz every decoder and machine for FUZZ_SECONDS each, or only FUZZ_TARGETS
+	.venv/bin/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS) --runs $(FUZZ_RUNS) --targets "$(FUZZ_TARGETS)"
+
+fuzz-keep: $(DEVELOPS) ## Keep the best of the inputs that `make fuzz` has found
+	.venv/bin/python -m tests.fuzz.keep --targets "$(FUZZ_TARGETS)"
 
 diagrams: $(RUNS) ## Write docs/reference/state-machines anew from the tables
 	.venv/bin/python docs/tools/state_machines.py
@@ -65,7 +79,7 @@ format: $(DEVELOPS) ## Put the code in order as `make check` wants it
 	.venv/bin/ruff format .
 
 clean: ## Remove .venv, builds and caches
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUNS): pyproject.toml $(if $(MOVED),remade) | .venv/bin/python
@@ -77,6 +91,11 @@ $(RUNS): pyproject.toml $(if $(MOVED),remade) | .venv/bin/python
 $(DEVELOPS): $(RUNS)
 	@echo "Installing the tools for tests and checks into .venv ..."
 	@$(PIP_INSTALL) --group test --group check $(LOGGED)
+	@pwd -P > $@
+
+$(FUZZES): $(DEVELOPS)
+	@echo "Installing the fuzzer into .venv ..."
+	@$(PIP_INSTALL) --group fuzz $(LOGGED)
 	@pwd -P > $@
 
 remade:

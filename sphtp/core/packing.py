@@ -24,7 +24,9 @@ def unpack_many(payloads: Sequence[bytes]) -> list[Any] | None:
     """Return the value of each; None where they had better be unpacked one by one.
 
     As one stream, many small ones cost a tenth of what they cost one by one. Where that does not
-    give one value for each, some are malformed, and those have to be found.
+    give one value for each, some are malformed, and those have to be found. A peer that lies may
+    cut its values elsewhere than between payloads: that gives it nothing but as many other values,
+    which it could have sent, and to look where each ends would double the price for all.
     """
     size = sum(map(len, payloads))
     if len(payloads) == 1 or size > LARGE * len(payloads):

@@ -1,0 +1,249 @@
+"""Every decoder by itself: what it refuses raises ``RemoteError``, what it takes means something.
+
+Where there is an encoder, what was decoded is encoded and decoded again, and is the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from sphtp.core.channel.frames import Close
+from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
+from sphtp.core.channel.handshake import (
+    CONNECT_SIZE,
+    decode_accept_untrusted,
+    decode_connect_untrusted,
+    decode_refuse_untrusted,
+    encode_accept,
+    encode_connect,
+    encode_refuse,
+)
+from sphtp.core.channel.header import (
+    DATA,
+    decode_data_untrusted,
+    decode_front_untrusted,
+    encode_data,
+    encode_front,
+)
+from sphtp.core.channel.packet import (
+    Packet,
+    decode_packet_untrusted,
+    decode_run_untrusted,
+    divide,
+)
+from sphtp.core.channel.row import Row
+from sphtp.core.control.codec import decode_message_untrusted
+from sphtp.core.control.counters import Counters
+from sphtp.core.control.intake import Intake
+from sphtp.core.messages import Compression, MessageFactory, PlainMessages
+from sphtp.core.messages.codec import MessageCodec
+from sphtp.errors import RemoteError
+from sphtp.shell.encoding import encoding_for
+from sphtp_client.initial import initial_spheres
+from sphtp_client.scenario import Scenario, parse_scenario
+from sphtp_client.slab import Side, Slab
+from sphtp_client.state import Spheres, pack, unpack_untrusted
+from tests.core.messages.kinds import KINDS, Declared, Written
+from tests.fuzz.choices import Script
+
+Decoder = Callable[[bytes], None]
+
+ADDRESS: Final = ("10.0.0.1", 1)
+COMPRESSION: Final = Compression(threshold=0, max_size=10_000)
+FACTORIES: Final = (MessageFactory(KINDS), MessageFactory(KINDS, compression=COMPRESSION))
+CODECS: Final[Sequence[MessageCodec]] = (
+    PlainMessages(),
+    PlainMessages(compression=COMPRESSION),
+    *FACTORIES,
+)
+
+
+def front(data: bytes) -> None:
+    """The first five bytes of any datagram."""
+    kind, connection_id = decode_front_untrusted(data)
+    assert encode_front(kind, connection_id) == data[:5]
+
+
+def header(data: bytes) -> None:
+    """The header of a DATA datagram."""
+    decoded = decode_data_untrusted(data)
+    assert encode_data(0, decoded)[5:] == data[5 : DATA.size]
+
+
+def frames(data: bytes) -> None:
+    """What a DATA datagram holds."""
+    # Words of a CLOSE are written no longer than they need to be.
+    decoded = [it for it in decode_frames_untrusted(data) if not isinstance(it, Close)]
+    assert decode_frames_untrusted(encode_frames(decoded)) == decoded
+
+
+def packet(data: bytes) -> None:
+    """A whole DATA datagram."""
+    decoded = decode_packet_untrusted(data)
+    assert (decoded.size, decoded.number) == (len(data), 1)
+
+
+def runs(data: bytes) -> None:
+    """A row of datagrams, divided into runs: nothing is left out, and nothing comes twice."""
+    script = Script(data)
+    row = Row(ADDRESS, data[2:], 1 + script.below(2048))
+    divided = list(divide(row))
+    assert [it for run in divided for it in run.datagrams] == row.datagrams
+    for run in divided:
+        if run.number > 1:
+            _run(run)
+
+
+def _run(run: Row) -> None:
+    """Packets taken as one say what they say one by one."""
+    try:
+        whole = decode_run_untrusted(run.data, run.size)
+    except RemoteError:
+        return
+    single = [decode_packet_untrusted(it) for it in run.datagrams]
+    assert (whole.number, whole.size) == (len(single), sum(it.size for it in single))
+    assert _said([whole]) == _said(single)
+
+
+def _said(packets: list[Packet]) -> list[bytes]:
+    said = [frame for packet in packets for frame in packet.frames]
+    # A run is of one kind: messages, or parts of one message, or nothing.
+    return [payload for frame in said for payload in getattr(frame, "payloads", ())] + [
+        b"".join(bytes(getattr(frame, "payload", b"")) for frame in said)
+    ]
+
+
+def connect(data: bytes) -> None:
+    """Somebody opens a channel."""
+    decoded = decode_connect_untrusted(data)
+    assert decode_connect_untrusted(encode_connect(decoded)) == decoded
+
+
+def accept(data: bytes) -> None:
+    """Somebody grants one."""
+    decoded = decode_accept_untrusted(data)
+    assert encode_accept(0, decoded)[5:] == data[5:]
+
+
+def refuse(data: bytes) -> None:
+    """Somebody refuses one."""
+    decoded = decode_refuse_untrusted(data)
+    room = max(CONNECT_SIZE, 4 * len(data))
+    assert decode_refuse_untrusted(encode_refuse(0, decoded, room)) == decoded
+
+
+def control_message(data: bytes) -> None:
+    """A message from the bus."""
+    assert decode_message_untrusted(data).encode() == data
+
+
+def control_intake(data: bytes) -> None:
+    """What it means to a client and to a server: something, or one more is counted."""
+    for for_client in (True, False):
+        counters = Counters()
+        taken = Intake(counters, for_client=for_client).take(data)
+        assert (taken is None) == any(counters.as_dict().values())
+
+
+def messages(data: bytes) -> None:
+    """Payloads as each codec takes them: many at a time as one by one, if none is malformed."""
+    script = Script(data)
+    codec = script.pick(CODECS)
+    payloads = [script.some_bytes(255) for _ in range(1 + script.below(4))]
+    one_by_one = [value for payload in payloads for value in _decoded(codec, payload)]
+    for many in (codec.decode_many_untrusted, encoding_for(codec).decode_many_untrusted):
+        together = codec.encode_many(many(payloads))
+        assert len(together) <= len(payloads)
+        if len(one_by_one) == len(payloads):
+            assert together == codec.encode_many(one_by_one)
+
+
+def _decoded(codec: MessageCodec, payload: bytes) -> list[Any]:
+    try:
+        return [codec.decode_untrusted(payload)]
+    except RemoteError:
+        return []
+
+
+def message(data: bytes) -> None:
+    """One payload of a type that is known, written as it was read."""
+    script = Script(data)
+    codec = script.pick(FACTORIES)
+    written = codec.encode(codec.decode_untrusted(data[1:]))
+    assert codec.encode(codec.decode_untrusted(written)) == written
+
+
+def plain_messages(data: bytes) -> None:
+    """Payloads without types."""
+    script = Script(data)
+    payloads = [script.some_bytes(255) for _ in range(1 + script.below(4))]
+    assert len(encoding_for(None).decode_many_untrusted(payloads)) <= len(payloads)
+
+
+def bit_message(data: bytes) -> None:
+    """A message in bits: there is one way to write it."""
+    for kind in (Declared, Written):
+        try:
+            read = kind.read_untrusted(data)
+        except RemoteError:
+            continue
+        assert read.write() == data
+
+
+def inflated(data: bytes) -> None:
+    """Deflated bytes, which become no more than is allowed."""
+    assert len(COMPRESSION.inflate_untrusted(data)) <= COMPRESSION.max_size
+
+
+def spheres(data: bytes) -> None:
+    """The spheres of a simulation."""
+    step, decoded = unpack_untrusted(data, _table())
+    assert pack(decoded, step) == data
+
+
+def slab(data: bytes) -> None:
+    """What a neighbour says in a step of a simulation."""
+    ours = Slab(scenario(), 0, 2, initial=_table())
+    ours.drift()
+    ours.absorb_untrusted(Side.RIGHT, data)
+    ours.kick()
+
+
+@cache
+def scenario() -> Scenario:
+    gas = {"kind": "gas", "count": 40, "radius": 0.01, "spread": 0.2, "speed": 3.0, "seed": 1}
+    return parse_scenario(
+        {
+            "box": [0.4, 0.08, 0.08],
+            "dt": 3e-5,
+            "stiffness": 2.5e4,
+            "max_speed": 10.0,
+            "spheres": [gas],
+        }
+    )
+
+
+@cache
+def _table() -> Spheres:
+    return initial_spheres(scenario())
+
+
+DECODERS: Final[Mapping[str, Decoder]] = {
+    "channel-front": front,
+    "channel-header": header,
+    "channel-frames": frames,
+    "channel-packet": packet,
+    "channel-runs": runs,
+    "channel-connect": connect,
+    "channel-accept": accept,
+    "channel-refuse": refuse,
+    "control-message": control_message,
+    "control-intake": control_intake,
+    "messages": messages,
+    "message": message,
+    "messages-plain": plain_messages,
+    "message-in-bits": bit_message,
+    "message-inflated": inflated,
+    "simulation-spheres": spheres,
+    "simulation-slab": slab,
+}

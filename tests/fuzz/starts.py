@@ -1,0 +1,138 @@
+"""What mutation starts from where nothing is kept yet: inputs that are well formed."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from sphtp.core.channel.frames import (
+    AckDelay,
+    Close,
+    Credit,
+    Fragment,
+    Frame,
+    Messages,
+    Padding,
+    Ping,
+    Skip,
+    Unreliable,
+)
+from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.handshake import (
+    Accept,
+    Connect,
+    Offer,
+    Refusal,
+    Refuse,
+    encode_accept,
+    encode_connect,
+    encode_refuse,
+)
+from sphtp.core.channel.header import Header, encode_data
+from sphtp.core.schema import Mismatch
+from sphtp_client.initial import initial_spheres
+from sphtp_client.state import pack
+from tests.core.messages.kinds import Declared, Point, Shot, Step, Written
+from tests.fuzz.choices import Dice
+from tests.fuzz.control import overheard
+from tests.fuzz.decoders import COMPRESSION, FACTORIES, scenario
+
+OFFER: Final = Offer(7, 3, 0, 1024, 2**20, 1200, 10_000, 99)
+SENTENCES: Final[Sequence[Sequence[Frame]]] = (
+    [Messages(0, 0, [b"one", b"three"]), Credit(5, 2**20)],
+    [Messages(1, 5, [b"four"] * 4)],
+    [AckDelay(0.003), Fragment(0, 9, 100, 5000, bytes(50))],
+    [Unreliable(2, 3, [b"", b"x"]), Skip(0, 4, 77)],
+    [Ping(), Close(1, "good-bye")],
+    [Padding(20)],
+)
+STEPS: Final = [Step(1, 0.5, "one"), Shot(), Declared(), Written(), Declared(home=Point(1.0, 2.0))]
+
+
+def starts(name: str) -> Sequence[bytes]:
+    """Inputs for a target: its own, or scripts that mean something to whatever follows scripts."""
+    own = STARTS.get(name)
+    return tuple(own()) if own is not None else _scripts()
+
+
+@cache
+def _scripts() -> Sequence[bytes]:
+    dice = Dice("scripts")
+    return tuple(dice.some_bytes(size) for size in (20, 60, 200, 400, 400, 800))
+
+
+def _frames() -> Iterable[bytes]:
+    return map(encode_frames, SENTENCES)
+
+
+def _packets() -> Iterable[bytes]:
+    return (encode_data(7, Header(5, 3, 0b1011)) + frames for frames in _frames())
+
+
+def _rows() -> Iterable[bytes]:
+    """The size of a datagram, less one, and then datagrams of that size."""
+    sentences: list[list[Frame]] = [[Messages(0, 3 * it, [b"ab"] * 3)] for it in range(4)]
+    parts: list[list[Frame]] = [[Fragment(0, 0, 10 * it, 40, bytes(10))] for it in range(4)]
+    nothing: list[list[Frame]] = [[]] * 4
+    for row in (sentences, parts, nothing):
+        packets = [
+            encode_data(7, Header(place, 2 * place, 3)) + encode_frames(frames)
+            for place, frames in enumerate(row)
+        ]
+        yield (len(packets[0]) - 1).to_bytes(2, "little") + b"".join(packets)
+
+
+def _connects() -> Iterable[bytes]:
+    yield encode_connect(Connect(1, 3, OFFER))
+    yield encode_connect(Connect(1, 0, OFFER, (1, 2, 3), 100))
+
+
+def _refuses() -> Iterable[bytes]:
+    yield encode_refuse(7, Refuse(1, Refusal.FULL))
+    yield encode_refuse(7, Refuse(1, Refusal.SCHEMA, Mismatch(5, 6, "Step: number")))
+
+
+def _accepts() -> Iterable[bytes]:
+    yield encode_accept(7, Accept(1, OFFER))
+
+
+def _messages() -> Iterable[bytes]:
+    for number, factory in enumerate(FACTORIES):
+        yield from (bytes([number]) + factory.encode(message) for message in STEPS)
+
+
+def _payloads() -> Iterable[bytes]:
+    """A codec, a number of payloads, and those, each behind its length."""
+    for number, factory in enumerate(FACTORIES, 2):
+        encoded = [factory.encode(message) for message in STEPS[:3]]
+        yield bytes([number, 2]) + b"".join(bytes([len(it)]) + it for it in encoded)
+    yield b"\x00\x01\x01\xc0\x02\x91\x05"
+
+
+def _spheres() -> Iterable[bytes]:
+    table = initial_spheres(scenario())
+    near = (table.x[:, 0] >= 0.2) & (table.x[:, 0] < 0.21)
+    yield pack(table.take(near), 1)
+    yield pack(table.take(np.arange(2)), 1)
+
+
+STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
+    "channel-front": _packets,
+    "channel-header": _packets,
+    "channel-frames": _frames,
+    "channel-packet": _packets,
+    "channel-runs": _rows,
+    "channel-connect": _connects,
+    "channel-accept": _accepts,
+    "channel-refuse": _refuses,
+    "control-message": overheard,
+    "control-intake": overheard,
+    "messages": _payloads,
+    "message": _messages,
+    "messages-plain": lambda: (it[1:] for it in _payloads()),
+    "message-in-bits": lambda: (it.write() for it in (Declared(), Written())),
+    "message-inflated": lambda: (COMPRESSION.deflate(bytes(5000), compress=True) or b"",),
+    "simulation-spheres": _spheres,
+    "simulation-slab": _spheres,
+}

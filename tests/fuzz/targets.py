@@ -1,0 +1,84 @@
+"""All targets: plain functions that take bytes, and raise when something is wrong.
+
+A decoder is fed the bytes as they are. For whatever lives longer they choose what happens to it,
+one thing after the other.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from sphtp.errors import RemoteError
+from tests.fuzz.census import census
+from tests.fuzz.choices import Script
+from tests.fuzz.control import Lodge, Machine, make_client, make_joining_server, make_server
+from tests.fuzz.crossing import Crossing
+from tests.fuzz.decoders import DECODERS, Decoder
+from tests.fuzz.nodes import SUBJECTS, Subject
+from tests.fuzz.siege import Siege
+
+Target = Callable[[bytes], None]
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+
+MOST_ENTRIES: Final = 50_000
+MOST_BYTES: Final = 5_000_000
+"""What nothing holds that has limits as small as those here."""
+
+
+def _feed(decoder: Decoder, data: bytes) -> None:
+    try:
+        decoder(data)
+    except RemoteError:
+        return
+
+
+def _besiege(subject: Subject, data: bytes) -> None:
+    script = Script(data)
+    siege = Siege(script, subject)
+    while script:
+        siege.step()
+    check_size(siege.node)
+
+
+def _cross(subject: Subject, data: bytes) -> None:
+    script = Script(data)
+    crossing = Crossing(script, subject)
+    while script:
+        crossing.step()
+    crossing.finish()
+
+
+def _tell(make: Callable[[], Machine], data: bytes) -> None:
+    script = Script(data)
+    lodge = Lodge(script, make())
+    while script:
+        lodge.step()
+    check_size(lodge.machine)
+
+
+def check_size(holder: object) -> None:
+    """Raise ``AssertionError`` if something holds more than it should."""
+    held = census(holder)
+    assert held.entries <= MOST_ENTRIES, f"{held.entries} entries in tables and queues"
+    assert held.size <= MOST_BYTES, f"{held.size} bytes in buffers"
+
+
+def _all() -> Iterator[tuple[str, Target]]:
+    for name, decoder in DECODERS.items():
+        yield name, partial(_feed, decoder)
+    for name, subject in SUBJECTS.items():
+        yield f"siege-{name}", partial(_besiege, subject)
+        yield f"crossing-{name}", partial(_cross, subject)
+    yield "control-server", partial(_tell, make_server)
+    yield "control-server-joining", partial(_tell, make_joining_server)
+    yield "control-client", partial(_tell, make_client)
+
+
+TARGETS: Final[Mapping[str, Target]] = dict(_all())
+
+
+def kept(name: str) -> list[Path]:
+    """The inputs that are kept for a target."""
+    return sorted(path for path in (CORPUS / name).glob("*") if path.is_file())

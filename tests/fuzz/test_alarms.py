@@ -1,0 +1,164 @@
+"""The targets can fail: whatever goes wrong on purpose is seen."""
+
+from collections.abc import Iterator
+from itertools import repeat
+from random import Random
+
+import pytest
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.row import Address, Row
+from sphtp.errors import RemoteError, WireError
+from tests.fuzz import flood as floods
+from tests.fuzz.choices import Dice, Script
+from tests.fuzz.crossing import Crossing
+from tests.fuzz.flood import flood
+from tests.fuzz.nodes import Subject
+from tests.fuzz.siege import NODE, Siege
+from tests.fuzz.targets import MOST_ENTRIES, _feed, check_size
+
+
+class Raising(Endpoint):
+    """Raises when two datagrams come that it has no channel for."""
+
+    def handle_row_untrusted(self, now: float, row: Row) -> None:
+        super().handle_row_untrusted(now, row)
+        if self.counters.unknown > 2:
+            raise KeyError(row.data[:5])
+
+
+class Chattering(Endpoint):
+    """Answers without end what is malformed."""
+
+    def poll_transmit(self, now: float) -> Row | None:
+        said = super().poll_transmit(now)
+        return Row.of(NODE, b"?") if said is None and self.counters.malformed > 2 else said
+
+
+class Sleepless(Endpoint):
+    """Wants to be woken at once when something was malformed."""
+
+    def poll_timeout(self) -> float | None:
+        return 0.0 if self.counters.malformed > 2 else super().poll_timeout()
+
+
+class Hoarding(Endpoint):
+    """Keeps all that it is sent."""
+
+    kept: list[bytes]
+
+    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
+        super().handle_datagram_untrusted(now, address, datagram)
+        self.__dict__.setdefault("kept", []).append(bytes(50_000))
+
+
+class Forgetful(Endpoint):
+    """Reads every seventh message of another node and loses it."""
+
+    count = 0
+
+    def poll_active(self) -> Connection | None:
+        connection = super().poll_active()
+        if connection is not None and connection.port.readable:
+            self.count += 1
+            connection.port.receive_many(1 if self.count % 7 == 0 else 0)
+        return connection
+
+
+class Repeating(Endpoint):
+    """Delivers its messages a second time now and then."""
+
+    def poll_active(self) -> Connection | None:
+        connection = super().poll_active()
+        transport = connection.port.transport if connection is not None else None
+        if transport is not None and transport.inbox._ready:
+            again = transport.inbox._ready[-1]
+            transport.inbox._deliver(again)
+        return connection
+
+
+def subject(kind: type[Endpoint], *, is_sealed: bool = False) -> Subject:
+    return Subject(kind, is_sealed)
+
+
+def besiege(besieged: Subject, steps: int = 1000) -> None:
+    siege = Siege(Dice("1"), besieged)
+    for _ in range(steps):
+        siege.step()
+    check_size(siege.node)
+
+
+def cross(crossed: Subject) -> None:
+    for number in range(30):
+        crossing = Crossing(Script(Random(number).randbytes(200)), crossed)
+        for _ in range(100):
+            crossing.step()
+        crossing.finish()
+
+
+def test_a_node_that_is_well_is_survived() -> None:
+    besiege(subject(Endpoint))
+    cross(subject(Endpoint))
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [(Chattering, "still talking"), (Sleepless, "busy at"), (Hoarding, "bytes in buffers")],
+)
+def test_a_siege_is_lost_by_one_that(kind: type[Endpoint], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        besiege(subject(kind))
+
+
+def test_a_siege_is_lost_by_one_that_raises() -> None:
+    with pytest.raises(KeyError):
+        besiege(subject(Raising))
+
+
+def test_a_siege_is_lost_by_one_that_believes_forgeries() -> None:
+    with pytest.raises(AssertionError, match="forgery"):
+        besiege(subject(Endpoint, is_sealed=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [(Forgetful, "not message|without loss"), (Repeating, "not message|more")],
+)
+def test_a_crossing_is_lost_by_one_that(kind: type[Endpoint], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        cross(subject(kind))
+
+
+def test_a_crossing_is_lost_by_one_that_believes_what_was_altered() -> None:
+    with pytest.raises((AssertionError, ValueError, KeyError)):
+        cross(subject(Endpoint, is_sealed=True))
+
+
+def test_a_flood_is_lost_by_one_that_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # So that it is the growth that is seen, and not what is held.
+    monkeypatch.setattr(floods, "check_size", lambda _: None)
+    with pytest.raises(AssertionError, match="bytes at"):
+        flood("1", 4000, lambda _: None, subject(Hoarding))
+
+
+def test_a_flood_is_lost_by_one_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floods, "SLOWEST", 1e-9)
+    with pytest.raises(AssertionError, match="a step of"):
+        flood("1", 1000, lambda _: None)
+
+
+def test_a_decoder_may_raise_one_kind_of_error_only() -> None:
+    def raising(error: Exception) -> Iterator[None]:
+        raise error
+
+    _feed(lambda _: next(raising(RemoteError("no"))), b"")
+    for error in (WireError("no"), KeyError("no"), IndexError("no")):
+        with pytest.raises(type(error)):
+            _feed(lambda _, error=error: next(raising(error)), b"")  # type: ignore[misc]
+
+
+def test_what_is_held_is_counted() -> None:
+    check_size(list(repeat(None, MOST_ENTRIES)))
+    with pytest.raises(AssertionError, match="entries"):
+        check_size({"a": [list(repeat(None, MOST_ENTRIES))]})
