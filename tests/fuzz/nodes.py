@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
+from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
@@ -70,9 +72,15 @@ def _watched(entropy: Entropy, settings: ChannelSettings, peer_id: int) -> Node:
     return make_endpoint(entropy, settings, peer_id, instrument=Instrument())
 
 
+def _sealed(entropy: Entropy, settings: ChannelSettings, peer_id: int) -> Node:
+    endpoint = Endpoint(entropy, sealed_settings(settings), peer_id)
+    return SealedEndpoint(endpoint, entropy, Security())
+
+
 SUBJECTS: Final[Mapping[str, Subject]] = {
     "clear": Subject(Endpoint),
     "watched": Subject(_watched),
+    "sealed": Subject(_sealed, is_sealed=True),
 }
 
 
