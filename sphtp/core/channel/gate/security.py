@@ -19,7 +19,7 @@ class Security:
     allow: Callable[[bytes], bool] | None = None
     """Which public keys of peers it opens channels with; all by default."""
     psk: bytes | None = field(default=None, repr=False)
-    """A secret of 32 bytes that both sides need; nobody else even gets an answer."""
+    """A secret of 32 bytes that both sides need; nobody else gets further than a cookie."""
     limits: GateSettings = field(default_factory=GateSettings)
     """How much strangers may ask of it."""
     trust: Trust | None = None
