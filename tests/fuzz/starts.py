@@ -1,6 +1,7 @@
 """What mutation starts from where nothing is kept yet: inputs that are well formed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -19,6 +20,7 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.gate import wire
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -29,7 +31,7 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import Header, encode_data
+from sphtp.core.channel.header import Header, Kind, encode_data
 from sphtp.core.schema import Mismatch
 from sphtp_client.initial import initial_spheres
 from sphtp_client.state import pack
@@ -37,6 +39,7 @@ from tests.core.messages.kinds import Declared, Point, Shot, Step, Written
 from tests.fuzz.choices import Dice
 from tests.fuzz.control import overheard
 from tests.fuzz.decoders import COMPRESSION, FACTORIES, scenario
+from tests.fuzz.sealed import OPENER, TOKEN
 
 OFFER: Final = Offer(7, 3, 0, 1024, 2**20, 1200, 10_000, 99)
 SENTENCES: Final[Sequence[Sequence[Frame]]] = (
@@ -117,6 +120,61 @@ def _spheres() -> Iterable[bytes]:
     yield pack(table.take(np.arange(2)), 1)
 
 
+def _introductions() -> Iterable[bytes]:
+    """A proof, and a datagram for the token and the connection id that targets expect."""
+    offer = replace(OFFER, connection_id=OPENER)
+    yield bytes(16) + encode_connect(Connect(TOKEN, 0, offer))
+    yield bytes(16) + encode_accept(OPENER, Accept(TOKEN, OFFER))
+    yield bytes(16) + encode_refuse(OPENER, Refuse(TOKEN, Refusal.FULL))
+
+
+def _greets() -> Iterable[bytes]:
+    for pattern in (1, 2, 3):
+        yield wire.encode_greet(wire.Greet(OPENER, TOKEN, pattern, bytes(16), bytes(200)))
+
+
+def _of_strangers() -> Iterable[bytes]:
+    return (bytes([0x20 | it[0] & 0x0F]) + it[1:] for it in _greets())
+
+
+def _answers() -> Iterable[bytes]:
+    yield wire.encode_answer(Kind.COOKIE, OPENER, wire.Answer(TOKEN, bytes(16)))
+    yield wire.encode_answer(Kind.WELCOME, OPENER, wire.Answer(TOKEN, bytes(96)))
+
+
+def _confirms() -> Iterable[bytes]:
+    yield wire.encode_confirm(wire.Confirm(OPENER, TOKEN, bytes(150)))
+
+
+def _resets() -> Iterable[bytes]:
+    yield wire.encode_reset(OPENER, bytes(16))
+
+
+def _paths() -> Iterable[bytes]:
+    yield wire.encode_path(Kind.CHALLENGE, OPENER, 5)
+
+
+def _to_the_porch() -> Iterable[bytes]:
+    """Datagrams whose first byte says their kind alone."""
+    whole = (_greets, _of_strangers, _answers, _confirms, _resets, _paths, _connects, _refuses)
+    yield from (bytes([it[0] & 0x0F]) + it[1:] for make in whole for it in make())
+    yield bytes([Kind.SEALED]) + bytes(60)
+
+
+def _to_the_parlour() -> Iterable[bytes]:
+    """Whether from elsewhere, the kind, and what then follows the front."""
+    for elsewhere in (0, 1):
+        for kind in Kind:
+            yield bytes([elsewhere, kind]) + (5).to_bytes(8, "little")
+            yield bytes([elsewhere, kind]) + (TOKEN).to_bytes(8, "little") + bytes([1])
+            yield bytes([elsewhere, kind]) + bytes(8) + encode_frames(SENTENCES[0])
+
+
+def _to_the_host() -> Iterable[bytes]:
+    for pattern in (0, 1):
+        yield from (bytes([pattern]) + it for it in _introductions())
+
+
 STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "channel-front": _packets,
     "channel-header": _packets,
@@ -135,4 +193,15 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "message-inflated": lambda: (COMPRESSION.deflate(bytes(5000), compress=True) or b"",),
     "simulation-spheres": _spheres,
     "simulation-slab": _spheres,
+    "gate-greet": _greets,
+    "gate-stranger": _of_strangers,
+    "gate-answer": _answers,
+    "gate-confirm": _confirms,
+    "gate-reset": _resets,
+    "gate-path": _paths,
+    "gate-introduction": _introductions,
+    "gate-porch": _to_the_porch,
+    "gate-parlour": _to_the_parlour,
+    "gate-guest": _to_the_host,
+    "gate-called": _introductions,
 }

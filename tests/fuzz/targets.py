@@ -16,6 +16,7 @@ from tests.fuzz.control import Lodge, Machine, make_client, make_joining_server,
 from tests.fuzz.crossing import Crossing
 from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.nodes import SUBJECTS, Subject
+from tests.fuzz.sealed import SEALED
 from tests.fuzz.siege import Siege
 
 Target = Callable[[bytes], None]
@@ -66,7 +67,7 @@ def check_size(holder: object) -> None:
 
 
 def _all() -> Iterator[tuple[str, Target]]:
-    for name, decoder in DECODERS.items():
+    for name, decoder in {**DECODERS, **SEALED}.items():
         yield name, partial(_feed, decoder)
     for name, subject in SUBJECTS.items():
         yield f"siege-{name}", partial(_besiege, subject)
