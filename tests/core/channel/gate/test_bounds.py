@@ -21,10 +21,10 @@ def addresses(number: int) -> Iterator[tuple[str, int]]:
         yield f"10.{caller >> 16}.{caller >> 8 & 255}.{caller & 255}", 1 + caller % 60_000
 
 
-def test_nothing_is_kept_of_100_000_addresses_that_bring_no_cookie():
+def test_nothing_is_kept_of_addresses_that_bring_no_cookie():
     pair = SealedPair()
     gate = pair.right._gate
-    for number, address in enumerate(addresses(100_000)):
+    for number, address in enumerate(addresses(10_000)):
         cookie = NO_COOKIE if number % 2 else number.to_bytes(16, "little")
         greet = encode_greet(Greet(1 + number, number, 2, cookie, bytes(200)))
         pair.right.handle_datagram_untrusted(0.0, address, greet)
@@ -32,7 +32,7 @@ def test_nothing_is_kept_of_100_000_addresses_that_bring_no_cookie():
             pass
         assert not gate._host
     assert not gate._bonds
-    assert gate.counters.cookies_sent == 100_000
+    assert gate.counters.cookies_sent == 10_000
     assert gate.counters.handshakes == 0
     check_empty(pair.right)
 
