@@ -6,14 +6,13 @@ regression tests need is not here but in those tests.
 
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from random import Random
 from types import CodeType, FrameType
 from typing import Any, Final
 
 import click
 
-from tests.fuzz.run import DEN, chosen
+from tests.fuzz.run import DEN, ROOT, chosen
 from tests.fuzz.starts import starts
 from tests.fuzz.targets import CORPUS, TARGETS, kept
 
@@ -25,6 +24,8 @@ LONGEST: Final = 1024
 
 MOST_TRIED: Final = 120
 """Inputs of those found that are looked at, which takes long for each."""
+
+OURS: Final = tuple(f"{ROOT / wing}/" for wing in ("sphtp", "server", "client"))
 
 Line = tuple[CodeType, int]
 
@@ -66,7 +67,7 @@ def reach(name: str, data: bytes) -> set[Line]:
     lines: set[Line] = set()
 
     def look(frame: FrameType, event: str, _: Any) -> Any:
-        if not _is_ours(frame.f_code.co_filename):
+        if not frame.f_code.co_filename.startswith(OURS):
             return None
         if event == "line":
             lines.add((frame.f_code, frame.f_lineno))
@@ -79,10 +80,6 @@ def reach(name: str, data: bytes) -> set[Line]:
     finally:
         sys.settrace(before)
     return lines
-
-
-def _is_ours(file: str) -> bool:
-    return "sphtp" in Path(file).parts or "sphtp_client" in Path(file).parts
 
 
 if __name__ == "__main__":
