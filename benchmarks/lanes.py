@@ -1,7 +1,9 @@
 """What small messages notice of a large transfer on another lane, on real sockets.
 
 The simulated figures are in docs/reference/latency.md. Here both processes have their own work to
-do besides, and with no line to wait for, that work is what small messages wait for.
+do besides, and with no line to wait for, that work is what small messages wait for; what came of it
+is in docs/explanation/performance.md. It needs two cores for itself: a process that is not running
+answers nobody.
 """
 
 import json

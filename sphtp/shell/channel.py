@@ -12,6 +12,7 @@ from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import RefusedError, UnreachableError
+from sphtp.shell.courtesy import Courtesy
 from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.receipt import Callback, Desk, Receipt
 
@@ -30,11 +31,13 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         connection: Connection,
         touched: Callable[[], None],
         run_callback: Callable[[Callback, Receipt], None],
+        courtesy: Courtesy,
         encoding: Encoding = PLAIN,
     ) -> None:
         self._connection = connection
         self._touched = touched
         self._desk = Desk(run_callback)
+        self._courtesy = courtesy
         self._encoding = encoding
         self._receipts: dict[Ticket, Receipt] = {}
         self._changed = trio.lowlevel.ParkingLot()
@@ -132,6 +135,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         """
         payloads = self._encoding.encode_many(values, compress)
         sizes = list(map(len, payloads))
+        self._courtesy.note(trio.current_time(), payloads)
         await trio.lowlevel.checkpoint()
         self._check_sendable()
         sent = 0
@@ -219,6 +223,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self, payload: bytes, delivery: Delivery, lane: int, deadline: float | None, copies: int
     ) -> Receipt:
         now = trio.current_time()
+        self._courtesy.note(now, (payload,))
         expires = None if deadline is None else now + deadline
         ticket = Ticket(now, lane, expires, copies, len(payload))
         self._connection.port.send(payload, ticket, delivery)
@@ -254,6 +259,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._changed.unpark_all()
 
     def _decode(self, payloads: Sequence[bytes]) -> list[Any]:
+        self._courtesy.note(trio.current_time(), payloads)
         port = self._connection.port
         if port.has_news:
             self._touched()

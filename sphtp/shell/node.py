@@ -1,6 +1,5 @@
 """A node: one UDP socket, and all channels behind it."""
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
@@ -14,11 +13,13 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.row import MOST_DATAGRAMS, Address, Row
+from sphtp.core.channel.row import Address
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
+from sphtp.shell.courtesy import Courtesy
+from sphtp.shell.departures import Departures
 from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.node_statistics import NodeStatistics
@@ -47,11 +48,12 @@ class Node:
         self._encoding = encoding
         self._bell = Bell()
         self._channels: dict[Connection, Channel] = {}
-        # Datagrams on their way to one address, and the first one for another.
-        self._unsent: deque[Row] = deque()
-        self._ahead: Row | None = None
-        # Batches in a row that left something in the socket.
+        self._departures = Departures(udp, endpoint)
+        self._courtesy = Courtesy()
+        # Batches in a row that left something in the socket, and whether the last turn left any
+        # work at all.
         self._behind = 0
+        self._goes_on = False
         self._callbacks = Callbacks()
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
@@ -152,18 +154,25 @@ class Node:
             await self._take_turn()
 
     async def _take_turn(self) -> None:
-        with self._bell.listening(self._endpoint.poll_timeout()):
-            await self._udp.wait_readable()
+        if self._goes_on:
+            await trio.lowlevel.checkpoint()
+        else:
+            with self._bell.listening(self._endpoint.poll_timeout()):
+                await self._udp.wait_readable()
         self._bell.answer()
         now = trio.current_time()
         # What lies in the socket still may hold the acks and the signs of life that are overdue;
         # but a flood must not hold up time for ever.
-        self._behind = 0 if self._receive(now) else self._behind + 1
+        is_dry = self._receive(now)
+        self._behind = 0 if is_dry else self._behind + 1
         if self._behind % MOST_BEHIND == 0:
             self._endpoint.handle_timeout(now)
         self._limits.look(now)
-        while not self._flush(trio.current_time()):
+        is_done = self._flush(trio.current_time())
+        while self._departures.is_blocked:
             await self._udp.wait_writable()
+            is_done = self._flush(trio.current_time())
+        self._goes_on = not (is_dry and is_done)
 
     def _receive(self, now: float) -> bool:
         """Take a batch off the socket; false when there may be more."""
@@ -175,36 +184,14 @@ class Node:
         return received < BATCH and size < BATCH_BYTES
 
     def _flush(self, now: float) -> bool:
-        """Send and report all there is; false when the socket has no room for the rest."""
-        while self._unsent or self._gather(now):
-            has_room = self._udp.send(self._unsent)
-            while self._udp.too_large:
-                (address, size), _ = self._udp.too_large.popitem()
-                self._endpoint.handle_too_large(now, address, size)
-            if not has_room:
-                break
+        """Send and report what a turn has time for; false when there is more to send."""
+        is_done = self._departures.send(now, self._courtesy.turn(now))
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
         while (connection := self._endpoint.poll_active()) is not None:
             self._report(connection)
-        return not self._unsent
-
-    def _gather(self, now: float) -> bool:
-        """Collect the datagrams that leave for one address next; false when there are none."""
-        transmit = self._ahead or self._endpoint.poll_transmit(now)
-        self._ahead = None
-        if transmit is None:
-            return False
-        destination, collected = transmit.address, 0
-        while transmit is not None and transmit.address == destination:
-            self._unsent.append(transmit)
-            collected += transmit.number
-            if collected >= MOST_DATAGRAMS:
-                return True
-            transmit = self._endpoint.poll_transmit(now)
-        self._ahead = transmit
-        return True
+        return is_done
 
     def _report(self, connection: Connection) -> None:
         channel = self._channels.get(connection)
@@ -216,7 +203,8 @@ class Node:
 
     def _adopt(self, connection: Connection) -> Channel:
         touched = partial(self._touch, connection)
-        channel = Channel(connection, touched, self._callbacks.run_soon, self._encoding)
+        run_soon = self._callbacks.run_soon
+        channel = Channel(connection, touched, run_soon, self._courtesy, self._encoding)
         if connection.closed is None:
             self._channels[connection] = channel
         return channel
@@ -224,7 +212,7 @@ class Node:
     def _touch(self, connection: Connection) -> None:
         """Send at once what a command gave rise to: waking the task first would cost a turn."""
         self._endpoint.touch(connection)
-        if self._unsent or not self._flush(trio.current_time()):
+        if self._departures.is_blocked or not self._flush(trio.current_time()):
             self._bell.ring()
         self._bell.hurry(self._endpoint.poll_timeout())
 

@@ -5,10 +5,12 @@ from typing import Final
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.row import MOST_DATAGRAMS, Row
+from sphtp.core.channel.row import MOST_BYTES, MOST_DATAGRAMS, Row
 
 TURN: Final = MOST_DATAGRAMS
-"""Packets that one connection sends before the others have their turn."""
+TURN_BYTES: Final = MOST_BYTES
+"""Packets, and bytes in them, that one connection sends before the others have their turn: about
+what leaves with one system call."""
 
 
 class Turns:
@@ -19,7 +21,7 @@ class Turns:
         self._connections: dict[int, Connection] = {}
         self._agenda = Agenda()
         self._dirty: dict[int, None] = {}
-        self._turn = 0
+        self._packets = self._bytes = 0
         self._active: dict[int, Connection] = {}
 
     def __contains__(self, connection_id: int) -> bool:
@@ -67,16 +69,16 @@ class Turns:
             self.touch(connection)
 
     def poll_transmit(self, now: float) -> Row | None:
-        """The next datagrams to send; connections take turns, ``TURN`` packets each."""
+        """The next datagrams to send; connections take turns."""
         while self._dirty:
             connection_id = next(iter(self._dirty))
             connection = self._connections[connection_id]
             transmit = connection.poll_transmit(now)
             if transmit is not None:
-                self._take_turn(connection_id, transmit.number)
+                self._take_turn(connection_id, transmit)
                 return transmit
             del self._dirty[connection_id]
-            self._turn = 0
+            self._packets = self._bytes = 0
             self._agenda.set(connection_id, connection.poll_timeout())
             self._settle(connection)
         return None
@@ -89,9 +91,10 @@ class Turns:
         """When the next connection is due."""
         return self._agenda.next()
 
-    def _take_turn(self, connection_id: int, packets: int) -> None:
-        self._turn += packets
-        if self._turn >= TURN:
-            self._turn = 0
+    def _take_turn(self, connection_id: int, transmit: Row) -> None:
+        self._packets += transmit.number
+        self._bytes += len(transmit.data)
+        if self._packets >= TURN or self._bytes >= TURN_BYTES:
+            self._packets = self._bytes = 0
             del self._dirty[connection_id]
             self._dirty[connection_id] = None

@@ -1,6 +1,7 @@
 """All channels behind one socket: who is answered, who is refused, and what is forgotten."""
 
 from collections.abc import Callable
+from itertools import groupby
 from random import Random
 
 import pytest
@@ -21,7 +22,7 @@ from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.turns import TURN
+from sphtp.core.channel.turns import TURN, TURN_BYTES
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import offer
@@ -262,19 +263,24 @@ def test_an_incoming_channel_is_reported_once_and_open() -> None:
     assert pair.right.poll_incoming() is None
 
 
-def test_connections_take_turns() -> None:
-    pair = Pair(1, settings=ChannelSettings(congestion="fixed:1e9", max_datagram=1200))
+@pytest.mark.parametrize("size", [256, 1200, 65_507])
+def test_connections_take_turns(size: int) -> None:
+    settings = ChannelSettings(
+        congestion="fixed:1e11", base_datagram=size, max_datagram=size, max_window=2**25
+    )
+    pair = Pair(1, settings=settings)
     connections = [pair.left.dial(0.0, [RIGHT]) for _ in range(3)]
     pair.run(1)
     for connection in connections:
-        connection.port.send_many([bytes(1100)] * 2 * TURN)
+        connection.port.send_many([bytes(size - 100)] * 2 * TURN)
         pair.left.touch(connection)
-    ids = [decode_front_untrusted(sent)[1] for sent in poll_all(pair.left, pair.now)]
-    assert len(ids) == 6 * TURN
-    turns = [set(ids[n : n + TURN]) for n in range(0, 6 * TURN, TURN)]
-    assert [len(turn) for turn in turns] == [1] * 6
-    assert turns[:3] == turns[3:]
-    assert len(set(ids)) == 3
+    sent = poll_all(pair.left, pair.now)
+    turns = [list(turn) for _, turn in groupby(sent, key=lambda it: decode_front_untrusted(it)[1])]
+    whole = TURN if size * TURN < TURN_BYTES else -(-TURN_BYTES // len(sent[0]))
+    assert {len(turn) for turn in turns[:3]} == {whole}
+    assert len({decode_front_untrusted(turn[0])[1] for turn in turns[:3]}) == 3
+    assert max(map(len, turns)) == whole
+    assert len(sent) == 3 * 2 * TURN
 
 
 def test_who_changed_is_told() -> None:
