@@ -16,7 +16,7 @@ HOUR = 3600.0
 MINUTE = 60.0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_wall_clock_that_jumps_moves_nobody(tmp_path: Path, seed: int) -> None:
     await step_the_clock(tmp_path, seed)
 

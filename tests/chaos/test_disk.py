@@ -17,7 +17,7 @@ CROWD = 15
 """Clients that come and go: more lines than fit what is left of a full disk's last block."""
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_server_goes_on_while_its_log_has_no_room(tmp_path: Path, seed: int) -> None:
     await fill_the_disk(small_disk, tmp_path, seed)
 

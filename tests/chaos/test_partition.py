@@ -15,7 +15,7 @@ pytestmark = pytest.mark.chaos
 networks = pytest.mark.parametrize("network", [open_network, open_relays])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_cluster_cut_in_two_lives_on_as_two_and_becomes_one_again_by_relays(
     seed: int,
 ) -> None:

@@ -12,6 +12,7 @@ from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
 from tests.core.channel.gate.test_refusals import check_empty
+from tests.soaked import soaked
 
 KNOWN = Expectation(identity("right").public)
 NOWHERE, ELSEWHERE = ("10.0.0.8", 8), ("10.0.0.9", 9)
@@ -81,7 +82,7 @@ def crossing(seed: int) -> Iterator[tuple[SealedPair, str]]:
     assert State.CONNECTING not in (left.state, right.state), seed
 
 
-@pytest.mark.parametrize("start", range(0, 300, 100))
+@pytest.mark.parametrize("start", [0, *soaked(range(100, 300, 100))])
 def test_two_that_dial_each_other_at_once_get_one_channel_each_way_or_one(start: int):
     """As in the clear: who dialled while the other's CONNECT was on its way shares its channel."""
     for seed in range(start, start + 100):
@@ -110,7 +111,7 @@ def test_two_that_dial_each_other_at_once_get_one_channel_each_way_or_one(start:
                 check_empty(endpoint)
 
 
-@pytest.mark.parametrize("start", range(0, 200, 100))
+@pytest.mark.parametrize("start", [0, *soaked([100])])
 def test_an_attempt_that_is_given_up_while_both_dial_leaves_nothing_behind(start: int):
     """The other side's own goes on, and is no worse off for it."""
     for seed in range(start, start + 100):

@@ -17,6 +17,7 @@ from sphtp.testing import Faults
 from tests.core.channel.gate.sealed import SealedPair, identity
 from tests.core.channel.gate.test_refusals import check_empty
 from tests.profiles import brisk
+from tests.soaked import soaked
 
 KNOWN = Expectation(identity("right").public)
 PATIENT = ChannelSettings(connect_timeout=600, timeout=600, close_timeout=600, max_datagram=1200)
@@ -49,7 +50,7 @@ def test_each_message_arrives_once_in_order_and_as_it_was(
     assert pair.transfer(right, left, sent[::-1], 600) == sent[::-1]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, *soaked(range(2, 8))])
 def test_keys_change_on_the_way(seed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(seal, "EPOCH_BITS", 7)
     weather = Faults(loss=0.05, corrupt=0.05, jitter=0.03, duplicate=0.1)
@@ -73,7 +74,7 @@ def test_keys_change_on_the_way(seed: int, monkeypatch: pytest.MonkeyPatch):
         check_empty(endpoint)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *soaked(range(1, 4))])
 def test_corruption_breaks_no_channel(seed: int):
     """In the clear it may; here every third datagram is altered, both ways."""
     pair = SealedPair(seed, Faults(), PATIENT)
