@@ -42,12 +42,18 @@ def lines_of(experiment: Experiment) -> list[str]:
 def trials(experiment: Experiment) -> pytest.MarkDecorator:
     named = [
         # Two flows take long to come to terms.
-        pytest.param(
-            trial, id=trial.name, marks=pytest.mark.soak if "2 flows" in trial.name else ()
-        )
+        pytest.param(trial, id=trial.name, marks=pytest.mark.soak if is_long(trial.name) else ())
         for trial in experiment.trials
     ]
     return pytest.mark.parametrize("trial", named)
+
+
+def is_long(name: str) -> bool:
+    """Two flows take long, and of single ones two tell enough in a quick suite."""
+    return "2 flows" in name or name in (
+        "newreno, 1 flows, 0 % lost",
+        "tolerant, 1 flows, 0 % lost",
+    )
 
 
 @pytest.mark.slow
