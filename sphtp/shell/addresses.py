@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import trio
 
-from sphtp.core.channel.row import Address
 from sphtp.core.control.records import Candidate, ServerAddress
+from sphtp.core.row import Address
 from sphtp.errors import SettingsError, UnreachableError
 
 RETRY: Final = 0.25

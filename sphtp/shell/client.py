@@ -12,7 +12,6 @@ import trio
 
 from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.trust import Roster
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.control.client import ClientMachine
@@ -21,6 +20,7 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Candidate, Member, ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.addresses import Outlook

@@ -4,7 +4,7 @@ from collections import deque
 
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.row import MOST_DATAGRAMS, Row
+from sphtp.core.row import MOST_DATAGRAMS, Row
 from sphtp.shell.udp import UdpSocket
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.row import Address, Row
 from sphtp.errors import SettingsError
 from sphtp.shell.udp import UdpSocket
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import trio
 
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.row import Address
 
 EVENTS: Final = tuple(name for name in vars(Instrument) if not name.startswith("_"))
 

@@ -13,7 +13,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.row import Address
+from sphtp.core.row import Address
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.callbacks import Callbacks

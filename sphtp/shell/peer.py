@@ -5,8 +5,8 @@ from typing import Any, Self
 
 import msgpack
 
-from sphtp.core.channel.row import Address
 from sphtp.core.control.records import PeerRecord
+from sphtp.core.row import Address
 
 
 @dataclass(frozen=True, slots=True)

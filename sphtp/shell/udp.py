@@ -19,7 +19,7 @@ from typing import Final, Self
 
 import trio
 
-from sphtp.core.channel.row import MOST_BYTES, MOST_DATAGRAMS, Address, Row
+from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Address, Row
 from sphtp.errors import SettingsError
 
 LARGEST_DATAGRAM: Final = 65_535

@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 from sphtp.testing.network import Address, Delivery
 
 MOST_DATAGRAMS: Final = 64

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.row import Address, Row
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate
 from tests.fuzz.nodes import SETTINGS, SUBJECTS, Application, Subject, Wish, make_node

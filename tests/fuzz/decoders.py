@@ -18,25 +18,20 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import (
-    DATA,
-    decode_data_untrusted,
-    decode_front_untrusted,
-    encode_data,
-    encode_front,
-)
+from sphtp.core.channel.header import DATA, decode_data_untrusted, encode_data
 from sphtp.core.channel.packet import (
     Packet,
     decode_packet_untrusted,
     decode_run_untrusted,
     divide,
 )
-from sphtp.core.channel.row import Row
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Counters
 from sphtp.core.control.intake import Intake
+from sphtp.core.front import decode_front_untrusted, encode_front
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
+from sphtp.core.row import Row
 from sphtp.errors import RemoteError
 from sphtp.shell.encoding import encoding_for
 from sphtp_client.initial import initial_spheres

@@ -19,7 +19,8 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.header import DATA, DATA_FIRST, FRONT
+from sphtp.core.channel.header import DATA, DATA_FIRST
+from sphtp.core.front import FRONT
 from sphtp.core.serial import MASK
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate

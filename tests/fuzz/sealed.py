@@ -12,8 +12,8 @@ from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.greeting import NUMBERS, prologue
 from sphtp.core.channel.gate.lodge import read_introduction_untrusted
 from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.header import Kind, encode_front
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.front import Kind, encode_front
+from sphtp.core.row import Address, Row
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, Pattern
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed

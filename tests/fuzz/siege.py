@@ -10,7 +10,7 @@ from typing import Final
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.row import Address, Row
 from sphtp.testing.network import Delivery as Arrival
 from sphtp.testing.rows import rows
 from tests.fuzz.choices import Choices

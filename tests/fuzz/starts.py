@@ -31,7 +31,8 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import Header, Kind, encode_data
+from sphtp.core.channel.header import Header, encode_data
+from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
 from sphtp_client.initial import initial_spheres
 from sphtp_client.state import pack

@@ -8,7 +8,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.row import Address, Row
 from sphtp.errors import RemoteError, WireError
 from tests.fuzz import flood as floods
 from tests.fuzz.choices import Dice, Script

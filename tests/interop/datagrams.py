@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from sphtp.core import front
 from sphtp.core.channel import framing, handshake, header
 from sphtp.core.channel.gate import wire
-from sphtp.core.channel.header import Kind
+from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.core.secure.seal import COUNTER, TAG_SIZE
 from tests.interop.translation import frame_of, name_frame
@@ -16,7 +17,7 @@ LARGEST = 65_507
 
 def read_datagram(data: bytes) -> dict[str, Any]:
     """Read a datagram and name its fields."""
-    kind, connection_id = header.decode_front_untrusted(data)
+    kind, connection_id = front.decode_front_untrusted(data)
     return {"kind": int(kind), "connection_id": connection_id, **DATAGRAMS[kind](data)}
 
 
@@ -69,8 +70,8 @@ def read_confirm(data: bytes) -> dict[str, Any]:
 
 def read_sealed(data: bytes) -> dict[str, Any]:
     """Name what is seen without a key."""
-    (counter,) = COUNTER.unpack_from(data, header.FRONT.size)
-    sealed = data[header.FRONT.size + COUNTER.size :]
+    (counter,) = COUNTER.unpack_from(data, front.FRONT.size)
+    sealed = data[front.FRONT.size + COUNTER.size :]
     ciphertext, tag = sealed[:-TAG_SIZE], sealed[-TAG_SIZE:]
     return {"counter": counter, "ciphertext": ciphertext.hex(), "tag": tag.hex()}
 
@@ -151,7 +152,7 @@ def write_confirm(_: Kind, __: int, named: dict[str, Any]) -> bytes:
 
 def write_sealed(kind: Kind, to: int, named: dict[str, Any]) -> bytes:
     sealed = bytes.fromhex(named["ciphertext"] + named["tag"])
-    return header.encode_front(kind, to) + COUNTER.pack(named["counter"]) + sealed
+    return front.encode_front(kind, to) + COUNTER.pack(named["counter"]) + sealed
 
 
 def write_reset(_: Kind, to: int, named: dict[str, Any]) -> bytes:

@@ -11,8 +11,8 @@ from sphtp.core.channel.gate.greeting import PADDING, PATTERNS, prologue
 from sphtp.core.channel.gate.settings import RANGES, GateSettings
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.handshake import Refusal, Refuse, encode_refuse
-from sphtp.core.channel.header import FRONT, Kind, encode_front
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.schema import Schema
 from sphtp.core.secure.replay import WINDOW
 from sphtp.core.secure.seal import EPOCH_BITS, Opener, Sealer, _Key

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any, cast
 
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.row import Address, Row
 from sphtp.shell.departures import Departures
 
 HERE, THERE = ("127.0.0.1", 1), ("127.0.0.1", 2)

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from sphtp import ChannelSettings, Impairment, SettingsError, open_node
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 from sphtp.shell.impairment import MOST_CALLS, UNIMPAIRED, ImpairedSocket, open_socket
 from sphtp.shell.udp import UdpCounters, UdpSocket
 from tests.deadline import within_20_seconds

@@ -6,8 +6,8 @@ import pytest
 import trio.testing
 
 from sphtp.core.channel.delivery import Lane
-from sphtp.core.channel.row import Row
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.row import Row
 from sphtp.shell.courtesy import SHORT
 from sphtp.shell.node import MOST_BEHIND
 from sphtp.shell.opening import open_node

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 import trio
 
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 from sphtp.shell.opening import open_node
 from sphtp.shell.udp import MTU_DISCOVER, PMTUDISC_PROBE, UdpSocket
 from tests.deadline import within_20_seconds

@@ -11,7 +11,7 @@ import trio
 
 from sphtp import ChannelSettings
 from sphtp.core.channel.gate.security import Security
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RefusedError, SettingsError, UnreachableError
 from sphtp.shell.direct import open_channel

@@ -38,8 +38,10 @@ async def wait_for_view(server: Server, size: int) -> None:
 
 
 def unused_address() -> ServerAddress:
+    # Where no other test binds, so that the ports are still free when they are wanted.
+    apart = ServerAddress.parse("tcp://127.0.0.86:0")
     with Publisher() as first, Publisher() as second:
-        return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
+        return ServerAddress(first.listen(apart.pub), second.listen(apart.pub))
 
 
 @pytest.mark.parametrize("first_joins_second", [True, False])

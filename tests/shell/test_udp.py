@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.row import Address, Row
 from sphtp.shell.udp import UdpAddressError, UdpSocket
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 from sphtp.testing import Pair
 from sphtp.testing.network import Delivery
 from sphtp.testing.rows import MOST_BYTES, MOST_DATAGRAMS, rows

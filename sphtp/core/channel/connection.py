@@ -20,12 +20,12 @@ from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.port import MessagePort
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
 from sphtp.core.channel.transport import Heard, Transport
 from sphtp.core.channel.voice import Voice
+from sphtp.core.row import Address, Row
 from sphtp.errors import StateError
 
 

@@ -3,7 +3,7 @@
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.handshake import Connect
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.row import Address
+from sphtp.core.row import Address
 
 UNDECIDED = (State.CONNECTING, State.ANSWERING)
 

@@ -7,10 +7,10 @@ from sphtp.core.channel.events import Closed, CloseReason
 from sphtp.core.channel.frames import Close
 from sphtp.core.channel.handshake import Objection, Refusal, Refuse
 from sphtp.core.channel.lifecycle import Event
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.channel.timers import Timer
+from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)

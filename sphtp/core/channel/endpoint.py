@@ -15,16 +15,16 @@ from sphtp.core.channel.handshake import (
     decode_connect_untrusted,
     decode_refuse_untrusted,
 )
-from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.opening import Opening, Origin, connect_size, make_offer
 from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.channel.turns import Turns
 from sphtp.core.entropy import Entropy
+from sphtp.core.front import Kind, decode_front_untrusted
+from sphtp.core.row import Address, Row
 from sphtp.core.schema import Mismatch, Schema
 from sphtp.errors import RemoteError
 

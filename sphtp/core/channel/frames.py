@@ -48,7 +48,7 @@ SKIP_LAYOUT = struct.Struct("<BBHI")
 # kind u8, messages u32, bytes u64
 CREDIT_LAYOUT = struct.Struct("<BIQ")
 
-# What a frame costs beside its payloads, and each payload where lengths differ.
+# What a frame costs beside its payloads.
 MESSAGES_OVERHEAD = MESSAGES_LAYOUT.size
 RUN_OVERHEAD = RUN_LAYOUT.size
 FRAGMENT_OVERHEAD = FRAGMENT_LAYOUT.size
@@ -56,7 +56,6 @@ UNRELIABLE_OVERHEAD = UNRELIABLE_LAYOUT.size
 CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
-LENGTH_OVERHEAD = 2
 
 # Delays are told in steps of this many seconds, and a longer one than fits as the longest.
 DELAY_STEP = 1e-4

@@ -7,7 +7,6 @@ that do not grow with the number of messages in Python code.
 
 import struct
 from collections.abc import Callable, Iterable
-from itertools import accumulate, pairwise
 
 from sphtp.core.channel.frames import (
     ACK_DELAY_LAYOUT,
@@ -18,7 +17,6 @@ from sphtp.core.channel.frames import (
     DELAY_STEP,
     FRAGMENT_LAYOUT,
     FRAGMENT_OVERHEAD,
-    LENGTH_OVERHEAD,
     LONGEST_DELAY,
     MAX_CLOSE_TEXT,
     MESSAGES_LAYOUT,
@@ -42,6 +40,7 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
 )
+from sphtp.core.payloads import encode_lengths, take_equal, take_varied
 from sphtp.errors import RemoteError
 
 
@@ -80,11 +79,6 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
     return frames
 
 
-def cut_payloads(data: bytes, start: int, end: int, length: int) -> list[bytes]:
-    """Cut what a run carries into its messages, which are not empty."""
-    return [data[cut : cut + length] for cut in range(start, end, length)]
-
-
 def _encode_messages(frame: Messages) -> list[Buffer]:
     lengths = list(map(len, frame.payloads))
     count, length = len(lengths), lengths[0]
@@ -92,22 +86,19 @@ def _encode_messages(frame: Messages) -> list[Buffer]:
         front = RUN_LAYOUT.pack(FrameKind.RUN, frame.lane, frame.first_id, count, length)
     else:
         front = MESSAGES_LAYOUT.pack(FrameKind.MESSAGES, frame.lane, frame.first_id, count)
-        front += struct.pack(f"<{count}H", *lengths)
+        front += encode_lengths(lengths)
     return [front, *frame.payloads]
 
 
 def _decode_run(data: bytes, start: int) -> tuple[Messages, int]:
     _, lane, first_id, count, length = RUN_LAYOUT.unpack_from(data, start)
-    start += RUN_OVERHEAD
-    end = start + count * length
-    _check_payloads(count, end, data)
-    payloads = cut_payloads(data, start, end, length) if length else [b""] * count
+    payloads, end = take_equal(data, start + RUN_OVERHEAD, count, length)
     return Messages(lane, first_id, payloads), end
 
 
 def _decode_messages(data: bytes, start: int) -> tuple[Messages, int]:
     _, lane, first_id, count = MESSAGES_LAYOUT.unpack_from(data, start)
-    payloads, end = _split(data, start + MESSAGES_OVERHEAD, count)
+    payloads, end = take_varied(data, start + MESSAGES_OVERHEAD, count)
     return Messages(lane, first_id, payloads), end
 
 
@@ -140,14 +131,14 @@ def _decode_skip(data: bytes, start: int) -> tuple[Skip, int]:
 
 def _encode_unreliable(frame: Unreliable) -> list[Buffer]:
     count = len(frame.payloads)
-    lengths = struct.pack(f"<{count}H", *map(len, frame.payloads))
+    lengths = encode_lengths(list(map(len, frame.payloads)))
     front = UNRELIABLE_LAYOUT.pack(FrameKind.UNRELIABLE, frame.lane, frame.first_id, count)
     return [front, lengths, *frame.payloads]
 
 
 def _decode_unreliable(data: bytes, start: int) -> tuple[Unreliable, int]:
     _, lane, first_id, count = UNRELIABLE_LAYOUT.unpack_from(data, start)
-    payloads, end = _split(data, start + UNRELIABLE_OVERHEAD, count)
+    payloads, end = take_varied(data, start + UNRELIABLE_OVERHEAD, count)
     return Unreliable(lane, first_id, payloads), end
 
 
@@ -197,24 +188,9 @@ def _decode_close(data: bytes, start: int) -> tuple[Close, int]:
     return Close(reason, data[start : start + length].decode(errors="replace")), start + length
 
 
-def _split(data: bytes, start: int, count: int) -> tuple[list[bytes], int]:
-    """Take ``count`` lengths, then as many payloads."""
-    lengths = struct.unpack_from(f"<{count}H", data, start)
-    ends = list(accumulate(lengths, initial=start + LENGTH_OVERHEAD * count))
-    _check_payloads(count, ends[-1], data)
-    return [data[a:b] for a, b in pairwise(ends)], ends[-1]
-
-
 def _check_number(messages: int, size: int) -> None:
     if messages > size:
         raise RemoteError(f"{messages} messages in a packet of {size} bytes")
-
-
-def _check_payloads(count: int, end: int, data: bytes) -> None:
-    if not count:
-        raise RemoteError("a frame of no messages")
-    if end > len(data):
-        raise RemoteError(f"messages end {end - len(data)} bytes after their packet")
 
 
 ENCODERS: dict[type, Callable[..., list[Buffer]]] = {

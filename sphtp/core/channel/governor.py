@@ -6,12 +6,12 @@ from typing import Final
 from sphtp.core.channel.congestion.bandwidth import Bandwidth
 from sphtp.core.channel.congestion.controller import make_controller
 from sphtp.core.channel.congestion.delivery import Delivery
-from sphtp.core.channel.congestion.pacing import Pacer
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.mtu import PathMtu
 from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.train import Hit, Train
+from sphtp.core.pacing import Pacer
 
 BURST: Final = 10
 FEWEST_IN_WINDOW: Final = 8

@@ -9,12 +9,13 @@ from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow import SendCredit
-from sphtp.core.channel.frames import LENGTH_OVERHEAD, MESSAGES_OVERHEAD
+from sphtp.core.channel.frames import MESSAGES_OVERHEAD
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.recut import recut, resource
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.sources import Large, Single, Small, Source
 from sphtp.core.channel.ticket import Ticket
+from sphtp.core.payloads import LENGTH_OVERHEAD
 
 MOST: Final = 16_384
 """Messages between the oldest unacked and the newest one: a quarter of what 16 bits tell apart."""

@@ -15,8 +15,8 @@ from sphtp.core.channel.handshake import (
     encode_connect,
 )
 from sphtp.core.channel.lifecycle import Event
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.row import Address, Row
 from sphtp.core.schema import Schema
 from sphtp.core.serial import wrap
 

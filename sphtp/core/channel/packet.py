@@ -21,10 +21,11 @@ from sphtp.core.channel.frames import (
     FrameKind,
     Messages,
 )
-from sphtp.core.channel.framing import cut_payloads, decode_frames_untrusted
+from sphtp.core.channel.framing import decode_frames_untrusted
 from sphtp.core.channel.header import DATA, DATA_FIRST, Header, decode_data_untrusted
-from sphtp.core.channel.row import Row
 from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.payloads import cut_payloads
+from sphtp.core.row import Row
 from sphtp.core.serial import MASK
 from sphtp.errors import RemoteError
 

@@ -5,7 +5,6 @@ from itertools import count
 
 from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
-    LENGTH_OVERHEAD,
     MESSAGES_OVERHEAD,
     Buffer,
     Fragment,
@@ -13,6 +12,7 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.sources import Large, Small, Source
+from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import wrap
 
 

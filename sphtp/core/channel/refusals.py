@@ -3,9 +3,9 @@
 from collections import deque
 
 from sphtp.core.channel.handshake import Accept, Connect, Refusal, Refuse, encode_refuse
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.row import Address, Row
 from sphtp.core.schema import Mismatch, Schema
 
 COUNTERS = {

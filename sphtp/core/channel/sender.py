@@ -25,8 +25,8 @@ from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import encode_data
 from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import encode_run
-from sphtp.core.channel.row import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.channel.train import Train
+from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 
 NOTHING: Final = (b"", 0)
 NO_LOAD: Final = Load(())

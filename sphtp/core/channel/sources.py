@@ -7,7 +7,6 @@ from typing import Final
 
 from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
-    LENGTH_OVERHEAD,
     MAX_MESSAGES_PER_FRAME,
     MESSAGES_OVERHEAD,
     Messages,
@@ -15,6 +14,7 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.pieces import Piece, make_fragment
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.ticket import Ticket
+from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import wrap
 
 FEWEST: Final = 2

@@ -5,7 +5,7 @@ from typing import Final
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.row import MOST_BYTES, MOST_DATAGRAMS, Row
+from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Row
 
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES

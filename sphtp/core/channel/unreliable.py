@@ -6,8 +6,9 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG
-from sphtp.core.channel.frames import LENGTH_OVERHEAD, UNRELIABLE_OVERHEAD, Unreliable
+from sphtp.core.channel.frames import UNRELIABLE_OVERHEAD, Unreliable
 from sphtp.core.channel.ticket import Ticket
+from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import unwrap, wrap
 
 OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD

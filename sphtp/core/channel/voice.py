@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from sphtp.core.channel.frames import Frame
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 
 
 class Voice:

@@ -14,7 +14,6 @@ from typing import Any, Final, Self
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import Refusal
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import (
     CongestionInfo,
@@ -27,6 +26,7 @@ from sphtp.core.channel.watch.records import (
     SettledInfo,
     WatchedChannel,
 )
+from sphtp.core.row import Address
 from sphtp.shell.qlog.file import QlogFile, to_milliseconds
 
 TRIGGERS: Final[Mapping[Enum, str]] = {

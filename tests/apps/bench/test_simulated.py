@@ -20,6 +20,7 @@ from sphtp_client.bench.simulated.page import page, section
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "latency.md"
 SEED = 1
+LONG = ("newreno", "cubic", "20 % lost, 0 copies", "20 % lost, 3 copies", "1 % lost, 0 copies")
 STALE = "docs/reference/latency.md is not what the command finds; run `make docs`"
 
 
@@ -41,7 +42,6 @@ def lines_of(experiment: Experiment) -> list[str]:
 
 def trials(experiment: Experiment) -> pytest.MarkDecorator:
     named = [
-        # Two flows take long to come to terms.
         pytest.param(trial, id=trial.name, marks=pytest.mark.soak if is_long(trial.name) else ())
         for trial in experiment.trials
     ]
@@ -49,11 +49,8 @@ def trials(experiment: Experiment) -> pytest.MarkDecorator:
 
 
 def is_long(name: str) -> bool:
-    """Two flows take long, and of single ones two tell enough in a quick suite."""
-    return "2 flows" in name or name in (
-        "newreno, 1 flows, 0 % lost",
-        "tolerant, 1 flows, 0 % lost",
-    )
+    """What is long tells a quick suite little that the parts' own tests do not."""
+    return name in LONG or "2 flows" in name or "1 flows, 0 % lost" in name
 
 
 @pytest.mark.slow

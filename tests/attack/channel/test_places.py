@@ -23,9 +23,10 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import DATA, FRONT, Header, Kind, encode_data, encode_front
+from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK
 from sphtp.testing.stage import Stage

@@ -11,9 +11,9 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.events import CloseReason
 from sphtp.core.channel.gate.trust import Expectation, Roster
-from sphtp.core.channel.header import VERSION, Kind
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.front import VERSION, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Sent, kind_of, meddle, watch

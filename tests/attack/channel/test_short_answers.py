@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import RESET_SIZE, SEAL_OVERHEAD, Answer, encode_answer
-from sphtp.core.channel.header import FRONT, KINDS, VERSION, Kind, encode_front
-from sphtp.core.channel.row import Row
+from sphtp.core.front import FRONT, KINDS, VERSION, Kind, encode_front
+from sphtp.core.row import Row
 from sphtp.core.schema import Schema
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity

@@ -18,11 +18,11 @@ from sphtp.core.channel.handshake import (
     encode_accept,
     encode_connect,
 )
-from sphtp.core.channel.header import Kind, decode_front_untrusted
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.turns import TURN, TURN_BYTES
+from sphtp.core.front import Kind, decode_front_untrusted
+from sphtp.core.row import Address
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import offer

@@ -11,7 +11,6 @@ from sphtp.core.channel.frames import (
     CREDIT_OVERHEAD,
     DELAY_STEP,
     FRAGMENT_OVERHEAD,
-    LENGTH_OVERHEAD,
     LONGEST_DELAY,
     MAX_CLOSE_TEXT,
     MESSAGES_OVERHEAD,
@@ -31,6 +30,7 @@ from sphtp.core.channel.frames import (
     asks_for_ack,
 )
 from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
+from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.errors import RemoteError
 
 VECTORS: list[tuple[Frame, str]] = [

@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.header import (
-    DATA,
-    FRONT,
-    Header,
-    Kind,
-    decode_data_untrusted,
-    decode_front_untrusted,
-    encode_data,
-    encode_front,
-)
+from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
+from sphtp.core.front import FRONT, Kind, decode_front_untrusted, encode_front
 from sphtp.errors import RemoteError
 
 # version 1 and kind, connection id, then sequence, ack, ack_bits; little-endian.

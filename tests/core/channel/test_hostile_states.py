@@ -12,10 +12,11 @@ from sphtp.core.channel.events import Closed
 from sphtp.core.channel.frames import Fragment
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.header import FRONT, VERSION, Header, Kind, encode_data
+from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
+from sphtp.core.front import FRONT, VERSION, Kind
 from sphtp.core.serial import unwrap, wrap
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address

@@ -12,8 +12,8 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.frames import FrameKind
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, decode_data_untrusted, encode_data
-from sphtp.core.channel.row import Row
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.row import Row
 from sphtp.core.serial import unwrap, wrap
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address

@@ -15,12 +15,12 @@ from sphtp.core.channel.frames import Fragment, Ping
 from sphtp.core.channel.header import DATA
 from sphtp.core.channel.inbox import Inbox
 from sphtp.core.channel.packet import decode_packet_untrusted
-from sphtp.core.channel.row import MOST_DATAGRAMS, Row
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.sender import Sender
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.row import MOST_DATAGRAMS, Row
 from tests.core.channel.talk import offer
 from tests.core.channel.test_outbox import outbox
 

@@ -1,8 +1,9 @@
 """Two nodes that share keys: one channel's seal in both directions, and where the other one is."""
 
 from sphtp.core.channel.gate.counters import GateCounters
-from sphtp.core.channel.header import DATA_FIRST, FRONT, Kind, encode_front
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.channel.header import DATA_FIRST
+from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.row import Address, Row
 from sphtp.core.secure.seal import Opener, Sealer
 
 

@@ -16,8 +16,8 @@ from sphtp.core.channel.handshake import (
     decode_connect_untrusted,
     decode_refuse_untrusted,
 )
-from sphtp.core.channel.header import Kind, decode_front_untrusted
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.front import Kind, decode_front_untrusted
+from sphtp.core.row import Address, Row
 from sphtp.errors import RemoteError
 
 

@@ -10,10 +10,10 @@ from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.entropy import Entropy
+from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 
 

@@ -17,9 +17,10 @@ from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Trust
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.handshake import Refuse
-from sphtp.core.channel.header import FRONT, SEALED_FIRST, Kind
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.channel.header import SEALED_FIRST
 from sphtp.core.entropy import Entropy
+from sphtp.core.front import FRONT, Kind
+from sphtp.core.row import Address, Row
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
 

@@ -24,10 +24,10 @@ from sphtp.core.channel.handshake import (
     decode_connect_untrusted,
     encode_refuse,
 )
-from sphtp.core.channel.header import FRONT, Kind, decode_front_untrusted
 from sphtp.core.channel.opening import Origin
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.front import FRONT, Kind, decode_front_untrusted
 from sphtp.core.rate import RateLimit
+from sphtp.core.row import Address, Row
 from sphtp.core.secure.cookie import CookieJar
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.errors import RemoteError

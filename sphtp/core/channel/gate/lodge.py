@@ -13,8 +13,8 @@ from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.trust import Trust
 from sphtp.core.channel.gate.wire import PROOF_SIZE
 from sphtp.core.channel.handshake import Refuse
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.entropy import Entropy
+from sphtp.core.row import Address, Row
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
 

@@ -4,9 +4,9 @@ from typing import Final
 
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.wire import encode_path
-from sphtp.core.channel.header import Kind
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.entropy import Entropy
+from sphtp.core.front import Kind
+from sphtp.core.row import Address, Row
 
 RETRY: Final = 0.2
 """Seconds between two challenges under one bond, wherever its datagrams come from."""

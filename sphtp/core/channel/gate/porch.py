@@ -13,8 +13,8 @@ from sphtp.core.channel.handshake import (
     decode_connect_untrusted,
     encode_refuse,
 )
-from sphtp.core.channel.header import VERSION, Kind, decode_front_untrusted
-from sphtp.core.channel.row import Address, Row
+from sphtp.core.front import VERSION, Kind, decode_front_untrusted
+from sphtp.core.row import Address, Row
 from sphtp.errors import RemoteError
 
 

@@ -3,8 +3,8 @@
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.lodge import Lodge
 from sphtp.core.channel.gate.wire import RESET_SIZE, encode_reset
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.rate import RateLimit
+from sphtp.core.row import Address, Row
 
 
 class Resets:

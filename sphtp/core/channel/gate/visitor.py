@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.tables import VISIT, Knock, Respond, Visit
 from sphtp.core.channel.opening import Origin
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 from sphtp.core.secure.noise.handshake import Handshake
 
 

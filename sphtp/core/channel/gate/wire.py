@@ -14,7 +14,7 @@ for its number, so that any version can refuse any: it does so under the number 
 
 from typing import Final, NamedTuple
 
-from sphtp.core.channel.header import FRONT, VERSION, Kind, encode_front
+from sphtp.core.front import FRONT, VERSION, Kind, encode_front
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
 

@@ -8,13 +8,13 @@ from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.opening import Opening
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.transport import Transport
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.parts import Watch, WatchedPort, WatchedTransport
 from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.core.channel.watch.tally import Tally
+from sphtp.core.row import Address
 
 # A forged ack counts as malformed as well, and comes first for that.
 DROPS: Final[Mapping[str, Drop]] = {

@@ -6,13 +6,13 @@ from typing import Final
 
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.handshake import Refusal
-from sphtp.core.channel.row import Address, Row
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.connection import WatchedConnection
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import Drop
 from sphtp.core.channel.watch.tally import Tally
 from sphtp.core.entropy import Entropy
+from sphtp.core.row import Address, Row
 from sphtp.core.schema import Schema
 
 DROPS: Final[Mapping[str, Drop]] = {"malformed": Drop.MALFORMED, "unknown": Drop.UNKNOWN}

@@ -3,7 +3,6 @@
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import Refusal
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.watch.records import (
     CongestionInfo,
     Drop,
@@ -14,6 +13,7 @@ from sphtp.core.channel.watch.records import (
     SettledInfo,
     WatchedChannel,
 )
+from sphtp.core.row import Address
 
 
 class Instrument:

@@ -18,8 +18,8 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
 )
-from sphtp.core.channel.row import Address
 from sphtp.core.channel.ticket import Outcome
+from sphtp.core.row import Address
 
 
 class WatchedChannel:

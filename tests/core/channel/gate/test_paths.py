@@ -5,8 +5,8 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.gate.paths import RETRY
 from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.header import Kind
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.front import Kind
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
 from tests.attack.channel.mallory import Sent, answers, kind_of, meddle

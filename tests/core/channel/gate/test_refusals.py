@@ -12,8 +12,8 @@ from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation, OpenDoor, Roster
 from sphtp.core.channel.gate.wire import SMALLEST_GREET
 from sphtp.core.channel.handshake import Refusal, Refuse, decode_refuse_untrusted, encode_refuse
-from sphtp.core.channel.header import VERSION, Kind
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.front import VERSION, Kind
 from sphtp.core.schema import Schema
 from sphtp.testing.stage import Stage
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed

@@ -26,7 +26,7 @@ from sphtp.core.channel.gate.wire import (
     encode_path,
     encode_reset,
 )
-from sphtp.core.channel.header import VERSION, Kind, decode_front_untrusted
+from sphtp.core.front import VERSION, Kind, decode_front_untrusted
 from sphtp.errors import RemoteError
 
 GREET = Greet(0x01020304, 0x1112131415161718, 2, bytes(range(16)), bytes(160))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.channel.row import Row
+from sphtp.core.row import Row
 
 
 @pytest.mark.parametrize(

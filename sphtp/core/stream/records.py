@@ -1,0 +1,143 @@
+"""What a DATA datagram carries: records, each a kind byte and its fields.
+
+RUN        kind u8, topic u16, first u64, count u16, length u16, payloads
+VARIED     kind u8, topic u16, first u64, count u16, lengths u16 each, payloads
+FRAGMENT   kind u8, topic u16, number u64, part u32, parts u32, length u16, bytes
+
+Messages of a topic have consecutive 64-bit numbers. A message that no datagram holds takes as many
+as it has fragments, one each: that is how loss finds out what it destroyed.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sphtp.core.payloads import encode_lengths, take_equal, take_varied
+from sphtp.errors import RemoteError
+
+
+class RecordKind(IntEnum):
+    """The first byte of a record."""
+
+    RUN = 1
+    VARIED = 2
+    FRAGMENT = 3
+
+
+class Run(NamedTuple):
+    """Whole messages of a topic, the first of them with the number ``first``."""
+
+    topic: int
+    first: int
+    payloads: Sequence[bytes]
+
+    @property
+    def last(self) -> int:
+        """The number of the last message."""
+        return self.first + len(self.payloads) - 1
+
+
+class Fragment(NamedTuple):
+    """One of the ``parts`` of a message, counted from 0; ``first`` is this part's own number."""
+
+    topic: int
+    first: int
+    part: int
+    parts: int
+    payload: bytes
+
+    @property
+    def last(self) -> int:
+        """The part's own number."""
+        return self.first
+
+    @property
+    def head(self) -> int:
+        """The number of the message's first part."""
+        return self.first - self.part
+
+
+Record = Run | Fragment
+
+_RUN: Final = Struct("<BHQHH")
+_VARIED: Final = Struct("<BHQH")
+_FRAGMENT: Final = Struct("<BHQIIH")
+
+RUN_OVERHEAD: Final = _RUN.size
+"""Bytes of a record beside its messages, at most; where lengths differ each costs two more."""
+FRAGMENT_OVERHEAD: Final = _FRAGMENT.size
+MOST_MESSAGES: Final = 65_535
+"""Messages in one record."""
+MOST_PARTS: Final = 1 << 20
+"""Fragments of one message."""
+
+
+def encode_run(run: Run) -> bytes:
+    """Encode whole messages."""
+    lengths = list(map(len, run.payloads))
+    count, length = len(lengths), lengths[0]
+    if lengths.count(length) == count:
+        front = _RUN.pack(RecordKind.RUN, run.topic, run.first, count, length)
+    else:
+        front = _VARIED.pack(RecordKind.VARIED, run.topic, run.first, count)
+        front += encode_lengths(lengths)
+    return b"".join((front, *run.payloads))
+
+
+def encode_fragment(fragment: Fragment) -> bytes:
+    """Encode a part of a message."""
+    topic, number, part, parts, payload = fragment
+    kind = RecordKind.FRAGMENT
+    return _FRAGMENT.pack(kind, topic, number, part, parts, len(payload)) + payload
+
+
+def decode_records_untrusted(data: bytes) -> list[Record]:
+    """Decode the records of a datagram; raises ``RemoteError`` when any is not well formed."""
+    records = list[Record]()
+    start, messages = 0, 0
+    try:
+        while start < len(data):
+            record, start = _DECODERS[data[start]](data, start)
+            records.append(record)
+            if type(record) is Run:
+                messages += len(record.payloads)
+    except KeyError as error:
+        raise RemoteError(f"no record is of kind {error}") from error
+    except struct.error as error:
+        raise RemoteError(f"a record ends before its fields: {error}") from error
+    # Empty ones cost nothing in a run, and could be as many as it pleases a liar.
+    if messages > len(data):
+        raise RemoteError(f"{messages} messages in a datagram of {len(data)} bytes")
+    return records
+
+
+def _decode_run(data: bytes, start: int) -> tuple[Run, int]:
+    _, topic, first, count, length = _RUN.unpack_from(data, start)
+    payloads, end = take_equal(data, start + _RUN.size, count, length)
+    return Run(topic, first, payloads), end
+
+
+def _decode_varied(data: bytes, start: int) -> tuple[Run, int]:
+    _, topic, first, count = _VARIED.unpack_from(data, start)
+    payloads, end = take_varied(data, start + _VARIED.size, count)
+    return Run(topic, first, payloads), end
+
+
+def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
+    _, topic, number, part, parts, length = _FRAGMENT.unpack_from(data, start)
+    start += _FRAGMENT.size
+    end = start + length
+    if not length or end > len(data):
+        raise RemoteError(f"a fragment of {length} bytes, {len(data) - start} left")
+    if part >= parts or parts > MOST_PARTS or number < part:
+        raise RemoteError(f"part {part} of {parts} with the number {number}")
+    return Fragment(topic, number, part, parts, data[start:end]), end
+
+
+_DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Record, int]]]] = {
+    RecordKind.RUN: _decode_run,
+    RecordKind.VARIED: _decode_varied,
+    RecordKind.FRAGMENT: _decode_fragment,
+}

@@ -1,0 +1,248 @@
+"""Timers and limits of a stream, in three profiles.
+
+``um`` has the defaults of Ultra Messaging, defects and all, to compare with; ``lan`` is for one
+machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a stream
+need not have the same: each keeps its own.
+"""
+
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any, Final, Self
+
+from sphtp.errors import SettingsError
+
+MEBIBYTE: Final = 1 << 20
+MBIT: Final = 125_000.0
+"""Bytes a second."""
+
+
+class Backoff(Enum):
+    """How the wait before the first NAK of a burst is drawn."""
+
+    UNIFORM = "between half and one and a half of the interval"
+    EXPONENTIAL = "up to the interval, early only with the few: for groups (RFC 5401, 3.2)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """What a source, or a receiver, does when; times in seconds, sizes in bytes, rates in bytes/s.
+
+    Raises ``SettingsError``, naming the settings, when one is out of range, or two contradict each
+    other.
+    """
+
+    # Receivers
+    initial_backoff: float = 0.005
+    """From a gap to the first NAK, on average; 0 asks at once."""
+    backoff: Backoff = Backoff.UNIFORM
+    group_size: int = 100
+    """Receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
+    nak_backoff: float = 0.1
+    """Between NAKs for one datagram, on average."""
+    nak_spacing: float = 0.005
+    """Between two NAKs of one receiver, at least."""
+    suppress: float = 0.2
+    """After an NCF that tells no time."""
+    generation: float = 10.0
+    """Age at which a datagram that is missing is lost."""
+    activity_timeout: float = 15.0
+    """Silence after which a source is gone."""
+    order_map: int = 200_000
+    """Messages of a topic that wait for one before them."""
+    order_map_bytes: int = 64 * MEBIBYTE
+    max_message: int = 16 * MEBIBYTE
+
+    # Sources
+    ignore: float = 0.04
+    """From a repair until NAKs for the same datagram count again."""
+    session_min: float = 0.05
+    """From the last datagram to the first session message; then the wait doubles."""
+    session_max: float = 5.0
+    linger: float = 1.0
+    """How long a source that closes still repairs."""
+    window: int = 24 * MEBIBYTE
+    """Bytes of datagrams kept for repairs, at most."""
+    window_age: float = 60.0
+    """How long they are kept, at most."""
+    max_datagram: int = 1400
+    data_rate: float | None = None
+    """Of new data; None does not hold back."""
+    repair_rate: float = 50 * MBIT
+    repair_queue: int = 4096
+    """Repairs that may wait for their turn."""
+    nak_budget: float = 2000.0
+    """Datagrams a second that one receiver may ask for; more than that is not listened to."""
+
+    lenient: bool = False
+    """Whether ``ignore`` and ``linger`` may be such that repairs fail, as in ``um``."""
+
+    # Late join and off-transport recovery
+    retention: int = 24 * MEBIBYTE
+    """Bytes of messages that a source keeps for those who come late; 0 keeps none."""
+    retention_age: float = 600.0
+    retention_count: int = 1_000_000
+    fetch_window: int = 200
+    """Messages asked for ahead."""
+    fetch_interval: float = 1.0
+    """Between requests that get no answer; doubles, ten times at most."""
+    fetch_timeout: float = 60.0
+    """Age at which a message that is asked for is lost."""
+    caching_proximity: int = 5000
+    """Live messages so far ahead of what is missing are kept; others are fetched again."""
+
+    @classmethod
+    def lan(cls, **changes: Any) -> Self:
+        """One machine, or one network."""
+        return cls(**changes)
+
+    @classmethod
+    def um(cls, **changes: Any) -> Self:
+        """The defaults of Ultra Messaging 6.17, of which ``ignore`` contradicts ``nak_backoff``."""
+        return cls(**(UM | changes))
+
+    @classmethod
+    def wan(cls, rtt: float = 0.1, **changes: Any) -> Self:
+        """Paths whose round trip takes ``rtt`` seconds."""
+        backoff = max(0.4, 4 * rtt)
+        timed = {
+            "initial_backoff": 0.02 + rtt,
+            "nak_backoff": backoff,
+            "ignore": max(0.4 * backoff, 1.5 * rtt),
+        }
+        return cls(**(WAN | timed | changes))
+
+    def for_group(self) -> Self:
+        """The same for receivers that share their losses, as those of a multicast group do."""
+        return replace(self, backoff=Backoff.EXPONENTIAL, initial_backoff=0.03)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_range(field.name, getattr(self, field.name))
+        for holds, message in self._rules():
+            if not holds:
+                raise SettingsError(message)
+
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        """What has to hold between settings (Ultra Messaging's interrelated options)."""
+        repairs = 2 * self.suppress + 3 * self.nak_backoff
+        return (
+            (
+                self.lenient or self.ignore < 0.5 * self.nak_backoff,
+                (
+                    f"ignore ({self.ignore:g} s) must be less than half of nak_backoff "
+                    f"({self.nak_backoff:g} s), else a second NAK is ignored"
+                ),
+            ),
+            (
+                self.lenient or self.linger >= min(repairs, self.generation),
+                (
+                    f"linger ({self.linger:g} s) must be at least two suppress and three nak_backoff "
+                    f"({repairs:g} s), else the end gets lost"
+                ),
+            ),
+            (
+                self.generation >= 2 * self.nak_backoff + self.suppress,
+                (
+                    f"generation ({self.generation:g} s) must be at least two nak_backoff "
+                    f"({self.nak_backoff:g} s) and suppress ({self.suppress:g} s)"
+                ),
+            ),
+            (
+                self.activity_timeout >= 3 * self.session_max,
+                (
+                    f"activity_timeout ({self.activity_timeout:g} s) must be at least three "
+                    f"session_max ({self.session_max:g} s)"
+                ),
+            ),
+            (
+                self.session_min <= self.session_max,
+                (
+                    f"session_min ({self.session_min:g} s) is over session_max "
+                    f"({self.session_max:g} s)"
+                ),
+            ),
+            (
+                self.window >= 4 * self.max_datagram,
+                f"window ({self.window}) must hold four of max_datagram ({self.max_datagram})",
+            ),
+            (
+                self.data_rate is None or self.repair_rate <= self.data_rate,
+                f"repair_rate ({self.repair_rate:g}) is over data_rate ({self.data_rate})",
+            ),
+            (
+                self.order_map_bytes >= 2 * self.max_message,
+                (
+                    f"order_map_bytes ({self.order_map_bytes}) must be at least twice max_message "
+                    f"({self.max_message})"
+                ),
+            ),
+        )
+
+
+UM: Final[dict[str, Any]] = {
+    "initial_backoff": 0.05,
+    "nak_backoff": 0.2,
+    "nak_spacing": 0.0,
+    "suppress": 1.0,
+    "activity_timeout": 60.0,
+    "ignore": 0.5,
+    "session_min": 0.2,
+    "session_max": 10.0,
+    "linger": 0.0,
+    "max_datagram": 8192,
+    "data_rate": 10 * MBIT,
+    "repair_rate": 5 * MBIT,
+    "lenient": True,
+}
+
+WAN: Final[dict[str, Any]] = {
+    "suppress": 1.0,
+    "generation": 30.0,
+    "activity_timeout": 90.0,
+    "session_min": 0.2,
+    "session_max": 10.0,
+    "linger": 30.0,
+    "window": 64 * MEBIBYTE,
+    "repair_rate": 5 * MBIT,
+}
+
+# A datagram has to have room for a NAK, and no more than UDP carries beside a seal; a window stays
+# below half of what 32 bits can tell apart.
+RANGES: Final[dict[str, tuple[float, float]]] = {
+    "initial_backoff": (0, 60),
+    "group_size": (1, 1_000_000),
+    "nak_backoff": (0.001, 60),
+    "nak_spacing": (0, 60),
+    "suppress": (0.001, 60),
+    "generation": (0.005, 3600),
+    "activity_timeout": (0.01, 86_400),
+    "order_map": (1, 2**24),
+    "order_map_bytes": (2, 2**40),
+    "max_message": (1, 2**26),
+    "ignore": (0, 60),
+    "session_min": (0.001, 60),
+    "session_max": (0.001, 3600),
+    "linger": (0, 3600),
+    "window": (65_536, 2**30),
+    "window_age": (0.1, 86_400),
+    "max_datagram": (1024, 65_507),
+    "data_rate": (1000, 1e12),
+    "repair_rate": (1000, 1e12),
+    "repair_queue": (1, 2**20),
+    "nak_budget": (1, 1e9),
+    "retention": (0, 2**40),
+    "retention_age": (0, 1e9),
+    "retention_count": (0, 2**31),
+    "fetch_window": (1, 65_535),
+    "fetch_interval": (0.001, 3600),
+    "fetch_timeout": (0.01, 86_400),
+    "caching_proximity": (1, 2**31),
+}
+
+
+def _check_range(name: str, value: Any) -> None:
+    if name not in RANGES or value is None:
+        return
+    low, high = RANGES[name]
+    if not low <= value <= high:
+        raise SettingsError(f"{name} is {value}; allowed is {low} to {high}")

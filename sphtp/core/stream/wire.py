@@ -1,0 +1,254 @@
+"""The datagrams of a stream, byte by byte.
+
+From the source to all receivers, and from a receiver to the source:
+
+STREAM     front (session u32), key u8, body
+FEEDBACK   front (session u32), receiver u32, body
+
+A sealed body has a counter u64 before it and a tag of 16 bytes behind it (``sphtp.core.secure``).
+A body is one of these; every one that the source sends tells the window's lead and trail:
+
+DATA       type u8, flags u8, lead u32, trail u32, sqn u32, records
+SESSION    type u8, flags u8, lead u32, trail u32, number u32, topics u16, (topic u16, next u64)*
+NCF        type u8, flags u8, lead u32, trail u32, reason u8, retry-after u16 in ms, ranges
+NAK        type u8, flags u8, ranges
+
+with ranges as count u16, (first u32, further u16)*, where ``further`` are the numbers behind the
+first. An empty window has its trail one above its lead. The numbers of datagrams are cut to 32 bits
+here and have 64 inside, see ``unwrap``.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from sphtp.core.front import VERSION, Kind
+from sphtp.core.stream.bodies import (
+    Body,
+    BodyFlag,
+    BodyType,
+    Data,
+    Nak,
+    Ncf,
+    NcfReason,
+    Session,
+    Window,
+)
+from sphtp.core.stream.ranges import Span
+from sphtp.core.wire import Reader, Writer
+from sphtp.errors import RemoteError, untrusted
+
+MOST_RANGES: Final = 128
+"""Ranges in one NAK or NCF: they fit any datagram, and no receiver asks for all at once."""
+
+FURTHER: Final = 0xFFFF
+"""What one range of the wire holds beside its first number; a longer span takes several."""
+
+_SPAN: Final = 1 << 32
+_HALF: Final = 1 << 31
+
+
+# type, flags, lead, trail; of DATA the sqn, too
+_HEAD: Final = Struct("<BBII")
+_DATA: Final = Struct("<BBIII")
+_TAIL: Final = Struct("<HQ")
+_RANGE: Final = Struct("<IH")
+
+STREAM_FRONT: Final = Struct("<BIB")
+FEEDBACK_FRONT: Final = Struct("<BII")
+DATA_OVERHEAD: Final = _DATA.size
+"""Bytes of a DATA body before its records."""
+MOST_TAILS: Final = 64
+"""Topics of one source, so that one session message speaks of all."""
+
+_STREAM_FIRST: Final = VERSION << 4 | Kind.STREAM
+_FEEDBACK_FIRST: Final = VERSION << 4 | Kind.FEEDBACK
+
+
+def unwrap(short: int, reference: int) -> int:
+    """Restore the full number nearest to ``reference`` whose low 32 bits are ``short``."""
+    return reference + ((short - reference + _HALF) % _SPAN) - _HALF
+
+
+# Fronts
+
+
+def stream_front(session: int, key: int) -> bytes:
+    """Start a datagram of the source; ``key`` numbers the key that seals it, 0 in the clear."""
+    return STREAM_FRONT.pack(_STREAM_FIRST, session, key)
+
+
+def feedback_front(session: int, receiver: int) -> bytes:
+    """Start a datagram of a receiver."""
+    return FEEDBACK_FRONT.pack(_FEEDBACK_FIRST, session, receiver)
+
+
+def decode_stream_front_untrusted(datagram: bytes) -> tuple[int, int]:
+    """Return session and key of a STREAM datagram; its body starts at ``STREAM_FRONT.size``."""
+    if len(datagram) < STREAM_FRONT.size or datagram[0] != _STREAM_FIRST:
+        raise RemoteError(f"{len(datagram)} bytes that are no STREAM datagram")
+    _, session, key = STREAM_FRONT.unpack_from(datagram)
+    return session, key
+
+
+def decode_feedback_front_untrusted(datagram: bytes) -> tuple[int, int]:
+    """Return session and receiver of a FEEDBACK; its body starts at ``FEEDBACK_FRONT.size``."""
+    if len(datagram) < FEEDBACK_FRONT.size or datagram[0] != _FEEDBACK_FIRST:
+        raise RemoteError(f"{len(datagram)} bytes that are no FEEDBACK datagram")
+    _, session, receiver = FEEDBACK_FRONT.unpack_from(datagram)
+    return session, receiver
+
+
+def is_of_stream(data: bytes) -> bool:
+    """Whether a datagram belongs to streams, and not to a channel."""
+    return data[:1] in _FIRSTS
+
+
+_FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
+
+
+# Bodies
+
+
+def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = False) -> bytes:
+    """Encode DATA."""
+    flags = BodyFlag.REPAIR if repair else BodyFlag.NONE
+    lead, trail = window
+    head = _DATA.pack(BodyType.DATA, flags, lead % _SPAN, trail % _SPAN, sqn % _SPAN)
+    return head + records
+
+
+def encode_session(session: Session) -> bytes:
+    """Encode a session message."""
+    writer = _head(BodyType.SESSION, session.flags, session.window)
+    writer.u32(session.number % _SPAN).u16(len(session.tails))
+    for topic, number in session.tails:
+        writer.u16(topic).u64(number)
+    return writer.finish()
+
+
+def encode_ncf(ncf: Ncf) -> bytes:
+    """Encode an NCF."""
+    writer = _head(BodyType.NCF, BodyFlag.NONE, ncf.window)
+    writer.u8(ncf.reason).u16(min(round(ncf.retry_after * 1000), 0xFFFF))
+    return writer.raw(_encode_spans(ncf.spans)).finish()
+
+
+def encode_nak(nak: Nak) -> bytes:
+    """Encode a NAK."""
+    return bytes([BodyType.NAK, BodyFlag.NONE]) + _encode_spans(nak.spans)
+
+
+@untrusted
+def decode_body_untrusted(body: bytes | memoryview, lead: int) -> Body:
+    """Decode what a source says; ``lead`` is the highest number known, by which others are told."""
+    view = memoryview(body)
+    if view and view[0] == BodyType.DATA:
+        return _decode_data(view, lead)
+    reader = Reader(view)
+    kind, flags = reader.u8(), _flags(reader.u8())
+    window = _window(reader.u32(), reader.u32(), lead)
+    if kind == BodyType.SESSION:
+        return _decode_session(reader, flags, window)
+    if kind == BodyType.NCF:
+        reason, after = _reason(reader.u8()), reader.u16() / 1000
+        return Ncf(window, reason, after, _decode_spans(reader, lead))
+    raise RemoteError(f"a source says nothing of type {kind}")
+
+
+@untrusted
+def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
+    """Decode a NAK; ``lead`` is the source's."""
+    reader = Reader(body)
+    kind, _ = reader.u8(), _flags(reader.u8())
+    if kind != BodyType.NAK:
+        raise RemoteError(f"a receiver says nothing of type {kind}")
+    return Nak(_decode_spans(reader, lead))
+
+
+def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
+    """Cut spans to what ranges of the wire hold, and leave out those over ``most``."""
+    ranges = list[Span]()
+    for first, last in spans:
+        for start in range(first, last + 1, FURTHER + 1):
+            if len(ranges) == most:
+                return ranges
+            ranges.append(Span(start, min(start + FURTHER, last)))
+    return ranges
+
+
+def _decode_data(view: memoryview, lead: int) -> Data:
+    if len(view) < _DATA.size:
+        raise RemoteError(f"DATA of {len(view)} bytes")
+    _, flags, new_lead, trail, sqn = _DATA.unpack_from(view)
+    window = _window(new_lead, trail, lead)
+    data = Data(_flags(flags), window, unwrap(sqn, window.lead), view[_DATA.size :])
+    # It was in the window when it left; a trail above it would forbid to hand it on.
+    if not window.trail <= data.sqn <= window.lead:
+        raise RemoteError(f"datagram {data.sqn} is not in its window {window}")
+    return data
+
+
+def _decode_session(reader: Reader, flags: BodyFlag, window: Window) -> Session:
+    number, count = reader.u32(), reader.u16()
+    if count > MOST_TAILS:
+        raise RemoteError(f"a session of {count} topics")
+    tails = [_TAIL.unpack(reader.take(_TAIL.size)) for _ in range(count)]
+    reader.finish()
+    return Session(flags, window, number, tails)
+
+
+def _head(kind: BodyType, flags: BodyFlag, window: Window) -> Writer:
+    lead, trail = window
+    return Writer().raw(_HEAD.pack(kind, flags, lead % _SPAN, trail % _SPAN))
+
+
+def _flags(value: int) -> BodyFlag:
+    # A later version may have more.
+    return BodyFlag(value & _ALL_FLAGS)
+
+
+_ALL_FLAGS: Final = sum(BodyFlag)
+
+
+def _reason(value: int) -> NcfReason:
+    if value not in _REASONS:
+        raise RemoteError(f"no NCF has the reason {value}")
+    return _REASONS[value]
+
+
+_REASONS: Final = {reason.value: reason for reason in NcfReason}
+
+
+def _window(short_lead: int, short_trail: int, reference: int) -> Window:
+    lead = unwrap(short_lead, reference)
+    trail = unwrap(short_trail, lead)
+    if trail > lead + 1:
+        raise RemoteError(f"a window from {trail} to {lead}")
+    return Window(lead, trail)
+
+
+def _encode_spans(spans: Sequence[Span]) -> bytes:
+    writer = Writer().u16(len(spans))
+    for first, last in spans:
+        writer.raw(_RANGE.pack(first % _SPAN, last - first))
+    return writer.finish()
+
+
+def _decode_spans(reader: Reader, reference: int) -> list[Span]:
+    spans = list[Span]()
+    for _ in range(_count(reader)):
+        short, further = _RANGE.unpack(reader.take(_RANGE.size))
+        first = unwrap(short, reference)
+        if spans and first <= spans[-1].last:
+            raise RemoteError("ranges are in order and do not overlap")
+        spans.append(Span(first, first + further))
+    reader.finish()
+    return spans
+
+
+def _count(reader: Reader) -> int:
+    count = reader.u16()
+    if not 1 <= count <= MOST_RANGES:
+        raise RemoteError(f"{count} ranges; allowed is 1 to {MOST_RANGES}")
+    return count
