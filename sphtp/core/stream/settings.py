@@ -5,6 +5,7 @@ machine or one switch; ``wan`` for paths of tens of milliseconds. Source and rec
 need not have the same: each keeps its own.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, Self
@@ -118,65 +119,65 @@ class StreamSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             _check_range(field.name, getattr(self, field.name))
-        for holds, message in self._rules():
-            if not holds:
-                raise SettingsError(message)
+        for holds, message in RULES:
+            if not holds(self):
+                raise SettingsError(message.format(self))
 
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        """What has to hold between settings (Ultra Messaging's interrelated options)."""
-        repairs = 2 * self.suppress + 3 * self.nak_backoff
-        return (
-            (
-                self.lenient or self.ignore < 0.5 * self.nak_backoff,
-                (
-                    f"ignore ({self.ignore:g} s) must be less than half of nak_backoff "
-                    f"({self.nak_backoff:g} s), else a second NAK is ignored"
-                ),
-            ),
-            (
-                self.lenient or self.linger >= min(repairs, self.generation),
-                (
-                    f"linger ({self.linger:g} s) must be at least two suppress and three nak_backoff "
-                    f"({repairs:g} s), else the end gets lost"
-                ),
-            ),
-            (
-                self.generation >= 2 * self.nak_backoff + self.suppress,
-                (
-                    f"generation ({self.generation:g} s) must be at least two nak_backoff "
-                    f"({self.nak_backoff:g} s) and suppress ({self.suppress:g} s)"
-                ),
-            ),
-            (
-                self.activity_timeout >= 3 * self.session_max,
-                (
-                    f"activity_timeout ({self.activity_timeout:g} s) must be at least three "
-                    f"session_max ({self.session_max:g} s)"
-                ),
-            ),
-            (
-                self.session_min <= self.session_max,
-                (
-                    f"session_min ({self.session_min:g} s) is over session_max "
-                    f"({self.session_max:g} s)"
-                ),
-            ),
-            (
-                self.window >= 4 * self.max_datagram,
-                f"window ({self.window}) must hold four of max_datagram ({self.max_datagram})",
-            ),
-            (
-                self.data_rate is None or self.repair_rate <= self.data_rate,
-                f"repair_rate ({self.repair_rate:g}) is over data_rate ({self.data_rate})",
-            ),
-            (
-                self.order_map_bytes >= 2 * self.max_message,
-                (
-                    f"order_map_bytes ({self.order_map_bytes}) must be at least twice max_message "
-                    f"({self.max_message})"
-                ),
-            ),
-        )
+
+Rule = tuple[Callable[[StreamSettings], bool], str]
+
+RULES: Final[tuple[Rule, ...]] = (
+    (
+        lambda its: its.lenient or its.ignore < 0.5 * its.nak_backoff,
+        (
+            "ignore ({0.ignore:g} s) must be less than half of nak_backoff ({0.nak_backoff:g} s), "
+            "else a second NAK is ignored"
+        ),
+    ),
+    (
+        lambda its: (
+            its.lenient or its.linger >= min(2 * its.suppress + 3 * its.nak_backoff, its.generation)
+        ),
+        (
+            "linger ({0.linger:g} s) must be at least two suppress ({0.suppress:g} s) and three "
+            "nak_backoff ({0.nak_backoff:g} s), or generation, else the end gets lost"
+        ),
+    ),
+    (
+        lambda its: its.generation >= 2 * its.nak_backoff + its.suppress,
+        (
+            "generation ({0.generation:g} s) must be at least two nak_backoff "
+            "({0.nak_backoff:g} s) and suppress ({0.suppress:g} s)"
+        ),
+    ),
+    (
+        lambda its: its.activity_timeout >= 3 * its.session_max,
+        (
+            "activity_timeout ({0.activity_timeout:g} s) must be at least three session_max "
+            "({0.session_max:g} s)"
+        ),
+    ),
+    (
+        lambda its: its.session_min <= its.session_max,
+        "session_min ({0.session_min:g} s) is over session_max ({0.session_max:g} s)",
+    ),
+    (
+        lambda its: its.window >= 4 * its.max_datagram,
+        "window ({0.window}) must hold four of max_datagram ({0.max_datagram})",
+    ),
+    (
+        lambda its: its.data_rate is None or its.repair_rate <= its.data_rate,
+        "repair_rate ({0.repair_rate:g}) is over data_rate ({0.data_rate:g})",
+    ),
+    (
+        lambda its: its.order_map_bytes >= 2 * its.max_message,
+        (
+            "order_map_bytes ({0.order_map_bytes}) must be at least twice max_message "
+            "({0.max_message})"
+        ),
+    ),
+)
+"""What has to hold between settings (Ultra Messaging's interrelated options), and what to say."""
 
 
 UM: Final[dict[str, Any]] = {

@@ -1,0 +1,67 @@
+"""Settings of a stream: each in its range, and none that contradicts another."""
+
+from typing import Any
+
+import pytest
+
+from sphtp.core.stream.settings import RANGES, Backoff, StreamSettings
+from sphtp.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        StreamSettings(),
+        StreamSettings.lan(),
+        StreamSettings.um(),
+        StreamSettings.wan(),
+        StreamSettings.wan(0.5),
+        StreamSettings.lan().for_group(),
+    ],
+)
+def test_every_profile_agrees_with_itself_but_for_the_defect_that_it_is_known_for(
+    settings: StreamSettings,
+) -> None:
+    wasteful = settings.ignore >= 0.5 * settings.nak_backoff
+    assert wasteful == settings.lenient
+
+
+def test_the_defaults_are_those_of_one_network() -> None:
+    assert StreamSettings() == StreamSettings.lan()
+    assert StreamSettings.lan(linger=2.0).linger == 2.0
+
+
+def test_a_wide_network_takes_its_timers_from_the_round_trip() -> None:
+    near, far = StreamSettings.wan(0.02), StreamSettings.wan(0.5)
+    assert (near.nak_backoff, far.nak_backoff) == (0.4, 2.0)
+    assert far.ignore == pytest.approx(0.8)
+
+
+def test_a_group_asks_early_only_with_the_few() -> None:
+    assert StreamSettings().for_group().backoff is Backoff.EXPONENTIAL
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_what_is_out_of_range_is_refused_by_name(name: str) -> None:
+    for value in (RANGES[name][0] - 1, RANGES[name][1] + 1):
+        changed: dict[str, Any] = {name: value}
+        with pytest.raises(SettingsError, match=f"^{name} is "):
+            StreamSettings(**changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"ignore": 0.05}, "ignore .* nak_backoff"),
+        ({"linger": 0.6}, "linger .* suppress"),
+        ({"generation": 0.3}, "generation .* suppress"),
+        ({"activity_timeout": 14}, "activity_timeout .* session_max"),
+        ({"session_min": 6}, "session_min .* session_max"),
+        ({"window": 65_536, "max_datagram": 20_000}, "window .* max_datagram"),
+        ({"data_rate": 1e6, "repair_rate": 2e6}, "repair_rate .* data_rate"),
+        ({"order_map_bytes": 2**24}, "order_map_bytes .* max_message"),
+    ],
+)
+def test_contradictions_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        StreamSettings(**changes)
