@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from sphtp.core.channel.backlog import Backlog
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.dials import Dials
 from sphtp.core.channel.gate.wire import decode_greet_untrusted
@@ -16,9 +15,10 @@ from sphtp.core.channel.handshake import (
     decode_refuse_untrusted,
 )
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import Opening, Origin, connect_size, make_offer
+from sphtp.core.channel.opening import Opening, Origin, make_dial, make_offer
 from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
+from sphtp.core.channel.services import Services
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.channel.turns import Turns
@@ -50,13 +50,12 @@ class Endpoint:
         self._entropy = entropy
         self._settings = settings
         self._make: Callable[[float, ChannelSettings, Opening, State], Connection] = Connection
-        self._schema = schema or Schema()
-        self._refusals = Refusals(settings, self._schema, self.counters)
+        self._services = Services(schema or Schema(), settings.backlog)
+        self._refusals = Refusals(settings, self._services.main, self.counters)
         self._turns = Turns(self._settle)
         # Openings that the other side began, by its address and connection id.
         self._answered: dict[Origin, Connection] = {}
         self._dials = Dials()
-        self._backlog = Backlog(settings.backlog)
         self._is_closed = False
         self._removed: Callable[[Connection], None] = lambda _: None
         self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
@@ -79,15 +78,26 @@ class Endpoint:
     @property
     def has_incoming(self) -> bool:
         """Whether ``poll_incoming`` has a channel to give."""
-        return self._backlog.has_any
+        return self._services.backlog(self._services.main).has_any
 
     # Commands
 
-    def dial(self, now: float, candidates: Sequence[Address], wanted: int = 0) -> Connection:
-        """Open a channel to the peer that answers at one of its addresses."""
-        offer, token = self._offer(), self._entropy.getrandbits(64)
-        size = connect_size(self._settings, self._schema)
-        opening = Opening(offer, token, candidates, wanted, self._schema, size)
+    def serve(self, schema: Schema) -> None:
+        """Let in channels of this schema beside those of the application's."""
+        self._services.add(schema)
+
+    def dial(
+        self,
+        now: float,
+        candidates: Sequence[Address],
+        wanted: int = 0,
+        *,
+        schema: Schema | None = None,
+    ) -> Connection:
+        """Open a channel of a schema to the peer that answers at one of its addresses."""
+        schema = schema or self._services.main
+        offer, token = self._offer(schema), self._entropy.getrandbits(64)
+        opening = make_dial(self._settings, offer, token, candidates, wanted, schema)
         connection = self._turns.add(self._make(now, self._settings, opening, State.CONNECTING))
         self._dials.add(connection)
         connection.handle_start(now)
@@ -163,9 +173,9 @@ class Endpoint:
         """A connection of which something may have changed: room, messages, state."""
         return self._turns.poll_active()
 
-    def poll_incoming(self) -> Connection | None:
-        """The next channel that another peer opened."""
-        return self._backlog.take()
+    def poll_incoming(self, schema: Schema | None = None) -> Connection | None:
+        """The next channel that another peer opened, for the application or of another schema."""
+        return self._services.backlog(schema or self._services.main).take()
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
@@ -244,33 +254,28 @@ class Endpoint:
             return Refusal.GONE
         if connect.wanted not in (0, self.peer_id):
             return Refusal.WRONG_PEER
-        is_alike = connect.offer.schema_hash == self._schema.schema_hash
-        return None if is_alike else Refusal.SCHEMA
+        return None if self._services.find(connect.offer.schema_hash) else Refusal.SCHEMA
 
     def _give_way(self, connection: Connection) -> Connection:
         self._remove(connection)
-        connection.opening.give_way(self._new_id())
+        connection.opening.give_way(self._turns.new_id(self._entropy))
         self._dials.add(connection)
         return self._turns.add(connection)
 
     def _answer(self, now: float, address: Address, connect: Connect) -> Connection | None:
-        if self._backlog.is_full or len(self._turns) >= self._settings.max_channels:
+        schema = self._services.find(connect.offer.schema_hash) or self._services.main
+        backlog = self._services.backlog(schema)
+        if backlog.is_full or len(self._turns) >= self._settings.max_channels:
             self._refusals.refuse(address, connect, Refusal.FULL)
             return None
-        opening = Opening(self._offer(), connect.token)
+        opening = Opening(self._offer(schema), connect.token, schema=schema)
         connection = self._turns.add(self._make(now, self._settings, opening, State.ANSWERING))
-        self._backlog.expect(connection)
+        backlog.expect(connection)
         return connection
 
-    def _offer(self) -> Offer:
-        schema_hash = self._schema.schema_hash
-        return make_offer(self._settings, self._new_id(), self.peer_id, schema_hash)
-
-    def _new_id(self) -> int:
-        while True:
-            connection_id = self._entropy.getrandbits(32)
-            if connection_id and connection_id not in self._turns:
-                return connection_id
+    def _offer(self, schema: Schema) -> Offer:
+        connection_id = self._turns.new_id(self._entropy)
+        return make_offer(self._settings, connection_id, self.peer_id, schema.schema_hash)
 
     # Bookkeeping
 
@@ -283,7 +288,7 @@ class Endpoint:
     def _settle(self, connection: Connection) -> None:
         """Nothing left to send: note whether the connection opened or ended."""
         self._dials.settle(connection)
-        self._backlog.settle(connection)
+        self._services.settle(connection)
         if connection.state is State.CLOSED:
             self._remove(connection)
 

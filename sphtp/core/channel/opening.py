@@ -62,7 +62,9 @@ class Opening:
         return bool(self.candidates)
 
     def is_from(self, address: Address, connect: Connect) -> bool:
-        """Whether a CONNECT comes from the very peer that is being dialled here."""
+        """Whether a CONNECT comes from the very peer that is being dialled here, for the same."""
+        if connect.offer.schema_hash != self.schema.schema_hash:
+            return False
         if self.wanted:
             return connect.offer.peer_id == self.wanted
         return address in self.candidates
@@ -126,6 +128,18 @@ class Opening:
         delay = self._retry_after
         self._retry_after = min(2 * delay, SLOWEST_RETRY)
         return delay
+
+
+def make_dial(
+    settings: ChannelSettings,
+    offer: Offer,
+    token: int,
+    candidates: Sequence[Address],
+    wanted: int,
+    schema: Schema,
+) -> Opening:
+    """What a side with these settings begins with when it dials."""
+    return Opening(offer, token, candidates, wanted, schema, connect_size(settings, schema))
 
 
 def connect_size(settings: ChannelSettings, schema: Schema) -> int:

@@ -5,6 +5,7 @@ from typing import Final
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
+from sphtp.core.entropy import Entropy
 from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Row
 
 TURN: Final = MOST_DATAGRAMS
@@ -32,6 +33,13 @@ class Turns:
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._connections.values()))
+
+    def new_id(self, entropy: Entropy) -> int:
+        """Draw an id that nobody here has, and that is not 0."""
+        while True:
+            connection_id = entropy.getrandbits(32)
+            if connection_id and connection_id not in self._connections:
+                return connection_id
 
     def find(self, connection_id: int) -> Connection | None:
         """Return a connection, which then has a turn: it is being told something."""

@@ -48,7 +48,7 @@ def make_trio() -> Stage:
 def dial(stage: Stage, to: str, address: tuple[str, int]) -> Connection:
     """Open a channel from left to somebody whose key is known."""
     expectation = Expectation(identity(to).public)
-    dialled = stage.endpoints[LEFT].dial(stage.now, [address], 0, expectation)  # type: ignore[call-arg]
+    dialled = stage.endpoints[LEFT].dial(stage.now, [address], 0, expectation)  # type: ignore[call-arg,arg-type]
     stage.drive(lambda: dialled.state is State.OPEN)
     stage.run(1)
     return dialled
@@ -113,7 +113,7 @@ def test_a_peer_that_moves_does_not_take_over_what_goes_to_another(monkeypatch: 
     first = dial(stage, "right", RIGHT)
     peer = left._gate._bonds.find(first.connection_id).peer  # type: ignore[union-attr]
     mallory = stage.endpoints[MALLORY]
-    monkeypatch.setattr(mallory._endpoint, "_new_id", lambda: peer)  # type: ignore[union-attr]
+    monkeypatch.setattr(mallory._endpoint._turns, "new_id", lambda _: peer)  # type: ignore[union-attr]
     second = dial(stage, "mallory", MALLORY)
     bond = mallory._gate._bonds.find(peer)  # type: ignore[union-attr]
     assert bond is not None
@@ -135,8 +135,8 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
     """Left dials Mallory and, at the same time, right, whose answer is held back."""
     stage = Stage(1, {LEFT: make_sealed("left", settings=PATIENT)})
     left, seen = stage.endpoints[LEFT], watch(stage)
-    meant = left.dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg]
-    other = left.dial(0.0, [MALLORY], 0, Expectation(identity("mallory").public))  # type: ignore[call-arg]
+    meant = left.dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg,arg-type]
+    other = left.dial(0.0, [MALLORY], 0, Expectation(identity("mallory").public))  # type: ignore[call-arg,arg-type]
     stage.run(0.05)
     for to, token in (
         (meant.connection_id, meant.opening.token),
@@ -170,7 +170,7 @@ def test_a_peer_refuses_no_channel_but_its_own():
     left, mallory = stage.endpoints[LEFT], stage.endpoints[MALLORY]
     own = dial(stage, "mallory", MALLORY)
     stage.endpoints.pop(RIGHT)
-    meant = left.dial(stage.now, [RIGHT], 5, KNOWN)  # type: ignore[call-arg]
+    meant = left.dial(stage.now, [RIGHT], 5, KNOWN)  # type: ignore[call-arg,arg-type]
     stage.run(0.1)
     (bond,) = mallory._gate._bonds._by_id.values()  # type: ignore[union-attr]
     assert bond.peer == own.connection_id

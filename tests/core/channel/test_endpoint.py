@@ -23,6 +23,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.turns import TURN, TURN_BYTES
 from sphtp.core.front import Kind, decode_front_untrusted
 from sphtp.core.row import Address
+from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import offer
@@ -165,7 +166,7 @@ def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
     assert endpoint.connections == ()
     assert endpoint.poll_timeout() is None
     assert not endpoint._answered
-    assert not endpoint._backlog
+    assert not endpoint._services.backlog(Schema())
 
 
 def test_answers_are_never_longer_than_questions_nor_more() -> None:
@@ -309,7 +310,8 @@ def test_after_everything_nothing_is_kept() -> None:
     for endpoint in (pair.left, pair.right):
         assert isinstance(endpoint, Endpoint)
         assert endpoint.connections == ()
-        for table in ("_answered", "_dials", "_backlog", "_refusals"):
+        assert not endpoint._services.backlog(Schema())
+        for table in ("_answered", "_dials", "_refusals"):
             assert not getattr(endpoint, table), table
         for table in ("_connections", "_dirty", "_active"):
             assert not getattr(endpoint._turns, table), table

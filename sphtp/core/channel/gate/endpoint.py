@@ -14,6 +14,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.entropy import Entropy
 from sphtp.core.row import Address
+from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
 
 
@@ -29,6 +30,7 @@ class SealedEndpoint:
         # What the gate is not in the way of is the endpoint's own.
         self.poll_active = endpoint.poll_active
         self.poll_incoming = endpoint.poll_incoming
+        self.serve = endpoint.serve
         self.touch = endpoint.touch
         self.close = endpoint.close
         self.handle_row_untrusted = self._gate.handle_row_untrusted
@@ -73,12 +75,14 @@ class SealedEndpoint:
         candidates: Sequence[Address],
         wanted: int = 0,
         expectation: Expectation | None = None,
+        *,
+        schema: Schema | None = None,
     ) -> Connection:
         """Open a channel to the peer that answers at one of its addresses.
 
         It must be the one expected: by default the one that trust knows by the id ``wanted``.
         """
-        connection = self._endpoint.dial(now, candidates, wanted)
+        connection = self._endpoint.dial(now, candidates, wanted, schema=schema)
         expected = expectation or Expectation(self._trust.key_of(wanted))
         self._gate.caller.expect(connection.opening.token, expected)
         return connection

@@ -213,7 +213,7 @@ def test_a_stranger_is_let_in_once_it_is_introduced():
     peers: dict[int, Introduced] = {}
     right = make_sealed("right", trust=Roster(peers))
     stage = Stage(1, {LEFT: make_sealed("left", peer_id=5), RIGHT: right})
-    dialled = stage.endpoints[LEFT].dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg]
+    dialled = stage.endpoints[LEFT].dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg,arg-type]
     stage.run(1)
     assert right.gate_counters.strangers > 1
     assert not right._gate._host

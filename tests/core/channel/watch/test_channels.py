@@ -12,6 +12,7 @@ from sphtp.core.channel.frames import Frame, Messages, Ping
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Connect, Refusal, encode_connect
 from sphtp.core.channel.header import Header, encode_data
+from sphtp.core.channel.services import Services
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.records import Drop
 from sphtp.core.schema import Schema
@@ -66,8 +67,9 @@ def test_a_refused_channel_is_told_by_both_sides(why: Refusal) -> None:
     pair, here, there = watched_pair(backlog=1)
     if why is Refusal.SCHEMA:
         assert isinstance(pair.right, Endpoint)
-        pair.right._schema = Schema(["Step(number: integer)"])
-        pair.right._refusals._schema = pair.right._schema
+        schema = Schema(["Step(number: integer)"])
+        pair.right._services = Services(schema, 1)
+        pair.right._refusals._schema = schema
     if why is Refusal.FULL:
         pair.left.dial(pair.now, [RIGHT])
         pair.run(1)

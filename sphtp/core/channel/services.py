@@ -1,0 +1,36 @@
+"""What channels are for: each schema that a side knows is a service, and has a backlog of its own.
+
+The first is that of the application's messages; the node may have others for its own purposes.
+"""
+
+from sphtp.core.channel.backlog import Backlog
+from sphtp.core.channel.connection import Connection
+from sphtp.core.schema import Schema
+
+
+class Services:
+    """The schemas that a channel may have, and the channels of each that nobody has taken yet."""
+
+    def __init__(self, schema: Schema, limit: int) -> None:
+        self.main = schema
+        self._limit = limit
+        self._schemas: dict[int, Schema] = {}
+        self._backlogs: dict[int, Backlog] = {}
+        self.add(schema)
+
+    def add(self, schema: Schema) -> None:
+        """Let channels of this schema in, too."""
+        self._schemas[schema.schema_hash] = schema
+        self._backlogs[schema.schema_hash] = Backlog(self._limit)
+
+    def find(self, schema_hash: int) -> Schema | None:
+        """The schema with this hash; None if there is no such service."""
+        return self._schemas.get(schema_hash)
+
+    def backlog(self, schema: Schema) -> Backlog:
+        """The channels of a service that nobody has taken yet."""
+        return self._backlogs[schema.schema_hash]
+
+    def settle(self, connection: Connection) -> None:
+        """Note whether a channel opened or ended meanwhile."""
+        self.backlog(connection.opening.schema).settle(connection)

@@ -1,0 +1,53 @@
+"""Channels of several services behind one socket: none gets another's."""
+
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.schema import Schema
+from sphtp.testing import Pair
+from sphtp.testing.pair import LEFT, RIGHT
+
+OTHER = Schema(["another service"])
+
+
+def serving_pair() -> tuple[Pair, Endpoint, Endpoint]:
+    pair = Pair(1)
+    left, right = pair.left, pair.right
+    assert isinstance(left, Endpoint)
+    assert isinstance(right, Endpoint)
+    for endpoint in (left, right):
+        endpoint.serve(OTHER)
+    return pair, left, right
+
+
+def test_a_channel_of_another_service_waits_where_that_service_looks() -> None:
+    pair, left, right = serving_pair()
+    dialled = left.dial(pair.now, [RIGHT], schema=OTHER)
+    pair.run(1)
+    assert dialled.state is State.OPEN
+    assert right.poll_incoming() is None
+    incoming = right.poll_incoming(OTHER)
+    assert incoming is not None
+    assert incoming.opening.schema is OTHER
+
+
+def test_a_service_that_the_peer_has_not_is_refused() -> None:
+    pair = Pair(1)
+    left = pair.left
+    left.serve(OTHER)
+    assert isinstance(left, Endpoint)
+    dialled = left.dial(pair.now, [RIGHT], schema=OTHER)
+    pair.run(1)
+    assert dialled.closed is not None
+    assert dialled.closed.reason is CloseReason.SCHEMA
+
+
+def test_two_that_dial_at_once_for_different_things_get_both() -> None:
+    pair, left, right = serving_pair()
+    one = left.dial(pair.now, [RIGHT])
+    other = right.dial(pair.now, [LEFT], schema=OTHER)
+    pair.run(1)
+    assert (one.state, other.state) == (State.OPEN, State.OPEN)
+    assert (len(left.connections), len(right.connections)) == (2, 2)
+    assert right.poll_incoming() is not None
+    assert left.poll_incoming(OTHER) is not None
