@@ -1,5 +1,6 @@
 """Datagrams that go through a socket together, as one piece of memory."""
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 Address = tuple[str, int]
@@ -42,3 +43,14 @@ class Row(NamedTuple):
     def of(cls, address: Address, datagram: bytes) -> "Row":
         """A row of one."""
         return cls(address, datagram, len(datagram) or 1)
+
+
+def divide(row: Row, width: int) -> Iterator[Row]:
+    """Divide a row into such as begin alike: with the same ``width`` bytes."""
+    address, data, size = row
+    front, first = data[:width], 0
+    for start in range(size, len(data), size):
+        if data[start : start + width] != front:
+            yield Row(address, data[first:start], size)
+            front, first = data[start : start + width], start
+    yield row if first == 0 else Row(address, data[first:], size)

@@ -97,7 +97,7 @@ def test_we_open_what_is_sealed_so(vector: Vector) -> None:
 
 @family("epoch")
 def test_our_next_key_is_that(vector: Vector) -> None:
-    assert _Key(bytes.fromhex(vector.fields["key"]), 0).next()._key == vector.data
+    assert _Key(bytes.fromhex(vector.fields["key"]), 0).next().secret == vector.data
 
 
 @family("proof")

@@ -42,6 +42,13 @@ class Sealer:
         self._counter = first
         self._epoch_end = (self._key.epoch + 1) << EPOCH_BITS
 
+    @property
+    def present(self) -> tuple[bytes, int]:
+        """The key of the present epoch, and the counter of the next datagram, for an opener."""
+        if self._counter == self._epoch_end:
+            self._next_epoch()
+        return self._key.secret, self._counter
+
     def seal(self, data: bytes, size: int) -> tuple[bytes, int]:
         """Seal datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
 
@@ -149,15 +156,15 @@ class Opener:
 class _Key:
     """The key of one epoch."""
 
-    __slots__ = ("_key", "cipher", "epoch")
+    __slots__ = ("cipher", "epoch", "secret")
 
     def __init__(self, key: bytes, epoch: int) -> None:
-        self._key = key
+        self.secret = key
         self.epoch = epoch
         self.cipher = AESGCM(key)
 
     def next(self) -> "_Key":
         """That of the epoch after it (HKDF-Expand, RFC 5869)."""
         return _Key(
-            HKDFExpand(SHA256(), len(self._key), NEXT_KEY).derive(self._key), self.epoch + 1
+            HKDFExpand(SHA256(), len(self.secret), NEXT_KEY).derive(self.secret), self.epoch + 1
         )

@@ -114,7 +114,7 @@ def test_old_keys_are_forgotten():
     assert opener._older is not None
     keys = {opener._newest.epoch, opener._older.epoch}
     assert keys == {1, 2}
-    assert KEY not in {opener._newest._key, opener._older._key}
+    assert KEY not in {opener._newest.secret, opener._older.secret}
     assert sealer._key.epoch == 2
 
 

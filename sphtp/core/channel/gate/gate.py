@@ -1,7 +1,7 @@
 """The gate itself: what leaves is sealed, what comes in is opened and handed on."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.endpoint import Endpoint
@@ -20,7 +20,7 @@ from sphtp.core.channel.handshake import Refuse
 from sphtp.core.channel.header import SEALED_FIRST
 from sphtp.core.entropy import Entropy
 from sphtp.core.front import FRONT, Kind
-from sphtp.core.row import Address, Row
+from sphtp.core.row import Address, Row, divide
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
 
@@ -123,7 +123,7 @@ class Gate:
 
     def handle_row_untrusted(self, now: float, row: Row) -> None:
         """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
-        for part in _divide(row):
+        for part in divide(row, FRONT.size):
             if part.data[:1] == SEALED_FIRST and min(part.size, len(part.data)) >= SEAL_OVERHEAD:
                 self._handle_sealed_untrusted(now, part)
                 continue
@@ -173,14 +173,3 @@ class Gate:
         connection = self._endpoint.find(own)
         if connection is not None:
             connection.peer_key = key
-
-
-def _divide(row: Row) -> Iterator[Row]:
-    """Divide a row into such as begin alike: sealed datagrams for one connection go together."""
-    address, data, size = row
-    front, first = data[: FRONT.size], 0
-    for start in range(size, len(data), size):
-        if data[start : start + FRONT.size] != front:
-            yield Row(address, data[first:start], size)
-            front, first = data[start : start + FRONT.size], start
-    yield row if first == 0 else Row(address, data[first:], size)

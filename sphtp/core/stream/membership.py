@@ -1,0 +1,201 @@
+"""How a receiver joins and leaves: messages on a channel between the two nodes.
+
+JOIN       kind u8, version u8, topic (length u8, text)               receiver to source
+WELCOME    kind u8, session u32, receiver u32, topic u16, lead u64, trail u64, next u64,
+           history port u16, group (length u8, text), port u16, seal  source to receiver
+REFUSED    kind u8, text                                              source to receiver
+KEY        kind u8, key number u8, key 32, first u64                  source to receiver
+DONE       kind u8, lead u64                                          receiver to source
+
+with seal as u8 for none, or 1, key number u8, key 32, first u64, receiver's key 32. Whoever closes
+the channel leaves, and a source that closes it is gone. The channel is sealed, so that nobody else
+learns a key from it.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from sphtp.core.schema import Schema
+from sphtp.core.stream.bodies import Window
+from sphtp.core.wire import Reader, Writer
+from sphtp.errors import RemoteError, SettingsError, untrusted
+
+VERSION: Final = 1
+STREAMS: Final = Schema(["sphtp.Streams: version 1"])
+"""What channels of this kind say they are for."""
+
+KEY_SIZE: Final = 32
+LONGEST_TOPIC: Final = 255
+"""Bytes of a topic's name in UTF-8."""
+
+
+class MemberKind(IntEnum):
+    """The first byte of a message."""
+
+    JOIN = 1
+    WELCOME = 2
+    REFUSED = 3
+    KEY = 4
+    DONE = 5
+
+
+class StreamKey(NamedTuple):
+    """A key that seals what a source sends, from the datagram with the counter ``first`` on."""
+
+    number: int
+    key: bytes
+    first: int
+
+
+class Join(NamedTuple):
+    """Somebody wants a topic."""
+
+    topic: str
+
+
+class Welcome(NamedTuple):
+    """All that a receiver has to know.
+
+    ``topic`` numbers the topic in the session, whose next message has the number ``next``. History
+    is to be had at the TCP port ``history``, 0 for nowhere, at the address that the channel is
+    with. ``group`` and ``port`` are those of a multicast group, empty and 0 for unicast. ``key``
+    and ``receiver_key`` seal the two directions; None and empty in the clear.
+    """
+
+    session: int
+    receiver: int
+    topic: int
+    window: Window
+    next: int
+    history: int = 0
+    group: str = ""
+    port: int = 0
+    key: StreamKey | None = None
+    receiver_key: bytes = b""
+
+
+class Refused(NamedTuple):
+    """No, and why, for a person to read."""
+
+    text: str
+
+
+class Done(NamedTuple):
+    """Everything up to this datagram is here, or given up."""
+
+    lead: int
+
+
+Member = Join | Welcome | Refused | StreamKey | Done
+
+
+def check_topic(topic: str) -> str:
+    """Return the name of a topic; raises ``SettingsError`` for one that cannot be."""
+    size = len(topic.encode(errors="replace"))
+    if not 1 <= size <= LONGEST_TOPIC or not topic.isprintable():
+        raise SettingsError(
+            f"topic is {topic!r}; allowed are 1 to {LONGEST_TOPIC} bytes of printable text"
+        )
+    return topic
+
+
+def encode_member(message: Member) -> bytes:
+    """Encode a message."""
+    kind, encode = _ENCODERS[type(message)]
+    writer = Writer().u8(kind)
+    encode(writer, message)
+    return writer.finish()
+
+
+@untrusted
+def decode_member_untrusted(data: bytes) -> Member:
+    """Decode a message."""
+    reader = Reader(data)
+    kind = reader.u8()
+    if kind not in _DECODERS:
+        raise RemoteError(f"nobody says {kind} of a stream")
+    message = _DECODERS[kind](reader)
+    reader.finish()
+    return message
+
+
+def _encode_join(writer: Writer, join: Join) -> None:
+    writer.u8(VERSION).prefixed(join.topic.encode(), Writer.u8)
+
+
+def _decode_join(reader: Reader) -> Join:
+    if (version := reader.u8()) != VERSION:
+        raise RemoteError(f"version {version} of streams is not ours")
+    return Join(_text(reader.take(reader.u8())))
+
+
+def _encode_welcome(writer: Writer, welcome: Welcome) -> None:
+    writer.u32(welcome.session).u32(welcome.receiver).u16(welcome.topic)
+    # An empty window before the first datagram leads to one less than zero.
+    writer.u64(welcome.window.lead + 1).u64(welcome.window.trail).u64(welcome.next)
+    writer.u16(welcome.history).prefixed(welcome.group.encode(), Writer.u8).u16(welcome.port)
+    writer.u8(welcome.key is not None)
+    if welcome.key is not None:
+        _encode_key(writer, welcome.key)
+        writer.raw(welcome.receiver_key)
+
+
+def _decode_welcome(reader: Reader) -> Welcome:
+    session, receiver, topic = reader.u32(), reader.u32(), reader.u16()
+    window = Window(reader.u64() - 1, reader.u64())
+    number, history = reader.u64(), reader.u16()
+    group, port = _text(reader.take(reader.u8())), reader.u16()
+    key = _decode_key(reader) if reader.u8() else None
+    receiver_key = reader.take(KEY_SIZE) if key else b""
+    if not session or window.trail > window.lead + 1:
+        raise RemoteError(f"session {session} with {window}")
+    return Welcome(
+        session, receiver, topic, window, number, history, group, port, key, receiver_key
+    )
+
+
+def _encode_refused(writer: Writer, refused: Refused) -> None:
+    writer.raw(refused.text.encode(errors="replace"))
+
+
+def _decode_refused(reader: Reader) -> Refused:
+    return Refused(_text(reader.rest()))
+
+
+def _encode_key(writer: Writer, key: StreamKey) -> None:
+    writer.u8(key.number).raw(key.key).u64(key.first)
+
+
+def _decode_key(reader: Reader) -> StreamKey:
+    return StreamKey(reader.u8(), reader.take(KEY_SIZE), reader.u64())
+
+
+def _encode_done(writer: Writer, done: Done) -> None:
+    writer.u64(done.lead + 1)
+
+
+def _decode_done(reader: Reader) -> Done:
+    return Done(reader.u64() - 1)
+
+
+def _text(data: bytes) -> str:
+    text = data.decode(errors="replace")
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
+_ENCODERS: Final[dict[type, tuple[MemberKind, Callable[..., None]]]] = {
+    Join: (MemberKind.JOIN, _encode_join),
+    Welcome: (MemberKind.WELCOME, _encode_welcome),
+    Refused: (MemberKind.REFUSED, _encode_refused),
+    StreamKey: (MemberKind.KEY, _encode_key),
+    Done: (MemberKind.DONE, _encode_done),
+}
+
+_DECODERS: Final[dict[int, Callable[[Reader], Member]]] = {
+    MemberKind.JOIN: _decode_join,
+    MemberKind.WELCOME: _decode_welcome,
+    MemberKind.REFUSED: _decode_refused,
+    MemberKind.KEY: _decode_key,
+    MemberKind.DONE: _decode_done,
+}

@@ -1,0 +1,139 @@
+"""Bodies and datagrams: the seals of a source and of a receiver, or none for those in the clear.
+
+All receivers share the source's key, so that a datagram is sealed once for all of them. When one
+leaves, the others get a new key over their channels; for a while a receiver opens both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sphtp.core.secure.seal import Opener, Sealer
+from sphtp.core.stream.membership import StreamKey
+from sphtp.core.stream.wire import FEEDBACK_FRONT, STREAM_FRONT, feedback_front, stream_front
+
+SEAL_OVERHEAD: Final = 8 + 16
+"""Bytes of counter and tag."""
+ENVELOPE: Final = STREAM_FRONT.size + SEAL_OVERHEAD
+"""Bytes that a datagram has beside its body, sealed."""
+
+KEYS: Final = 256
+"""Key numbers, which then begin anew."""
+KEPT: Final = 2
+"""Keys that a receiver has: the newest, and the one before it, for what was overtaken."""
+
+
+class KeySource(Protocol):
+    """Draws keys."""
+
+    def getrandbits(self, count: int, /) -> int:
+        """Return a number of so many random bits."""
+        ...
+
+
+@dataclass(slots=True)
+class SealCounters:
+    """Datagrams that were not let in."""
+
+    forged: int = 0
+    replayed: int = 0
+    unknown_key: int = 0
+    """Sealed with a key that this side does not have yet, or no longer."""
+
+
+class SourceSeal:
+    """What a source puts around its bodies."""
+
+    def __init__(self, session: int, entropy: KeySource | None) -> None:
+        self._session = session
+        self._entropy = entropy
+        self._number = 0
+        self._front = stream_front(session, 0)
+        self._sealer: Sealer | None = None
+        if entropy is not None:
+            self._sealer = Sealer(draw_key(entropy), self._front)
+
+    @property
+    def key(self) -> StreamKey | None:
+        """The key from the next datagram on; None in the clear."""
+        if self._sealer is None:
+            return None
+        return StreamKey(self._number, *self._sealer.present)
+
+    def renew(self) -> StreamKey | None:
+        """Draw another key, and seal with it from now on; None in the clear."""
+        if self._entropy is None:
+            return None
+        self._number = (self._number + 1) % KEYS
+        self._front = stream_front(self._session, self._number)
+        self._sealer = Sealer(draw_key(self._entropy), self._front)
+        return self.key
+
+    def seal(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Return the datagrams of these bodies."""
+        front, sealer = self._front, self._sealer
+        if sealer is None:
+            return [front + body for body in bodies]
+        return [sealer.seal(body, len(body))[0] for body in bodies]
+
+
+class StreamOpener:
+    """Takes a source's bodies out of their datagrams, at a receiver."""
+
+    def __init__(self, key: StreamKey | None, counters: SealCounters) -> None:
+        self._counters = counters
+        self._openers: dict[int, Opener] = {}
+        self._is_sealed = key is not None
+        if key is not None:
+            self.learn(key)
+
+    def learn(self, key: StreamKey) -> None:
+        """Take a new key; those before the last one are forgotten."""
+        opener = Opener(key.key, STREAM_FRONT.size, self._counters, key.first)
+        self._openers[key.number] = opener
+        for number in list(self._openers)[:-KEPT]:
+            del self._openers[number]
+
+    def open(self, data: bytes, size: int) -> list[bytes]:
+        """Return the bodies of datagrams that came together; the last may be shorter than size."""
+        if not self._is_sealed:
+            head = STREAM_FRONT.size
+            return [data[at + head : at + size] for at in range(0, len(data), size)]
+        opener = self._openers.get(data[STREAM_FRONT.size - 1])
+        if opener is None:
+            self._counters.unknown_key += -(-len(data) // size)
+            return []
+        return opener.open(data, size)
+
+
+class FeedbackSeal:
+    """What a receiver puts around its bodies."""
+
+    def __init__(self, session: int, receiver: int, key: bytes) -> None:
+        self._front = feedback_front(session, receiver)
+        self._sealer = Sealer(key, self._front) if key else None
+
+    def seal(self, body: bytes) -> bytes:
+        """Return the datagram of a body."""
+        if self._sealer is None:
+            return self._front + body
+        return self._sealer.seal(body, len(body))[0]
+
+
+class FeedbackOpener:
+    """Takes one receiver's bodies out of their datagrams, at the source."""
+
+    def __init__(self, key: bytes, counters: SealCounters) -> None:
+        self._opener = Opener(key, FEEDBACK_FRONT.size, counters) if key else None
+
+    def open(self, data: bytes, size: int) -> list[bytes]:
+        """Return the bodies of datagrams that came together."""
+        if self._opener is None:
+            head = FEEDBACK_FRONT.size
+            return [data[at + head : at + size] for at in range(0, len(data), size)]
+        return self._opener.open(data, size)
+
+
+def draw_key(entropy: KeySource) -> bytes:
+    """Draw a key of 32 bytes."""
+    return entropy.getrandbits(256).to_bytes(32, "little")

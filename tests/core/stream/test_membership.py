@@ -1,0 +1,96 @@
+"""Messages by which receivers join and leave: whole, cut, and changed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.stream.bodies import Window
+from sphtp.core.stream.membership import (
+    KEY_SIZE,
+    LONGEST_TOPIC,
+    Done,
+    Join,
+    Member,
+    Refused,
+    StreamKey,
+    Welcome,
+    check_topic,
+    decode_member_untrusted,
+    encode_member,
+)
+from sphtp.errors import RemoteError, SettingsError
+
+KEY = StreamKey(7, bytes(range(KEY_SIZE)), 2**40)
+EMPTY = Window(-1, 0)
+WIDE = Window(2**33, 2**33 - 5)
+
+MESSAGES: list[Member] = [
+    Join("positions"),
+    Welcome(1, 2, 3, EMPTY, 0),
+    Welcome(2**32 - 1, 2, 3, WIDE, 2**50, 4711, "239.1.2.3", 9000, KEY, bytes(32)),
+    Refused("there is no such topic"),
+    KEY,
+    Done(-1),
+    Done(2**60),
+]  # fmt: skip
+messages = st.sampled_from(MESSAGES)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_what_is_said_is_understood(message: Member) -> None:
+    data = encode_member(message)
+    assert decode_member_untrusted(data) == message
+    assert type(decode_member_untrusted(data)) is type(message)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_cut_messages_are_refused_unless_they_are_text(message: Member) -> None:
+    data = encode_member(message)
+    for size in range(0 if type(message) is not Refused else len(data), len(data)):
+        with pytest.raises(RemoteError):
+            decode_member_untrusted(data[:size])
+
+
+@given(
+    st.binary(max_size=120)
+    | st.builds(
+        lambda m, at, bit: flip(encode_member(m), at, bit),
+        messages,
+        st.integers(0, 200),
+        st.integers(0, 7),
+    )
+)
+def test_anything_else_is_a_message_or_refused(data: bytes) -> None:
+    try:
+        message = decode_member_untrusted(data)
+    except RemoteError:
+        return
+    assert decode_member_untrusted(encode_member(message)) == message
+
+
+def flip(data: bytes, at: int, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[at % len(data)] ^= 1 << bit
+    return bytes(changed)
+
+
+def test_text_that_nobody_can_print_is_made_printable() -> None:
+    message = decode_member_untrusted(encode_member(Refused("no\x1b[31m\n")))
+    assert message == Refused("no?[31m?")
+
+
+def test_another_version_is_refused() -> None:
+    data = bytearray(encode_member(Join("positions")))
+    data[1] = 2
+    with pytest.raises(RemoteError, match="version 2"):
+        decode_member_untrusted(bytes(data))
+
+
+@pytest.mark.parametrize("topic", ["", "x" * (LONGEST_TOPIC + 1), "a\nb", "ä" * 128])
+def test_topics_that_cannot_be_are_refused(topic: str) -> None:
+    with pytest.raises(SettingsError, match="topic"):
+        check_topic(topic)
+
+
+def test_topics_may_be_in_any_language() -> None:
+    assert check_topic("位置/1") == "位置/1"
