@@ -1,0 +1,59 @@
+"""What transport and delivery controller of a stream tell: what arrived, and what never will."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sphtp.core.machine import Name
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.records import Record
+
+
+class LossReason(Name):
+    """Why something that was sent will not be there."""
+
+    WINDOW = "the source's transmission window moved on"
+    TIMEOUT = "it was missing for a whole generation interval"
+    NO_RETRY = "the source said that it repairs no more"
+    FETCH_TIMEOUT = "off-transport recovery did not bring it in time"
+    GONE = "the source keeps it no longer"
+    MAP_OVERFLOW = "too much waited for it"
+    SESSION_END = "the session ended before it came"
+
+
+class Origin(Name):
+    """On which way a message came."""
+
+    LIVE = "the stream, be it at first or as a repair"
+    RETRANSMIT = "late join: it was sent before this side came"
+    OTR = "off-transport recovery"
+
+
+class Arrived(NamedTuple):
+    """A datagram of the stream; the transport hands each on once."""
+
+    sqn: int
+    repair: bool
+    records: list[Record]
+
+
+class GivenUp(NamedTuple):
+    """Datagrams that the transport no longer tries to get."""
+
+    span: Span
+    reason: LossReason
+
+
+class Batch(NamedTuple):
+    """Consecutive messages of a topic, the first of them with the number ``first``."""
+
+    first: int
+    payloads: Sequence[bytes]
+    origin: Origin
+
+
+class Loss(NamedTuple):
+    """Messages of a topic, from ``first`` to ``last``, that nobody will get."""
+
+    first: int
+    last: int
+    reason: LossReason
