@@ -139,12 +139,19 @@ def encode_nak(nak: Nak) -> bytes:
     return bytes([BodyType.NAK, BodyFlag.NONE]) + _encode_spans(nak.spans)
 
 
-@untrusted
 def decode_body_untrusted(body: bytes | memoryview, lead: int) -> Body:
-    """Decode what a source says; ``lead`` is the highest number known, by which others are told."""
+    """Decode what a source says; ``lead`` is the highest number known, by which others are told.
+
+    Raises ``RemoteError``.
+    """
     view = memoryview(body)
     if view and view[0] == BodyType.DATA:
         return _decode_data(view, lead)
+    return _decode_other_untrusted(view, lead)
+
+
+@untrusted
+def _decode_other_untrusted(view: memoryview, lead: int) -> Body:
     reader = Reader(view)
     kind, flags = reader.u8(), _flags(reader.u8())
     window = _window(reader.u32(), reader.u32(), lead)
@@ -180,13 +187,13 @@ def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
 def _decode_data(view: memoryview, lead: int) -> Data:
     if len(view) < _DATA.size:
         raise RemoteError(f"DATA of {len(view)} bytes")
-    _, flags, new_lead, trail, sqn = _DATA.unpack_from(view)
-    window = _window(new_lead, trail, lead)
-    data = Data(_flags(flags), window, unwrap(sqn, window.lead), view[_DATA.size :])
+    _, flags, short_lead, trail, sqn = _DATA.unpack_from(view)
+    lead = unwrap(short_lead, lead)
+    reach, back = (short_lead - trail) % _SPAN, (short_lead - sqn) % _SPAN
     # It was in the window when it left; a trail above it would forbid to hand it on.
-    if not window.trail <= data.sqn <= window.lead:
-        raise RemoteError(f"datagram {data.sqn} is not in its window {window}")
-    return data
+    if not back <= reach < _HALF:
+        raise RemoteError(f"a datagram {back} behind the lead of a window of {reach + 1}")
+    return Data(_flags(flags), Window(lead, lead - reach), lead - back, view[_DATA.size :])
 
 
 def _decode_session(reader: Reader, flags: BodyFlag, window: Window) -> Session:
@@ -205,10 +212,11 @@ def _head(kind: BodyType, flags: BodyFlag, window: Window) -> Writer:
 
 def _flags(value: int) -> BodyFlag:
     # A later version may have more.
-    return BodyFlag(value & _ALL_FLAGS)
+    return _FLAGS[value & _ALL_FLAGS]
 
 
-_ALL_FLAGS: Final = sum(BodyFlag)
+_ALL_FLAGS: Final = int(sum(BodyFlag))
+_FLAGS: Final = tuple(map(BodyFlag, range(_ALL_FLAGS + 1)))
 
 
 def _reason(value: int) -> NcfReason:
