@@ -31,6 +31,8 @@ SOURCES = (
     Source("sealed-visitor", "sphtp.core.channel.gate.tables", "VISIT"),
     Source("path-mtu", "sphtp.core.channel.mtu", "PATH_MTU"),
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
+    Source("stream-receiver", "sphtp.core.stream.receiver_table", "RECEIVER"),
+    Source("stream-missing-range", "sphtp.core.stream.gap_table", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
 )
 

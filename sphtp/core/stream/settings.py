@@ -38,6 +38,8 @@ class StreamSettings:
     backoff: Backoff = Backoff.UNIFORM
     group_size: int = 100
     """Receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
+    send_naks: bool = True
+    """Whether to ask at all; others of the group may, and their repairs come to all."""
     nak_backoff: float = 0.1
     """Between NAKs for one datagram, on average."""
     nak_spacing: float = 0.005
@@ -46,6 +48,8 @@ class StreamSettings:
     """After an NCF that tells no time."""
     generation: float = 10.0
     """Age at which a datagram that is missing is lost."""
+    loss_map: int = 65_536
+    """Ranges of datagrams that may be missing at once; of more, the oldest are lost."""
     activity_timeout: float = 15.0
     """Silence after which a source is gone."""
     order_map: int = 200_000
@@ -216,6 +220,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "nak_spacing": (0, 60),
     "suppress": (0.001, 60),
     "generation": (0.005, 3600),
+    "loss_map": (1, 2**20),
     "activity_timeout": (0.01, 86_400),
     "order_map": (1, 2**24),
     "order_map_bytes": (2, 2**40),

@@ -1,0 +1,29 @@
+"""How long a receiver waits before it asks: random, so that not all ask at once."""
+
+from collections.abc import Callable, Mapping
+from math import expm1, log, log1p
+from typing import Final
+
+from sphtp.core.entropy import Entropy
+from sphtp.core.stream.settings import Backoff
+
+
+def draw_uniform(entropy: Entropy, interval: float) -> float:
+    """Draw between half and one and a half of ``interval``."""
+    return interval * (0.5 + entropy.random())
+
+
+def draw_exponential(entropy: Entropy, most: float, group_size: int) -> float:
+    """Draw up to ``most`` seconds, the later the likelier (RFC 5401, 3.2.1).
+
+    Of a group that shares a loss few draw early, and their repair comes before the others ask.
+    """
+    steepness = log(group_size) + 1
+    return most / steepness * log1p(entropy.random() * expm1(steepness))
+
+
+INITIAL: Final[Mapping[Backoff, Callable[[Entropy, float, int], float]]] = {
+    Backoff.UNIFORM: lambda entropy, interval, _: draw_uniform(entropy, interval),
+    Backoff.EXPONENTIAL: draw_exponential,
+}
+"""How the wait before a first NAK is drawn, of generator, interval and group size."""
