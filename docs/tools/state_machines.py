@@ -32,6 +32,7 @@ SOURCES = (
     Source("path-mtu", "sphtp.core.channel.mtu", "PATH_MTU"),
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
+    Source("stream-source", "sphtp.core.stream.source_table", "SOURCE"),
 )
 
 PAGE = """\
