@@ -5,8 +5,8 @@ oldest datagram first. For an ignore interval after it NAKs for the same datagra
 were on their way already. Why a repair does not come now is said in an NCF, with when to ask again.
 """
 
-from sphtp.core.pacing import Pacer
 from sphtp.core.stream.bodies import NcfReason, Window
+from sphtp.core.stream.buckets import full_pacer
 from sphtp.core.stream.confirmations import Confirmations
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.recent import Recent
@@ -35,7 +35,7 @@ class Repairs:
         self._repaired = Recent(settings.ignore)
         self._confirmations = Confirmations(settings.ignore)
         self._rate = settings.repair_rate
-        self._pacer = Pacer(burst)
+        self._pacer = full_pacer(burst, settings.repair_rate)
 
     @property
     def waiting(self) -> int:

@@ -39,7 +39,8 @@ class SessionSchedule:
         self._max = settings.session_max
         self._generation = settings.generation
         self._ignore = settings.ignore
-        self._interval = self._min
+        # What was waited for the one that is due.
+        self._interval = 0.0
         self._last = now
         self._held_until = -inf
         self._forced = -inf
@@ -53,12 +54,11 @@ class SessionSchedule:
     def handle_nak(self, now: float) -> None:
         """A receiver is missing something."""
         self._held_until = now + self._generation
-        self._interval = self._min
         self._hasten(now + self._min)
 
     def handle_joined(self, now: float) -> None:
         """A receiver came, which needs to know where the stream is."""
-        self._interval = self._min
+        self._interval = 0.0
         self._hasten(now)
 
     def handle_out_of_window(self, now: float) -> None:
@@ -70,13 +70,12 @@ class SessionSchedule:
     def close(self, now: float) -> None:
         """From now on leave at the minimum interval."""
         self._held_until = inf
-        self._interval = self._min
         self._hasten(now)
 
     def finish(self, now: float) -> None:
         """Leave a few times more, then never again."""
+        self.close(now)
         self._left = LAST_WORDS
-        self.due = now
 
     def poll(self, now: float) -> int | None:
         """Take the number of a session message that leaves now."""
@@ -85,9 +84,10 @@ class SessionSchedule:
         number = self.number
         self.number += 1
         self._last = now
+        is_held = now < self._held_until
+        doubled = self._min if is_held else max(2 * self._interval, self._min)
+        self._interval = min(doubled, self._max)
         self.due = now + self._interval
-        if now >= self._held_until:
-            self._interval = min(2 * self._interval, self._max)
         if self._left is not None:
             self._left -= 1
             self.due = self.due if self._left else None

@@ -1,7 +1,7 @@
 """New data on its way out: bundled, held back by the data rate, kept in the transmission window."""
 
-from sphtp.core.pacing import Pacer
 from sphtp.core.stream.bodies import Window
+from sphtp.core.stream.buckets import full_pacer
 from sphtp.core.stream.bundling import Bundler
 from sphtp.core.stream.numbering import Numbered
 from sphtp.core.stream.source_counters import SourceCounters
@@ -28,7 +28,7 @@ class Transmission:
         self._counters = counters
         self._size = size
         self._rate = rate
-        self._pacer = Pacer(burst)
+        self._pacer = full_pacer(burst, rate)
 
     @property
     def waiting(self) -> int:
