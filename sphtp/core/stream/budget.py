@@ -15,7 +15,7 @@ class NakBudget:
     def take(self, now: float, wanted: int) -> int:
         """Take what is left of ``wanted``; return how many that is."""
         elapsed = max(now - self._at, 0.0)
-        self._at = now
+        self._at += elapsed
         self._left = min(self._left + elapsed * self._rate, max(self._rate, 1.0))
         taken = min(wanted, int(self._left))
         self._left -= taken

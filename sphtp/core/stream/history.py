@@ -69,7 +69,7 @@ class Block:
         """
         size_before, count_before = self.size, len(self)
         if size >= size_before or count >= count_before:
-            self.size, self.dropped = 0, len(self.payloads)
+            self.size, self.dropped, self.payloads = 0, 0, []
             return size_before, count_before
         size_left, count_left = size_before - max(size, 0), count_before - max(count, 0)
         while self.size > size_left or len(self) > count_left:

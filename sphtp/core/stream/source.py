@@ -65,7 +65,7 @@ class Source:
         if not 1 <= topics <= MOST_TAILS:
             raise SettingsError(f"{topics} topics; allowed is 1 to {MOST_TAILS}")
         self.session = entropy.getrandbits(32) or 1
-        """Tells this session from others that this source had, or others have."""
+        """A number that no other session has, in all likelihood; never 0."""
         self.history = History(settings, topics)
         """What late joiners and off-transport recovery may fetch."""
         size = settings.max_datagram - envelope

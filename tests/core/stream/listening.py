@@ -134,3 +134,10 @@ class Listening:
     def times(self, kind: type[Body]) -> list[float]:
         """When bodies of a type were said, counted from the first one."""
         return [said.at for said in self.said if isinstance(said.body, kind)]
+
+
+def only(said: list[Said], kind: type[B]) -> B:
+    """The one thing said, which is of this type."""
+    (one,) = said
+    assert isinstance(one.body, kind)
+    return one.body

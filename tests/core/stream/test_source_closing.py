@@ -11,6 +11,10 @@ from tests.core.stream.listening import Listening
 S = SourceState
 
 
+def state(room: Listening) -> SourceState:
+    return room.source.state
+
+
 def flags(room: Listening) -> list[BodyFlag]:
     return [session.flags for session in room.sessions]
 
@@ -27,7 +31,7 @@ def closing(**changes: object) -> Listening:
 
 def test_it_lingers_says_so_and_repairs() -> None:
     room = closing()
-    assert room.source.state is S.CLOSING
+    assert state(room) is S.CLOSING
     assert flags(room) == [BodyFlag.CLOSING], "at once"
     room.advance(0.99)
     assert set(flags(room)) == {BodyFlag.CLOSING}
@@ -42,14 +46,14 @@ def test_when_it_lingered_it_says_three_times_that_it_is_over() -> None:
     room.advance(0.999)
     room.forget()
     room.advance(0.002)
-    assert room.source.state is S.ENDING
+    assert state(room) is S.ENDING
     assert not room.nak(room.first), "it repairs no more"
     room.advance(5.0)
     assert flags(room)[-3:] == [BodyFlag.CLOSED] * 3
     assert flags(room).count(BodyFlag.CLOSED) == 3
     first, _, last = room.times(Session)[-3:]
     assert last - first == pytest.approx(0.1), "one loss does not take all of them"
-    assert room.source.state is S.CLOSED
+    assert state(room) is S.CLOSED
     assert room.events() == [SourceClosed(unrepaired=3)]
     assert room.source.poll_timeout() is None
     assert room.source.poll_transmit(room.now + 100.0) == []
@@ -61,10 +65,10 @@ def test_it_ends_early_when_all_receivers_have_everything() -> None:
     room.source.handle_done(room.now, 1, lead)
     room.source.handle_done(room.now, 2, lead - 1)
     assert room.source.unrepaired == 1
-    assert room.source.state is S.CLOSING
+    assert state(room) is S.CLOSING
     room.source.handle_done(room.now, 2, lead)
     assert room.source.unrepaired == 0
-    assert room.source.state is S.ENDING
+    assert state(room) is S.ENDING
     room.advance(0.2)
     assert room.events() == [SourceClosed(unrepaired=0)]
 
@@ -73,7 +77,7 @@ def test_who_left_needs_nothing() -> None:
     room = closing()
     room.source.handle_done(room.now, 1, room.source.window.lead)
     room.source.handle_left(room.now, 2)
-    assert room.source.state is S.ENDING
+    assert state(room) is S.ENDING
 
 
 def test_who_joins_late_does_not_hold_it_up() -> None:
@@ -81,7 +85,7 @@ def test_who_joins_late_does_not_hold_it_up() -> None:
     room.source.handle_joined(room.now, 3)
     for receiver in (1, 2):
         room.source.handle_done(room.now, receiver, room.source.window.lead)
-    assert room.source.state is S.ENDING
+    assert state(room) is S.ENDING
 
 
 def test_what_a_receiver_had_before_counts_not_what_it_says_for_others() -> None:
@@ -96,15 +100,15 @@ def test_what_waits_for_the_rate_leaves_before_it_closes() -> None:
     room = Listening(StreamSettings.lan(data_rate=100_000.0, repair_rate=10_000.0))
     room.send(*[bytes(1000)] * 100)
     room.source.close(room.now)
-    assert room.source.state is S.DRAINING
-    while room.source.state is S.DRAINING:
+    assert state(room) is S.DRAINING
+    while state(room) is S.DRAINING:
         assert BodyFlag.CLOSING not in flags(room)
         room.advance(0.01)
     assert len(room.data) == 100
-    assert room.source.state is S.CLOSING
+    assert state(room) is S.CLOSING
     drained = room.now
     room.advance(0.97)
-    assert room.source.state is S.CLOSING, "it lingers from when all had left"
+    assert state(room) is S.CLOSING, "it lingers from when all had left"
     assert room.now - drained < 1.0
 
 
@@ -131,7 +135,7 @@ def test_repairs_that_wait_at_the_end_are_dropped() -> None:
         room.nak(*range(room.first, room.first + 3))
         room.advance(0.05)
     room.advance(1.0)
-    assert room.source.state is S.CLOSED
+    assert state(room) is S.CLOSED
     assert room.source.poll_transmit(room.now + 100.0) == []
 
 
@@ -139,7 +143,7 @@ def test_closing_again_changes_nothing() -> None:
     room = Listening(StreamSettings.lan(data_rate=100_000.0, repair_rate=10_000.0))
     room.send(*[bytes(1000)] * 100)
     seen = set[SourceState]()
-    while room.source.state is not S.CLOSED:
+    while state(room) is not S.CLOSED:
         room.source.close(room.now)
         room.advance(0.01)
         seen.add(room.source.state)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from sphtp.core.stream.bodies import Nak, NcfReason, Session
+from sphtp.core.stream.bodies import Data, Nak, Ncf, NcfReason, Session
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source_events import Crybaby
 from sphtp.core.stream.wire import encode_nak
-from tests.core.stream.listening import Listening
+from tests.core.stream.listening import Listening, only
 
 
 def lan(**changes: object) -> StreamSettings:
@@ -26,7 +26,7 @@ def test_a_repair_leaves_at_once_for_all() -> None:
     room.send_datagrams(2)
     room.nak(second)
     assert room.repairs == [second]
-    repair = room.said[-1].body
+    repair = only(room.said[-1:], Data)
     assert repair.window == room.source.window == (first + 4, first)
     assert bytes(repair.records) == bytes(room.data[1].records)
     assert not room.ncfs
@@ -66,15 +66,13 @@ def test_what_is_gone_is_answered_by_one_session_message_in_an_ignore_interval()
     trail = room.source.window.trail
     assert sqns[0] < trail
     room.forget()
-    (told,) = room.nak(Span(sqns[0], trail - 1))
-    assert isinstance(told.body, Session)
-    assert told.body.window.trail == trail
+    told = only(room.nak(Span(sqns[0], trail - 1)), Session)
+    assert told.window.trail == trail
     assert not room.nak(sqns[0], receiver=2)
     room.advance(0.6 * room.settings.ignore)
     assert not room.nak(sqns[0])
     room.advance(0.6 * room.settings.ignore)
-    (told,) = room.nak(sqns[1])
-    assert isinstance(told.body, Session)
+    told = only(room.nak(sqns[1]), Session)
     assert not room.repairs
     assert not room.ncfs
     assert room.source.statistics().naks_out_of_window == trail - sqns[0] + 3
@@ -95,14 +93,14 @@ def test_within_the_ignore_interval_it_is_ignored_and_said_once() -> None:
     (sqn,) = room.send_datagrams(1)
     room.nak(sqn)
     room.advance(0.01)
-    (told,) = room.nak(sqn, receiver=2)
-    assert told.body.reason is NcfReason.IGNORED
-    assert told.body.spans == [Span(sqn, sqn)]
-    assert told.body.retry_after == pytest.approx(0.03, abs=0.0011)
-    assert told.body.retry_after >= 0.03 - 1e-9, "who comes too early is ignored in silence"
+    told = only(room.nak(sqn, receiver=2), Ncf)
+    assert told.reason is NcfReason.IGNORED
+    assert told.spans == [Span(sqn, sqn)]
+    assert told.retry_after == pytest.approx(0.03, abs=0.0011)
+    assert told.retry_after >= 0.03 - 1e-9, "who comes too early is ignored in silence"
     assert not room.nak(sqn, receiver=1)
     assert room.source.statistics().naks_ignored == 2
-    room.advance(told.body.retry_after)
+    room.advance(told.retry_after)
     room.nak(sqn)
     assert room.repairs == [sqn, sqn]
 
@@ -122,8 +120,8 @@ def test_what_has_to_wait_is_told_so_once_and_comes() -> None:
     assert statistics.naks_rx_delay == 40 - at_once + 1
     assert statistics.waiting_repairs == 40 - at_once
     room.advance(room.settings.ignore)
-    (told,) = room.nak(sqns[-1], receiver=2)
-    assert told.body.reason is NcfReason.RX_DELAY
+    told = only(room.nak(sqns[-1], receiver=2), Ncf)
+    assert told.reason is NcfReason.RX_DELAY
     room.advance(ncf.retry_after)
     assert room.repairs == sqns, "each once, whoever asked how often"
 
