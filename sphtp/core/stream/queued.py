@@ -26,9 +26,6 @@ class QueuedRun:
 
     __slots__ = ("_at", "_ends", "_length", "_payloads", "next", "size", "topic")
 
-    FULL = 1024
-    """From so many messages on, others wait behind it and not in it."""
-
     def __init__(self, topic: int, numbered: Numbered) -> None:
         self.topic = topic
         self.next = numbered.first
@@ -44,7 +41,8 @@ class QueuedRun:
 
     def extend(self, topic: int, numbered: Numbered) -> bool:
         """Let more messages wait in here, if they belong here; else return False."""
-        if topic != self.topic or self._at or len(self._payloads) >= self.FULL:
+        # What has begun to leave is let go of when all of it has.
+        if topic != self.topic or self._at:
             return False
         lengths, length = numbered.lengths, self._length
         if length and lengths.count(length) != len(lengths):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.stream.bundling import Bundler
 from sphtp.core.stream.numbering import Numbering
+from sphtp.core.stream.queued import QueuedRun
 from sphtp.core.stream.records import (
     FRAGMENT_OVERHEAD,
     RUN_OVERHEAD,
@@ -103,6 +104,18 @@ def test_the_largest_that_a_datagram_holds_is_not_cut() -> None:
 def test_the_last_fragment_shares_its_datagram() -> None:
     *_, last = bundled(200, [bytes(400)], [b"next"])
     assert [type(record) for record in last] == [Fragment, Run]
+
+
+def test_what_has_left_is_let_go_of_while_more_comes() -> None:
+    numbering = Numbering(1, 1400, 100_000)
+    bundler = Bundler(1, 1400, numbering.part)
+    for _ in range(300):
+        for _ in range(21):
+            for numbered in numbering.number(0, [bytes(64)], [64]):
+                bundler.add(0, numbered)
+        bundler.pop_many(1)
+    held = sum(len(run._payloads) for run in bundler._queue if isinstance(run, QueuedRun))
+    assert held <= bundler.waiting // 66 + 42
 
 
 def test_many_empty_messages_are_believed() -> None:

@@ -129,14 +129,17 @@ def test_without_linger_it_ends_at_once() -> None:
 
 
 def test_repairs_that_wait_at_the_end_are_dropped() -> None:
-    room = closing(repair_rate=1000.0)
-    room.advance(0.9)
-    for _ in range(2):
-        room.nak(*range(room.first, room.first + 3))
-        room.advance(0.05)
-    room.advance(1.0)
+    room = Listening(StreamSettings.lan(repair_rate=1000.0))
+    sqns = room.send_datagrams(40)
+    room.source.close(room.now)
+    room.nak(*sqns)
+    room.advance(0.999)
+    room.forget()
+    assert room.source.statistics().waiting_repairs > 10
+    room.advance(30.0)
     assert state(room) is S.CLOSED
-    assert room.source.poll_transmit(room.now + 100.0) == []
+    assert not room.repairs
+    assert room.source.statistics().waiting_repairs == 0
 
 
 def test_closing_again_changes_nothing() -> None:

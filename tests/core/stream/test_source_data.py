@@ -86,6 +86,22 @@ def test_the_window_forgets_by_age_in_silence_too_but_never_the_last() -> None:
     assert room.source.statistics().naks_out_of_window == 4
 
 
+def test_what_is_too_old_is_not_repaired_even_if_it_is_still_there() -> None:
+    room = Listening(StreamSettings.lan(window_age=1.0))
+    sqns = room.send_datagrams(5)
+    room.advance(1.1)
+    room.nak(*sqns)
+    assert room.repairs == [sqns[-1]]
+
+
+def test_history_forgets_in_silence_too() -> None:
+    room = Listening(StreamSettings.lan(retention_age=1.0))
+    room.send(b"old")
+    assert room.source.history.find(room.now, 0, 0, 0).kept == [(0, 1, [b"old"])]
+    room.advance(7.0)
+    assert not room.source.history._topics[0]._blocks
+
+
 def test_a_data_rate_holds_back_and_loses_nothing() -> None:
     room = Listening(StreamSettings.lan(data_rate=100_000.0, repair_rate=10_000.0))
     start = room.now
