@@ -46,7 +46,7 @@ BURST: Final = 10
 
 
 class Source:
-    """A source of ``topics`` topics, whose first datagram has the sqn ``first``.
+    """A source of ``topics`` topics, whose first datagram has the sqn ``first``, 1 or more.
 
     ``envelope`` is how many bytes of ``max_datagram`` are put around each body. Times are in
     seconds, sizes in bytes. Raises ``SettingsError`` for too many topics.
@@ -59,7 +59,7 @@ class Source:
         *,
         now: float,
         topics: int = 1,
-        first: int = 0,
+        first: int = 1,
         envelope: int = 0,
     ) -> None:
         if not 1 <= topics <= MOST_TAILS:
