@@ -34,6 +34,7 @@ SOURCES = (
     Source("stream-receiver", "sphtp.core.stream.receiver_table", "RECEIVER"),
     Source("stream-missing-range", "sphtp.core.stream.gap_table", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
+    Source("stream-source", "sphtp.core.stream.source_table", "SOURCE"),
 )
 
 PAGE = """\

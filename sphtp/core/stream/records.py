@@ -76,14 +76,20 @@ MOST_PARTS: Final = 1 << 20
 
 def encode_run(run: Run) -> bytes:
     """Encode whole messages."""
-    lengths = list(map(len, run.payloads))
+    topic, first, payloads = run
+    lengths = list(map(len, payloads))
     count, length = len(lengths), lengths[0]
-    if lengths.count(length) == count:
-        front = _RUN.pack(RecordKind.RUN, run.topic, run.first, count, length)
-    else:
-        front = _VARIED.pack(RecordKind.VARIED, run.topic, run.first, count)
-        front += encode_lengths(lengths)
-    return b"".join((front, *run.payloads))
+    # Empty ones pay for their lengths, too: no datagram says more messages than it has bytes.
+    if length and lengths.count(length) == count:
+        return encode_equal(topic, first, payloads, length)
+    front = _VARIED.pack(RecordKind.VARIED, topic, first, count) + encode_lengths(lengths)
+    return b"".join((front, *payloads))
+
+
+def encode_equal(topic: int, first: int, payloads: Sequence[bytes], length: int) -> bytes:
+    """Encode whole messages, all of which are known to have the same length, which is not 0."""
+    front = _RUN.pack(RecordKind.RUN, topic, first, len(payloads), length)
+    return b"".join((front, *payloads))
 
 
 def encode_fragment(fragment: Fragment) -> bytes:

@@ -1,0 +1,87 @@
+"""Hearing NAKs: what of one is listened to, and what follows from the rest.
+
+What was never sent is invalid. What is no longer in the window is not answered, but the window's
+trail is told again, at most once per ignore interval, so that receivers give up early. What goes
+over its receiver's budget is left out, the newest first: it will be asked for again.
+"""
+
+from collections import deque
+
+from sphtp.core.stream.audience import Audience, Listener
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.repairs import Repairs
+from sphtp.core.stream.session_schedule import SessionSchedule
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source_counters import SourceCounters
+from sphtp.core.stream.source_events import Crybaby, SourceEvent
+from sphtp.core.stream.window import TransmissionWindow
+from sphtp.core.stream.wire import decode_nak_untrusted
+from sphtp.errors import RemoteError
+
+
+class Hearing:
+    """Turns NAKs of receivers into repairs of a window."""
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        window: TransmissionWindow,
+        audience: Audience,
+        repairs: Repairs,
+        sessions: SessionSchedule,
+        counters: SourceCounters,
+        events: deque[SourceEvent],
+    ) -> None:
+        self._report_interval = settings.generation
+        self._window = window
+        self._audience = audience
+        self._repairs = repairs
+        self._sessions = sessions
+        self._counters = counters
+        self._events = events
+
+    def handle_nak_untrusted(self, now: float, receiver: int, body: bytes) -> None:
+        """Take a NAK of a receiver."""
+        counters = self._counters
+        counters.nak_packets_received += 1
+        listener = self._audience.find(receiver)
+        if listener is None:
+            counters.nak_packets_foreign += 1
+            return
+        try:
+            spans = self._read_untrusted(body)
+        except RemoteError:
+            counters.nak_packets_invalid += 1
+            return
+        self._window.expire(now)
+        for span in spans:
+            counters.naks_received += span.size
+            self._hear(now, receiver, listener, span)
+
+    def _read_untrusted(self, body: bytes) -> list[Span]:
+        lead = self._window.lead
+        spans = list(decode_nak_untrusted(body, lead).spans)
+        if spans[-1].last > lead:
+            raise RemoteError(f"datagram {spans[-1].last} was not sent; the lead is {lead}")
+        return spans
+
+    def _hear(self, now: float, receiver: int, listener: Listener, span: Span) -> None:
+        trail = self._window.trail
+        inside = Span(max(span.first, trail), span.last)
+        if span.first < trail:
+            self._counters.naks_out_of_window += min(span.last + 1, trail) - span.first
+            self._sessions.handle_out_of_window(now)
+        if inside.size <= 0:
+            return
+        granted = listener.budget.take(now, inside.size)
+        if granted:
+            self._repairs.ask(now, Span(inside.first, inside.first + granted - 1))
+            self._sessions.handle_nak(now)
+        if granted < inside.size:
+            self._counters.naks_over_budget += inside.size - granted
+            self._complain(now, receiver, listener)
+
+    def _complain(self, now: float, receiver: int, listener: Listener) -> None:
+        if listener.budget.report(now, self._report_interval):
+            self._counters.crybabies += 1
+            self._events.append(Crybaby(receiver))

@@ -1,0 +1,71 @@
+"""The transmission window: the datagrams that a source still has, to repair with.
+
+It is bounded in bytes (of records, headers not counted) and in age. The newest datagram is never
+evicted: a window in which nothing is could repair no tail.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from sphtp.core.stream.bodies import Window
+
+
+class TransmissionWindow:
+    """Records of datagrams by sqn, from ``trail`` to ``lead``; sizes in bytes, ages in seconds."""
+
+    __slots__ = ("_age", "_batches", "_limit", "_records", "lead", "size", "trail")
+
+    def __init__(self, first: int, limit: int, age: float) -> None:
+        self.lead = first - 1
+        self.trail = first
+        self.size = 0
+        self._limit = limit
+        self._age = age
+        self._records: dict[int, bytes] = {}
+        # What left together is as old: when, and the last sqn.
+        self._batches: deque[tuple[float, int]] = deque()
+
+    @property
+    def span(self) -> Window:
+        """What is said of it on every datagram."""
+        return Window(self.lead, self.trail)
+
+    def add(self, now: float, records: Sequence[bytes]) -> int:
+        """Keep new datagrams under the next sqns, and evict what is too much; return the first."""
+        first = self.lead + 1
+        self.lead += len(records)
+        self._records.update(zip(range(first, self.lead + 1), records, strict=True))
+        self.size += sum(map(len, records))
+        self._batches.append((now, self.lead))
+        self.expire(now)
+        return first
+
+    def find(self, sqn: int) -> bytes:
+        """The records of a datagram; raises ``KeyError`` when it is not in the window."""
+        return self._records[sqn]
+
+    def expire(self, now: float) -> None:
+        """Evict the oldest, as long as there are too many bytes or they are too old."""
+        trail, size, records = self.trail, self.size, self._records
+        trail_by_age = self._trail_by_age(now - self._age)
+        while trail < self.lead and (size > self._limit or trail < trail_by_age):
+            size -= len(records.pop(trail))
+            trail += 1
+        self.trail, self.size = trail, size
+        batches = self._batches
+        while batches and batches[0][1] < trail:
+            batches.popleft()
+
+    def _trail_by_age(self, oldest: float) -> int:
+        trail = self.trail
+        for at, last in self._batches:
+            if at >= oldest:
+                break
+            trail = last + 1
+        return trail
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, sqn: int) -> bool:
+        return sqn in self._records
