@@ -1,6 +1,6 @@
 """A client: registered with the servers, introduced to peers, and in channels with some of them."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
@@ -148,6 +148,11 @@ class Client:
     def incoming(self) -> AsyncIterator[Channel]:
         """Iterate over the channels that peers open."""
         return self._node.incoming()
+
+    def _set_topics(self, topics: Iterable[str]) -> None:
+        """Change which topics peers see of this client. Raises ``SettingsError``."""
+        self._machine.set_topics(trio.current_time(), topics)
+        self._registration.flush()
 
     def _find(self, wanted: Wanted) -> Peer | None:
         if isinstance(wanted, int):
