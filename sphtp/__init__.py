@@ -41,8 +41,8 @@ from sphtp.shell.bus import BusAddressInUseError as BusAddressInUseError
 from sphtp.shell.bus import BusError as BusError
 from sphtp.shell.channel import Channel as Channel
 from sphtp.shell.client import Client as Client
-from sphtp.shell.client import ClientStatistics as ClientStatistics
-from sphtp.shell.client import open_client as open_client
+from sphtp.shell.client_opening import open_client as open_client
+from sphtp.shell.client_statistics import ClientStatistics as ClientStatistics
 from sphtp.shell.direct import open_channel as open_channel
 from sphtp.shell.impairment import Impairment as Impairment
 from sphtp.shell.keys import allow_only as allow_only

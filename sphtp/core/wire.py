@@ -1,4 +1,4 @@
-"""Bounded little-endian reader and writer; both raise ``WireError`` and nothing else."""
+"""Bounded little-endian reader and writer; all here raises ``WireError`` and nothing else."""
 
 import struct
 from collections.abc import Callable
@@ -9,6 +9,14 @@ U8 = struct.Struct("<B")
 U16 = struct.Struct("<H")
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
+
+
+def decode_text(data: bytes) -> str:
+    """Read UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise WireError("text is not UTF-8") from error
 
 
 class Reader:

@@ -1,112 +1,29 @@
 """A client: registered with the servers, introduced to peers, and in channels with some of them."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from random import Random, SystemRandom
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import trio
 
-from sphtp.core.channel.gate.security import Security
-from sphtp.core.channel.gate.trust import Roster
-from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
-from sphtp.core.control.records import Candidate, Member, ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.records import Member
 from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
-from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.addresses import Outlook
+from sphtp.errors import UnreachableError
 from sphtp.shell.channel import Channel
+from sphtp.shell.client_statistics import ClientStatistics
 from sphtp.shell.feed import Listener
-from sphtp.shell.impairment import UNIMPAIRED, Impairment
-from sphtp.shell.keys import draw_identity
-from sphtp.shell.lifetime import running
 from sphtp.shell.node import Node
-from sphtp.shell.node_statistics import NodeStatistics
-from sphtp.shell.opening import open_node
 from sphtp.shell.peer import Peer
-from sphtp.shell.registration import Bus, Registration, open_bus
-from sphtp.shell.tls import Tls, require_tls
-
-if TYPE_CHECKING:
-    from sphtp.core.messages import MessageCodec
+from sphtp.shell.registration import Bus, Registration
 
 Wanted = int | Callable[[Peer], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class ClientStatistics:
-    """Figures of one client since its start."""
-
-    counters: Mapping[str, int]
-    """Control messages dropped, by reason."""
-    node: NodeStatistics
-    """Datagrams at its socket."""
-    events_dropped: int
-    """Events missed by listeners that were too far behind."""
-    undialable: int
-    """Addresses of servers that the bus cannot make sense of."""
-
-
-@asynccontextmanager
-async def open_client(
-    servers: str | Sequence[str | ServerAddress],
-    *,
-    data: Any = None,
-    host: str | None = None,
-    port: int = 0,
-    advertise: Sequence[Address] = (),
-    timeout: float = 30.0,
-    timers: ControlTimers | None = None,
-    channel_settings: ChannelSettings | None = None,
-    instruments: Sequence[Instrument] = (),
-    messages: "MessageCodec | None" = None,
-    impairment: Impairment = UNIMPAIRED,
-    seed: int | None = None,
-    ids: Iterator[int] | None = None,
-    identity: Identity | None = None,
-    secret: bytes | None = None,
-    tls: Tls | None = None,
-) -> AsyncIterator["Client"]:
-    """Register with a cluster for the length of the block, which begins when all servers agreed.
-
-    Args:
-        servers: one server's address is enough, ``"tcp://host:8764"``; it tells the others'.
-        data: what peers learn of this client, as msgpack; 4096 bytes at most.
-        host, port: where to bind the UDP socket; by default the address that faces the servers.
-        advertise: where peers reach that socket, should that differ from where it is bound.
-        timeout, timers, ids: seconds to wait until registered; the servers' periods; ids to try.
-        channel_settings, messages, instruments, impairment, seed: as for ``open_node``.
-        identity, secret, tls: who this client is (else somebody new), and what servers ask for.
-
-    Raises:
-        SettingsError, UdpAddressError, UnreachableError, RefusedError: the message says why.
-    """
-    outlook = Outlook(addresses := _parse(servers, tls), timeout)
-    identity, peers = identity or draw_identity(seed), dict[int, Peer]()
-    async with open_node(
-        host or await outlook.where_to_bind(),
-        port,
-        settings=channel_settings,
-        messages=messages,
-        security=Security(identity=identity, trust=Roster(peers)),
-        instruments=instruments,
-        impairment=impairment,
-        seed=seed,
-    ) as node:
-        where = await outlook.candidates_of(node.address, advertise)
-        machine = _make_machine(seed, timers, addresses, where, data, ids, identity)
-        with open_bus(secret, tls) as bus:
-            async with _registered(Client(node, machine, bus, identity, peers), outlook) as it:
-                yield it
 
 
 class Client:
@@ -232,6 +149,11 @@ class Client:
         """Iterate over the channels that peers open."""
         return self._node.incoming()
 
+    def _set_topics(self, topics: Iterable[str]) -> None:
+        """Change which topics peers see of this client. Raises ``SettingsError``."""
+        self._machine.set_topics(trio.current_time(), topics)
+        self._registration.flush()
+
     def _find(self, wanted: Wanted) -> Peer | None:
         if isinstance(wanted, int):
             return self._peers.get(wanted)
@@ -247,48 +169,3 @@ class Client:
                 self._peers.pop(record.id, None)
             case _:
                 pass
-
-
-@asynccontextmanager
-async def _registered(client: Client, outlook: Outlook) -> AsyncIterator[Client]:
-    registration = client._registration  # noqa: SLF001 - the two halves of one thing
-    async with running(registration.run):
-        try:
-            await registration.wait_established(outlook.timeout, outlook.deadline)
-            yield client
-        finally:
-            with trio.CancelScope(shield=True):
-                await registration.leave()
-
-
-def _make_machine(
-    seed: int | None,
-    timers: ControlTimers | None,
-    servers: Sequence[ServerAddress],
-    candidates: Sequence[Candidate],
-    data: Any,
-    ids: Iterator[int] | None,
-    identity: Identity,
-) -> ClientMachine:
-    return ClientMachine(
-        SystemRandom() if seed is None else Random(seed),
-        timers or ControlTimers(),
-        servers=servers,
-        candidates=candidates,
-        data=b"" if data is None else msgpack.packb(data),
-        ids=ids,
-        key=identity.public,
-    )
-
-
-def _parse(servers: str | Sequence[str | ServerAddress], tls: Tls | None) -> list[ServerAddress]:
-    if not servers:
-        raise SettingsError("servers is empty; allowed is one address or more")
-    if isinstance(servers, str):
-        servers = [servers]
-    parsed = [
-        server if isinstance(server, ServerAddress) else ServerAddress.parse(server)
-        for server in servers
-    ]
-    require_tls(parsed, tls)
-    return parsed

@@ -25,12 +25,15 @@ class Peer:
     """Tells this holder of the id from earlier and later ones."""
     key: bytes = b""
     """Its public key, 32 bytes; nothing when it told none."""
+    topics: tuple[str, ...] = ()
+    """The topics of its sources. Like ``data``, they come a moment after the peer itself."""
 
     @classmethod
     def from_record(cls, record: PeerRecord) -> Self:
         """Read a record of the roster."""
         addresses = tuple((candidate.host, candidate.port) for candidate in record.candidates)
-        return cls(record.id, _decode(record.data), addresses, record.nonce, record.key)
+        data = _decode(record.data)
+        return cls(record.id, data, addresses, record.nonce, record.key, record.topics)
 
 
 def _decode(data: bytes) -> Any:

@@ -22,7 +22,7 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.errors import LocalError
 from tests.core.control.bus import Bus, address
-from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER
+from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, TOPICS
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import EDGES, mutate
 
@@ -160,7 +160,8 @@ def server_hopes(choices: Choices) -> Any:
     """An honest client, one of more than there is room for."""
     client, nonce = 2 * choices.below(2 * LIMITS.max_clients) + 3, 1 + choices.below(2)
     if not choices.below(4):
-        return Data(client, nonce, 1 + choices.below(3), bytes(choices.below(100)))
+        topics = TOPICS[: choices.below(3)]
+        return Data(client, nonce, 1 + choices.below(3), bytes(choices.below(100)), topics)
     return choices.pick((Announce, Announce, Heartbeat, Heartbeat, Leave, Lookup))(client, nonce)
 
 
@@ -240,6 +241,9 @@ SERVER: Final[Sequence[Wish]] = (
 CLIENT: Final[Sequence[Wish]] = (
     lambda machine, now, choices: machine.lookup(now, choices.pick(SENDERS)),
     lambda machine, now, choices: machine.set_data(now, choices.some_bytes(5000)),
+    lambda machine, now, choices: machine.set_topics(
+        now, [str(number) * choices.below(40) for number in range(choices.below(80))]
+    ),
     lambda machine, now, choices: machine.publish(now, 0x0100, [Parameter(0x100, b"")]),
     lambda machine, now, choices: None if choices.below(8) else machine.leave(now),
 )

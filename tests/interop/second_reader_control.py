@@ -21,12 +21,15 @@ LARGEST_MESSAGE = 65536
 LARGEST_DATA = 4096
 LARGEST_URL = 256
 MOST_CANDIDATES = 8
+MOST_TOPICS = 64
+LARGEST_TOPICS = 2048
 MOST_PARTS = 1024
 PUB, SUB = 32, 33
 SECRET = bytes(range(32))  # of the examples
 FIRST_USER_COMMAND = 0x0100
 
 URL = re.compile(r"(?:tcp|tls\+tcp)://(?:\[([^\]]*)\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
+CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f]")
 FOREIGN_URL = re.compile(r"(?!tcp:|tls\+tcp:)[a-z][a-z0-9+.-]*://.+", re.DOTALL)
 
 # The transport.
@@ -79,6 +82,21 @@ def _code(cursor: Cursor) -> str:
 
 def _any_bytes(cursor: Cursor) -> str:
     return cursor.rest().hex()
+
+
+def _topics(cursor: Cursor) -> list[str]:
+    demand(cursor.left <= LARGEST_TOPICS, "2048 bytes of topics at most")
+    names = []
+    while cursor.left:
+        try:
+            names.append(cursor.take(cursor.u8()).decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise Malformed("no UTF-8") from error
+    demand(len(names) <= MOST_TOPICS, "64 topics at most")
+    demand(all(names), "a name has a byte at least")
+    demand(len(set(names)) == len(names), "each name once")
+    demand(not CONTROL_CHARACTERS.search("".join(names)), "no control characters")
+    return names
 
 
 def _host(cursor: Cursor) -> str:
@@ -176,6 +194,8 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x13: ("KEY", record(key=_key)),
     0x14: ("PEER_KEY", record(client=_client_id, nonce=Cursor.u64, key=_key)),
     0x15: ("VOUCHER", record(boot=Cursor.u64, count=Cursor.u64, code=_code)),
+    0x16: ("TOPICS", record(topics=_topics)),
+    0x17: ("PEER_TOPICS", record(client=_client_id, nonce=Cursor.u64, topics=_topics)),
 }
 
 # How many a message may carry.
@@ -218,16 +238,16 @@ COMMANDS: dict[tuple[int, str], str] = {
     (0x04, "server"): "NONCE? REASON?",
     (0x05, "client"): "NONCE?",
     (0x05, "server"): "NONCE?",
-    (0x06, "client"): "NONCE? REVISION BLOB",
+    (0x06, "client"): "NONCE? REVISION BLOB TOPICS?",
     (0x10, "client"): "NONCE? PEER_ID? TARGET?",
-    (0x11, "server"): "PART? PEER* PEER_KEY*",
+    (0x11, "server"): "PART? PEER* PEER_KEY* PEER_TOPICS*",
     (0x12, "server"): "GONE*",
     (0x18, "client"): "NONCE?",
     (0x19, "server"): "PART TEXT",
-    (0x20, "server"): "PEER* PEER_KEY*",
+    (0x20, "server"): "PEER* PEER_KEY* PEER_TOPICS*",
     (0x21, "server"): "GONE*",
     (0x22, "server"): "",
-    (0x23, "server"): "PART PEER* PEER_KEY*",
+    (0x23, "server"): "PART PEER* PEER_KEY* PEER_TOPICS*",
 }
 
 BETWEEN_SERVERS = (0x20, 0x21, 0x22, 0x23)
@@ -286,15 +306,16 @@ def what_counts(data: bytes, receiver: Receiver) -> Fields:
     words = _takes(fields["command"], speaker, fields["simulation"], receiver).split()
     several = {word.rstrip("*") for word in words if word.endswith("*")}
     once = {word.rstrip("?") for word in words} - several
-    keyless = {_holder(p) for p in fields["parameters"] if p["id"] == 0x0C}
+    told = {_holder(p) for p in fields["parameters"] if p["id"] == 0x0C}
+    lacking = {"PEER_KEY": set(told), "PEER_TOPICS": set(told)}
     counting = []
     for parameter in fields["parameters"]:
         name = PARAMETERS[parameter["id"]][0] if parameter["id"] in PARAMETERS else ""
         is_own = min(parameter["id"], fields["command"]) >= FIRST_USER_COMMAND
-        if name == "PEER_KEY":
-            if _holder(parameter) not in keyless:
+        if name in lacking:
+            if _holder(parameter) not in lacking[name]:
                 continue
-            keyless.discard(_holder(parameter))
+            lacking[name].discard(_holder(parameter))
         if name in once or name in several or is_own:
             counting.append(parameter)
         once.discard(name)

@@ -37,8 +37,15 @@ class Said:
 
     def peers(self) -> tuple[PeerRecord, ...]:
         keys = {told[:2]: told.key for told in self.all(DataId.PEER_KEY)}
-        records = self.all(DataId.PEER)
-        return tuple(replace(r, key=keys.get((r.id, r.nonce), b"")) for r in records)
+        topics = {told[:2]: told.topics for told in self.all(DataId.PEER_TOPICS)}
+        return tuple(
+            replace(
+                record,
+                key=keys.get((record.id, record.nonce), b""),
+                topics=topics.get((record.id, record.nonce), ()),
+            )
+            for record in self.all(DataId.PEER)
+        )
 
     def beside_nonce(self) -> tuple[Any, ...]:
         return tuple(parameter_of(n) for n in self._named if n["id"] != DataId.NONCE)
@@ -90,7 +97,11 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         Command.ANNOUNCE: _announce,
         Command.LEAVE: lambda s: client.Leave(s.sender, s.nonce),
         Command.DATA: lambda s: client.Data(
-            s.sender, s.nonce, s.one(DataId.REVISION), s.one(DataId.BLOB)
+            s.sender,
+            s.nonce,
+            s.one(DataId.REVISION),
+            s.one(DataId.BLOB),
+            s.one(DataId.TOPICS, ()),
         ),
         Command.LOOKUP: lambda s: client.Lookup(
             s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TARGET)

@@ -7,7 +7,7 @@ from sphtp.core.channel import frames as frame_types
 from sphtp.core.channel.frames import Frame, FrameKind
 from sphtp.core.control import fields as wire
 from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.fields import Digest, Field, Gone, Holder, HolderKey, Part
+from sphtp.core.control.fields import Digest, Field, Gone, Holder, HolderKey, HolderTopics, Part
 from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 
@@ -208,6 +208,12 @@ _KINDS = (
         wire.PEER_KEY,
         lambda n: HolderKey(n["client"], n["nonce"], bytes.fromhex(n["key"])),
         lambda told: {"client": told.id, "nonce": told.nonce, "key": told.key.hex()},
+    ),
+    Kind(wire.TOPICS, lambda n: tuple(n["topics"]), lambda topics: {"topics": list(topics)}),
+    Kind(
+        wire.PEER_TOPICS,
+        lambda n: HolderTopics(n["client"], n["nonce"], tuple(n["topics"])),
+        lambda told: {"client": told.id, "nonce": told.nonce, "topics": list(told.topics)},
     ),
     Kind(
         VOUCHER,

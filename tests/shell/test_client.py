@@ -166,6 +166,26 @@ async def test_data_that_changes_reaches_the_peers():
         assert peer.id == left.id
 
 
+async def test_topics_that_change_reach_the_peers():
+    async with (
+        cluster(2) as servers,
+        client(servers[0].address, data="spheres") as left,
+        client(servers[1].address) as right,
+    ):
+        assert (await right.wait_for_peer(left.id)).topics == ()
+        left._set_topics(["positions", "速度"])
+        peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
+        assert (peer.id, peer.topics, peer.data) == (left.id, ("positions", "速度"), "spheres")
+        left._set_topics([])
+        assert not (await right.wait_for_peer(lambda peer: not peer.topics)).topics
+
+
+async def test_topics_that_no_client_can_have_are_refused():
+    async with cluster(1) as servers, client(servers[0].address) as alone:
+        with pytest.raises(sphtp.SettingsError, match="topic is ''"):
+            alone._set_topics([""])
+
+
 async def test_a_peer_that_leaves_is_missed_at_once():
     async with cluster(2) as servers, client(servers[0].address) as left:
         events = left.events()

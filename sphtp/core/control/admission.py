@@ -143,14 +143,14 @@ class Admission:
             self._ledger.release(now, message.id, Reason.LEFT, tell_servers=True)
 
     def on_data(self, now: float, message: Data) -> None:
-        """Take a client's initial simulation data."""
+        """Take a client's initial simulation data and topics."""
         if not self.holds(message):
             return
         self._ledger.hear(now, message.id)
         record = self._registry.records[message.id]
-        if is_newer(message.revision, record.revision):
-            change = replace(record, data=message.data, revision=message.revision)
-            self._ledger.change(change)
+        told = _as_told(message, record)
+        if told != record:
+            self._ledger.change(told)
 
     def on_lookup(self, now: float, message: Lookup) -> None:
         """Tell a client about one peer, or all."""
@@ -165,3 +165,12 @@ class Admission:
     @property
     def _registry(self) -> Registry:
         return self._ledger.registry
+
+
+def _as_told(message: Data, record: PeerRecord) -> PeerRecord:
+    if is_newer(message.revision, record.revision):
+        return replace(record, data=message.data, revision=message.revision, topics=message.topics)
+    if message.revision == record.revision:
+        # Another server was first to tell of this revision, and may know nothing of topics.
+        return replace(record, topics=record.topics or message.topics)
+    return record

@@ -1,7 +1,7 @@
 """The client of the control plane: runs the table, and tells its parts what servers say."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sphtp.core.control import events
 from sphtp.core.control.client_ear import ClientEar
@@ -160,6 +160,12 @@ class ClientMachine:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
         self._wake(now)
         self._voice.set_data(data)
+        self._runner.offer(now, _E.STALE)
+
+    def set_topics(self, now: float, topics: Iterable[str]) -> None:
+        """Replace the topics that this client's sources have. Raises ``SettingsError``."""
+        self._wake(now)
+        self._voice.set_topics(topics)
         self._runner.offer(now, _E.STALE)
 
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:

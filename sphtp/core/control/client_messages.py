@@ -65,21 +65,24 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The initial simulation data (seed, step 10), or its replacement."""
+    """The initial simulation data (seed, step 10) and the client's topics, or their replacement."""
 
     id: int
     nonce: int
     revision: int
     data: bytes
+    topics: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes."""
+        topics = (fields.TOPICS.of(self.topics),) if self.topics else ()
         return _encode(
             Command.DATA,
             self.id,
             self.nonce,
             fields.REVISION.of(self.revision),
             fields.BLOB.of(self.data),
+            *topics,
         )
 
 
@@ -172,7 +175,8 @@ def _read_leave(message: Message) -> Leave:
 
 def _read_data(message: Message) -> Data:
     revision, data = fields.REVISION.need(message), fields.BLOB.need(message)
-    return Data(message.sender, _nonce(message), revision, data)
+    topics = fields.TOPICS.first(message) or ()
+    return Data(message.sender, _nonce(message), revision, data, topics)
 
 
 def _read_lookup(message: Message) -> Lookup:

@@ -1,7 +1,7 @@
 """What a client says, and as whom."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sphtp.core.control.client_messages import (
     Announce,
@@ -21,6 +21,7 @@ from sphtp.core.control.records import (
     Candidate,
     next_revision,
 )
+from sphtp.core.control.topics import check_topics
 from sphtp.errors import MessageTooLargeError, SettingsError
 
 
@@ -38,6 +39,7 @@ class ClientVoice:
         self._identity = identity
         self._candidates = tuple(candidates)
         self._data = _checked(data)
+        self._topics: tuple[str, ...] = ()
         self._revision = 1 if data else 0
         self._queue: deque[bytes] = deque()
 
@@ -50,9 +52,9 @@ class ClientVoice:
         self._say(Heartbeat(*self._identity.holder, self._revision))
 
     def send_data(self) -> None:
-        """Send the initial simulation data (seed, step 10), if there is any."""
+        """Send the initial simulation data (seed, step 10) and the topics, if there are any."""
         if self._revision:
-            self._say(Data(*self._identity.holder, self._revision, self._data))
+            self._say(Data(*self._identity.holder, self._revision, self._data, self._topics))
 
     def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
         """Ask for one peer or all, one server or all."""
@@ -72,6 +74,11 @@ class ClientVoice:
     def set_data(self, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
         self._data = _checked(data)
+        self._revision = next_revision(self._revision)
+
+    def set_topics(self, topics: Iterable[str]) -> None:
+        """Replace the topics. Raises ``SettingsError``."""
+        self._topics = check_topics(topics)
         self._revision = next_revision(self._revision)
 
     def poll(self) -> bytes | None:

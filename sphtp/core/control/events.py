@@ -39,7 +39,7 @@ class PeerEntered:
 
 @dataclass(frozen=True, slots=True)
 class PeerChanged:
-    """A client's data or addresses changed."""
+    """A client's data, topics or addresses changed."""
 
     record: PeerRecord
 
@@ -104,7 +104,7 @@ class ClientEntered:
 
 @dataclass(frozen=True, slots=True)
 class ClientChanged:
-    """A client's data or addresses changed."""
+    """A client's data, topics or addresses changed."""
 
     record: PeerRecord
 

@@ -19,8 +19,9 @@ from sphtp.core.control.records import (
     PeerRecord,
     ServerAddress,
 )
+from sphtp.core.control.topics import read_topics, write_topics
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
-from sphtp.core.wire import Reader, Writer
+from sphtp.core.wire import Reader, Writer, decode_text
 from sphtp.errors import SettingsError, WireError
 
 T = TypeVar("T")
@@ -52,6 +53,14 @@ class HolderKey(NamedTuple):
     id: int
     nonce: int
     key: bytes
+
+
+class HolderTopics(NamedTuple):
+    """The topics of one holder of one id."""
+
+    id: int
+    nonce: int
+    topics: tuple[str, ...]
 
 
 class Gone(NamedTuple):
@@ -131,13 +140,6 @@ def _server_id(reader: Reader) -> int:
     return number
 
 
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise WireError("text is not UTF-8") from error
-
-
 def _write_candidate(writer: Writer, candidate: Candidate) -> None:
     writer.u16(candidate.port).raw(_pack_host(candidate.host))
 
@@ -177,7 +179,7 @@ def _read_member(reader: Reader) -> Member:
 @lru_cache(maxsize=_REMEMBERED)
 def _address(pub: bytes, sub: bytes) -> ServerAddress | None:
     """Return where to dial, or None when a scheme is unknown. Raises ``WireError``."""
-    urls = (_text(pub), _text(sub))
+    urls = (decode_text(pub), decode_text(sub))
     known = [url for url in urls if not _is_foreign(url)]
     try:
         addresses = [ServerAddress(url, url) for url in known]
@@ -277,4 +279,10 @@ PEER_KEY: Field[HolderKey] = Field(
     DataId.PEER_KEY,
     lambda writer, told: writer.u32(told.id).u64(told.nonce).raw(told.key),
     lambda reader: HolderKey(_client_id(reader), reader.u64(), reader.take(KEY_SIZE)),
+)
+TOPICS: Field[tuple[str, ...]] = Field(DataId.TOPICS, write_topics, read_topics)
+PEER_TOPICS: Field[HolderTopics] = Field(
+    DataId.PEER_TOPICS,
+    lambda writer, told: write_topics(writer.u32(told.id).u64(told.nonce), told.topics),
+    lambda reader: HolderTopics(_client_id(reader), reader.u64(), read_topics(reader)),
 )

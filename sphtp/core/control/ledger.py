@@ -100,7 +100,7 @@ class Ledger:
         if record is not None:
             gone = Gone(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)
-            self._tell(ClientLeft(replace(record, data=b""), reason))
+            self._tell(ClientLeft(replace(record, data=b"", topics=()), reason))
 
     def adopt_orphans(self, now: float, server: int) -> None:
         """Give the clients of a lost server one expiry to be heard here."""

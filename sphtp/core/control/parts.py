@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 from sphtp.core.control.fields import Part
 from sphtp.core.control.records import MAX_CANDIDATES, MAX_DATA, PeerRecord
+from sphtp.core.control.topics import MAX_TOPICS_SIZE, size_of_topics
 
 T = TypeVar("T")
 
@@ -15,8 +16,17 @@ _FIXED_SIZE = 21
 _CANDIDATE_SIZE = 19
 _KEY_SIZE = 48
 
-MAX_RECORD_SIZE = _FIXED_SIZE + _CANDIDATE_SIZE * MAX_CANDIDATES + MAX_DATA + _KEY_SIZE
-"""Bytes of the parameters that hold the largest record and its key."""
+_TOPICS_FRONT = 16
+
+MAX_RECORD_SIZE = (
+    _FIXED_SIZE
+    + _CANDIDATE_SIZE * MAX_CANDIDATES
+    + MAX_DATA
+    + _KEY_SIZE
+    + _TOPICS_FRONT
+    + MAX_TOPICS_SIZE
+)
+"""Bytes of the parameters that hold the largest record, its key and its topics."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
@@ -72,4 +82,6 @@ class Assembly(Generic[T]):
 
 def _record_size(record: PeerRecord) -> int:
     key = _KEY_SIZE if record.key else 0
-    return _FIXED_SIZE + _CANDIDATE_SIZE * len(record.candidates) + len(record.data) + key
+    topics = _TOPICS_FRONT + size_of_topics(record.topics) if record.topics else 0
+    candidates = _CANDIDATE_SIZE * len(record.candidates)
+    return _FIXED_SIZE + candidates + len(record.data) + key + topics

@@ -98,16 +98,24 @@ class PeerRecord:
     data: bytes = b""
     """The client's initial simulation data (seed, step 10), at most ``MAX_DATA`` bytes."""
     revision: int = 0
-    """Counts the changes of ``data``, see ``next_revision``."""
+    """Counts the changes of ``data`` and ``topics``, see ``next_revision``."""
     key: bytes = b""
     """The client's public key, ``KEY_SIZE`` bytes, or nothing if it told none."""
+    topics: tuple[str, ...] = ()
+    """The topics of its sources; ``revision`` counts their changes, too."""
 
     def after(self, known: "PeerRecord") -> "PeerRecord":
-        """Return this record with the key that the same holder is known by already, if any.
+        """Return this record with what the same holder is known by already.
 
-        A holder has one key for as long as it holds its id, and not every server tells keys.
+        A holder has one key for as long as it holds its id, and the same topics for as long as it
+        tells one revision; not every server tells them.
         """
-        return replace(self, key=known.key) if known.key and known.key != self.key else self
+        key, topics = known.key or self.key, self.topics
+        if self.revision == known.revision:
+            topics = known.topics or topics
+        if (key, topics) == (self.key, self.topics):
+            return self
+        return replace(self, key=key, topics=topics)
 
 
 def next_revision(revision: int) -> int:

@@ -40,6 +40,7 @@ def _client(record: PeerRecord, ledger: Ledger) -> dict[str, Any]:
         "id": record.id,
         "candidates": [f"{candidate.host} {candidate.port}" for candidate in record.candidates],
         "data_bytes": len(record.data),
+        "topics": len(record.topics),
         "revision": record.revision,
         "told_by": ledger.sponsor(record.id) or None,
     }

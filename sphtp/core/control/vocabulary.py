@@ -59,6 +59,8 @@ class DataId(IntEnum):
     KEY = 0x13
     PEER_KEY = 0x14
     VOUCHER = 0x15
+    TOPICS = 0x16
+    PEER_TOPICS = 0x17
 
 
 class Reason(IntEnum):

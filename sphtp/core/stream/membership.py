@@ -19,15 +19,13 @@ from typing import Final, NamedTuple
 from sphtp.core.schema import Schema
 from sphtp.core.stream.bodies import Window
 from sphtp.core.wire import Reader, Writer
-from sphtp.errors import RemoteError, SettingsError, untrusted
+from sphtp.errors import RemoteError, untrusted
 
 VERSION: Final = 1
 STREAMS: Final = Schema(["sphtp.Streams: version 1"])
 """What channels of this kind say they are for."""
 
 KEY_SIZE: Final = 32
-LONGEST_TOPIC: Final = 255
-"""Bytes of a topic's name in UTF-8."""
 
 
 class MemberKind(IntEnum):
@@ -88,16 +86,6 @@ class Done(NamedTuple):
 
 
 Member = Join | Welcome | Refused | StreamKey | Done
-
-
-def check_topic(topic: str) -> str:
-    """Return the name of a topic; raises ``SettingsError`` for one that cannot be."""
-    size = len(topic.encode(errors="replace"))
-    if not 1 <= size <= LONGEST_TOPIC or not topic.isprintable():
-        raise SettingsError(
-            f"topic is {topic!r}; allowed are 1 to {LONGEST_TOPIC} bytes of printable text"
-        )
-    return topic
 
 
 def encode_member(message: Member) -> bytes:

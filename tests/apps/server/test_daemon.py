@@ -18,7 +18,7 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import Publisher
-from sphtp.shell.client import open_client
+from sphtp.shell.client_opening import open_client
 from sphtp.shell.server import ServerOptions, open_server
 from sphtp_server.status import status
 

@@ -15,7 +15,8 @@ from tests.core.control.bus import address
 
 V4, V6 = Candidate("127.0.0.1", 5000), Candidate("::1", 65535)
 KEY = bytes(range(32))
-RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY)
+TOPICS = ("positions", "位置/1")
+RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY, TOPICS)
 PLAIN = PeerRecord(9, 0)
 MEMBERS = (Member(4, 5, address(0)), Member(8, 6, address(1), MemberState.JOINING))
 
@@ -27,6 +28,7 @@ FROM_CLIENT: list[Any] = [
     client.Announce(7, 5, key=KEY),
     client.Leave(7, 5),
     client.Data(7, 5, 1, b"x" * 4096),
+    client.Data(7, 5, 2, b"", TOPICS),
     client.Lookup(7, 5),
     client.Lookup(7, 5, 9, 4),
     client.StatusRequest(7),

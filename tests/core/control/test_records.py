@@ -15,9 +15,11 @@ from sphtp.core.control.ids import (
     is_client_id,
     is_server_id,
 )
+from sphtp.core.control.introductions import write_records
 from sphtp.core.control.limits import MAX_CLIENTS, ServerLimits
-from sphtp.core.control.parts import divide_records
+from sphtp.core.control.parts import MAX_RECORD_SIZE, divide_records
 from sphtp.core.control.records import (
+    KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
     Candidate,
@@ -30,6 +32,7 @@ from sphtp.core.control.roster import CAPACITY
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_messages import Peers
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.topics import MAX_TOPICS, MAX_TOPICS_SIZE, size_of_topics
 from sphtp.errors import SettingsError
 
 
@@ -154,7 +157,11 @@ def test_bad_limits_are_named(number: int) -> None:
 
 def test_as_many_clients_as_are_allowed_fit_a_list_and_a_roster() -> None:
     addresses = tuple(Candidate("::1", port) for port in range(1, MAX_CANDIDATES + 1))
-    largest = PeerRecord(7, 70, addresses, bytes(MAX_DATA))
+    names = tuple(f"{number:031}" for number in range(MAX_TOPICS))
+    assert size_of_topics(names) == MAX_TOPICS_SIZE
+    largest = PeerRecord(7, 70, addresses, bytes(MAX_DATA), 1, bytes(KEY_SIZE), names)
+    parameters = write_records([largest])
+    assert sum(4 + len(parameter.data) for parameter in parameters) == MAX_RECORD_SIZE
     shares = divide_records([largest] * MAX_CLIENTS)
     assert len(shares) <= MAX_PARTS
     assert len(Peers(2, 0, shares[0], Part(0, len(shares))).encode()) <= MAX_MESSAGE

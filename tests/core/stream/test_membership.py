@@ -7,18 +7,16 @@ from hypothesis import strategies as st
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.membership import (
     KEY_SIZE,
-    LONGEST_TOPIC,
     Done,
     Join,
     Member,
     Refused,
     StreamKey,
     Welcome,
-    check_topic,
     decode_member_untrusted,
     encode_member,
 )
-from sphtp.errors import RemoteError, SettingsError
+from sphtp.errors import RemoteError
 
 KEY = StreamKey(7, bytes(range(KEY_SIZE)), 2**40)
 EMPTY = Window(-1, 0)
@@ -84,13 +82,3 @@ def test_another_version_is_refused() -> None:
     data[1] = 2
     with pytest.raises(RemoteError, match="version 2"):
         decode_member_untrusted(bytes(data))
-
-
-@pytest.mark.parametrize("topic", ["", "x" * (LONGEST_TOPIC + 1), "a\nb", "ä" * 128])
-def test_topics_that_cannot_be_are_refused(topic: str) -> None:
-    with pytest.raises(SettingsError, match="topic"):
-        check_topic(topic)
-
-
-def test_topics_may_be_in_any_language() -> None:
-    assert check_topic("位置/1") == "位置/1"

@@ -1,0 +1,18 @@
+"""The names of topics, as programs give them."""
+
+from typing import Final
+
+from sphtp.errors import SettingsError
+
+LONGEST_TOPIC: Final = 255
+"""Bytes of a topic's name in UTF-8."""
+
+
+def check_topic(topic: str) -> str:
+    """Return the name of a topic; raises ``SettingsError`` for one that cannot be."""
+    size = len(topic.encode(errors="replace"))
+    if not 1 <= size <= LONGEST_TOPIC or not topic.isprintable():
+        raise SettingsError(
+            f"topic is {topic!r}; allowed are 1 to {LONGEST_TOPIC} bytes of printable text"
+        )
+    return topic
