@@ -35,6 +35,7 @@ SOURCES = (
     Source("stream-missing-range", "sphtp.core.stream.gap_table", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
     Source("stream-source", "sphtp.core.stream.source_table", "SOURCE"),
+    Source("stream-delivery", "sphtp.core.stream.delivery_table", "DELIVERY"),
 )
 
 PAGE = """\
