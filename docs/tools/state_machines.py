@@ -36,6 +36,7 @@ SOURCES = (
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
     Source("stream-source", "sphtp.core.stream.source_table", "SOURCE"),
     Source("stream-delivery", "sphtp.core.stream.delivery_table", "DELIVERY"),
+    Source("stream-fetcher", "sphtp.core.stream.fetch_table", "FETCH"),
 )
 
 PAGE = """\
