@@ -35,6 +35,8 @@ SOURCES = (
     Source("stream-missing-range", "sphtp.core.stream.gap_table", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
     Source("stream-source", "sphtp.core.stream.source_table", "SOURCE"),
+    Source("stream-delivery", "sphtp.core.stream.delivery_table", "DELIVERY"),
+    Source("stream-fetcher", "sphtp.core.stream.fetch_table", "FETCH"),
 )
 
 PAGE = """\

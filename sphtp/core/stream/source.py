@@ -124,6 +124,11 @@ class Source:
         return max(MOST_WAITING - self._transmission.waiting, 0)
 
     @property
+    def part(self) -> int:
+        """Bytes of each fragment of a message but the last: so the history has to cut them, too."""
+        return self._numbering.part
+
+    @property
     def unrepaired(self) -> int:
         """How many datagrams are not known to be with all receivers."""
         return self._audience.behind(self._window.lead)

@@ -1,0 +1,25 @@
+"""A history of one topic that keeps what a test tells it to keep."""
+
+from sphtp.core.stream.history import Found, Kept
+from sphtp.core.stream.ranges import Span
+from tests.core.stream.topics import Script
+
+
+class Shelf:
+    """All messages of a script that have numbers from ``low`` on, each for itself."""
+
+    def __init__(self, script: Script, low: int | None = None) -> None:
+        self.script = script
+        self.low = script.first if low is None else low
+
+    def bounds(self, now: float, topic: int) -> tuple[int, int]:
+        return self.low, self.script.number - 1
+
+    def find(self, now: float, topic: int, first: int, last: int) -> Found:
+        kept = [
+            Kept(sent.first, sent.parts, [sent.payload])
+            for sent in self.script.sent
+            if sent.first >= self.low and sent.numbers[0] <= last and sent.numbers[-1] >= first
+        ]
+        gone = Span(first, min(last, self.low - 1))
+        return Found(kept, gone if gone.size > 0 else None)
