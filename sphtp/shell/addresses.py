@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -115,3 +116,21 @@ async def local_address_towards(host: str, port: int) -> str:
             return here
     except OSError as error:
         raise UnreachableError(f"no way to {host}: {error.strerror}") from error
+
+
+async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
+    """Look up those that a socket of a family can send to; one bad one does not spoil the others.
+
+    Raises ``UnreachableError`` when there is none.
+    """
+    found: dict[Address, None] = {}
+    for host, port in addresses:
+        with suppress(OSError):
+            answers = await trio.socket.getaddrinfo(
+                host, port, family=family, type=trio.socket.SOCK_DGRAM
+            )
+            found |= {(str(answer[4][0]), int(answer[4][1])): None for answer in answers}
+    if not found:
+        hosts = ", ".join(host for host, _ in addresses)
+        raise UnreachableError(f"no address of {hosts} is one that this node can send to")
+    return list(found)

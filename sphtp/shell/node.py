@@ -1,10 +1,9 @@
 """A node: one UDP socket, and all channels behind it."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Final
 
 import trio
 
@@ -13,48 +12,52 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.entropy import Entropy
 from sphtp.core.row import Address
-from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.bell import Bell
+from sphtp.core.schema import Schema
+from sphtp.core.stream.membership import STREAMS
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.errors import SettingsError
+from sphtp.shell.addresses import resolve
 from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
-from sphtp.shell.courtesy import Courtesy
-from sphtp.shell.departures import Departures
 from sphtp.shell.encoding import PLAIN, Encoding
+from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.node_statistics import NodeStatistics
+from sphtp.shell.streams.group import Group
+from sphtp.shell.streams.room import StreamRoom
+from sphtp.shell.streams.source import Source
+from sphtp.shell.streams.stream import Stream
+from sphtp.shell.streams.terms import Terms
+from sphtp.shell.traffic import Traffic
 from sphtp.shell.udp import UdpSocket
-
-BATCH: Final = 256
-"""Datagrams taken off the socket before others get a turn; a node must not starve its program."""
-
-BATCH_BYTES: Final = 512 * 1024
-"""Bytes taken off it before acks leave: else one side waits while the other one works."""
-
-MOST_BEHIND: Final = 16
-"""Full batches in a row after which timers are looked at whatever the socket still holds."""
 
 
 class Node:
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
     def __init__(
-        self, udp: UdpSocket, endpoint: Endpoint | SealedEndpoint, encoding: Encoding = PLAIN
+        self,
+        udp: UdpSocket,
+        endpoint: Endpoint | SealedEndpoint,
+        entropy: Entropy,
+        encoding: Encoding = PLAIN,
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
         self._gate = endpoint.gate_counters if isinstance(endpoint, SealedEndpoint) else None
-        self._limits = LimitLog(endpoint.counters, self._gate or GateCounters())
         self._encoding = encoding
-        self._bell = Bell()
         self._channels: dict[Connection, Channel] = {}
-        self._departures = Departures(udp, endpoint)
-        self._courtesy = Courtesy()
-        # Batches in a row that left something in the socket, and whether the last turn left any
-        # work at all.
-        self._behind = 0
-        self._goes_on = False
         self._callbacks = Callbacks()
+        is_sealed = isinstance(endpoint, SealedEndpoint)
+        self._streams = StreamRoom(udp, entropy, encoding, is_sealed=is_sealed)
+        limits = LimitLog(endpoint.counters, self._gate or GateCounters())
+        self._traffic = Traffic(
+            udp, endpoint, self._streams.desk, limits, self._report, self._welcome
+        )
+        self._streams.touched = self._traffic.touch_all
+        endpoint.serve(STREAMS)
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -78,6 +81,7 @@ class Node:
             **asdict(self._udp.counters),
             **asdict(self._endpoint.counters),
             **asdict(self._gate or GateCounters()),
+            **asdict(self._streams.desk.counters),
         )
 
     @asynccontextmanager
@@ -108,15 +112,54 @@ class Node:
             SettingsError: ``key`` or ``pin`` for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """
-        candidates = await self._resolve([(host, port), *more])
-        self._check_open()
         expectation = Expectation(key, pin) if key or pin else None
-        connection = self._dial(candidates, wanted, expectation)
-        channel = self._adopt(connection)
-        self._bell.ring()
-        async with channel:
-            await channel._wait_open()  # noqa: SLF001 - a channel opens in here only
+        dialling = self._open([(host, port), *more], wanted, expectation)
+        async with dialling as channel:
             yield channel
+
+    @asynccontextmanager
+    async def open_source(
+        self, *topics: str, settings: StreamSettings | None = None, group: Group | None = None
+    ) -> AsyncIterator[Source]:
+        """Open a source of one topic or more for the length of the block; leaving it lingers.
+
+        Args:
+            topics: what others subscribe to by these names; messages are of the first one unless
+                they say otherwise.
+            settings: timers and limits, by default those of one network.
+            group: sends by multicast; without, each receiver gets its own copies.
+
+        Raises:
+            SettingsError, StateError: no topic, or one that this node has already.
+            UdpAddressError: the group's interface is not of this machine.
+        """
+        self._check_open()
+        async with self._streams.open_source(topics, settings or StreamSettings(), group) as source:
+            yield source
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        host: str,
+        port: int,
+        *more: Address,
+        topic: str,
+        wanted: int = 0,
+        key: bytes | None = None,
+        pin: Callable[[bytes], bool] | None = None,
+        terms: Terms | None = None,
+    ) -> AsyncIterator[Stream]:
+        """Subscribe to a topic of a source at another node for the length of the block.
+
+        ``terms`` say what is wanted of it; the others are those of ``open_channel``.
+
+        Raises as ``open_channel`` does, and ``RefusedError`` with the reason ``"topic"`` when that
+        node has no such topic, or all receivers that it may have.
+        """
+        expectation = Expectation(key, pin) if key or pin else None
+        dialling = self._open([(host, port), *more], wanted, expectation, STREAMS)
+        async with self._streams.subscribe(dialling, topic, terms or Terms()) as stream:
+            yield stream
 
     async def accept(self) -> Channel:
         """Wait for the next channel that another node opens.
@@ -139,59 +182,43 @@ class Node:
                 return
             yield channel
 
+    @asynccontextmanager
+    async def _open(
+        self,
+        addresses: Sequence[Address],
+        wanted: int,
+        expectation: Expectation | None,
+        schema: Schema | None = None,
+    ) -> AsyncIterator[Channel]:
+        candidates = await resolve(addresses, self._udp.family)
+        self._check_open()
+        channel = self._adopt(self._dial(candidates, wanted, expectation, schema))
+        self._traffic.ring()
+        async with channel:
+            await channel._wait_open()  # noqa: SLF001 - a channel opens in here only
+            yield channel
+
     def _dial(
-        self, candidates: Sequence[Address], wanted: int, expectation: Expectation | None
+        self,
+        candidates: Sequence[Address],
+        wanted: int,
+        expectation: Expectation | None,
+        schema: Schema | None,
     ) -> Connection:
-        now = trio.current_time()
-        if isinstance(self._endpoint, SealedEndpoint):
-            return self._endpoint.dial(now, candidates, wanted, expectation)
+        now, endpoint = trio.current_time(), self._endpoint
+        if isinstance(endpoint, SealedEndpoint):
+            return endpoint.dial(now, candidates, wanted, expectation, schema=schema)
         if expectation is not None:
             raise SettingsError("nobody proves a key to a node in the clear")
-        return self._endpoint.dial(now, candidates, wanted)
+        return endpoint.dial(now, candidates, wanted, schema=schema)
 
-    async def _run(self) -> None:
-        while True:
-            await self._take_turn()
-
-    async def _take_turn(self) -> None:
-        if self._goes_on:
-            await trio.lowlevel.checkpoint()
-        else:
-            with self._bell.listening(self._endpoint.poll_timeout()):
-                await self._udp.wait_readable()
-        self._bell.answer()
-        now = trio.current_time()
-        # What lies in the socket still may hold the acks and the signs of life that are overdue;
-        # but a flood must not hold up time for ever.
-        is_dry = self._receive(now)
-        self._behind = 0 if is_dry else self._behind + 1
-        if self._behind % MOST_BEHIND == 0:
-            self._endpoint.handle_timeout(now)
-        self._limits.look(now)
-        is_done = self._flush(trio.current_time())
-        while self._departures.is_blocked:
-            await self._udp.wait_writable()
-            is_done = self._flush(trio.current_time())
-        self._goes_on = not (is_dry and is_done)
-
-    def _receive(self, now: float) -> bool:
-        """Take a batch off the socket; false when there may be more."""
-        received = size = 0
-        for row in self._udp.receive_batch(BATCH, BATCH_BYTES):
-            self._endpoint.handle_row_untrusted(now, row)
-            received += row.number
-            size += len(row.data)
-        return received < BATCH and size < BATCH_BYTES
-
-    def _flush(self, now: float) -> bool:
-        """Send and report what a turn has time for; false when there is more to send."""
-        is_done = self._departures.send(now, self._courtesy.turn(now))
+    def _welcome(self) -> None:
+        """See to the channels that others opened."""
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
-        while (connection := self._endpoint.poll_active()) is not None:
-            self._report(connection)
-        return is_done
+        while (connection := self._endpoint.poll_incoming(STREAMS)) is not None:
+            self._streams.admit(self._adopt(connection))
 
     def _report(self, connection: Connection) -> None:
         channel = self._channels.get(connection)
@@ -202,19 +229,26 @@ class Node:
             del self._channels[connection]
 
     def _adopt(self, connection: Connection) -> Channel:
-        touched = partial(self._touch, connection)
-        run_soon = self._callbacks.run_soon
-        channel = Channel(connection, touched, run_soon, self._courtesy, self._encoding)
+        is_ours = connection.opening.schema is STREAMS
+        channel = Channel(
+            connection,
+            partial(self._traffic.touch, connection),
+            self._callbacks.run_soon,
+            self._traffic.courtesy,
+            PLAIN if is_ours else self._encoding,
+        )
         if connection.closed is None:
             self._channels[connection] = channel
         return channel
 
-    def _touch(self, connection: Connection) -> None:
-        """Send at once what a command gave rise to: waking the task first would cost a turn."""
-        self._endpoint.touch(connection)
-        if self._departures.is_blocked or not self._flush(trio.current_time()):
-            self._bell.ring()
-        self._bell.hurry(self._endpoint.poll_timeout())
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        async with (
+            running(self._traffic.run),
+            running(self._callbacks.run),
+            running(self._streams.run),
+        ):
+            yield
 
     def _close(self) -> None:
         """Tell every peer that is still there, once, and wake whoever waits."""
@@ -222,7 +256,7 @@ class Node:
         for channel in self._channels.values():
             channel._detach()  # noqa: SLF001
         self._endpoint.close(trio.current_time(), "its node closed")
-        self._flush(trio.current_time())
+        self._traffic.flush(trio.current_time())
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
@@ -231,22 +265,8 @@ class Node:
         They would wait for an ack that got lost.
         """
         while self._endpoint.connections:
-            await self._take_turn()
+            await self._traffic.take_turn()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise trio.ClosedResourceError("this node is closed")
-
-    async def _resolve(self, addresses: Sequence[Address]) -> list[Address]:
-        """Look up what this node can send to; one bad address does not spoil the others."""
-        found: dict[Address, None] = {}
-        for host, port in addresses:
-            with suppress(OSError):
-                answers = await trio.socket.getaddrinfo(
-                    host, port, family=self._udp.family, type=trio.socket.SOCK_DGRAM
-                )
-                found |= {(str(answer[4][0]), int(answer[4][1])): None for answer in answers}
-        if not found:
-            hosts = ", ".join(host for host, _ in addresses)
-            raise UnreachableError(f"no address of {hosts} is one that this node can send to")
-        return list(found)

@@ -42,3 +42,5 @@ class NodeStatistics:
     resets_forged: int
     paths_tried: int
     paths_changed: int
+    stream_malformed: int
+    stream_unknown: int

@@ -15,7 +15,6 @@ from sphtp.core.schema import Schema
 from sphtp.shell.encoding import encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
-from sphtp.shell.lifetime import running
 from sphtp.shell.memory import keep_freed_memory
 from sphtp.shell.node import Node
 
@@ -64,9 +63,9 @@ async def open_node(
         watching(instruments, udp.address) as watch,
     ):
         endpoint = make_gated(entropy, settings, peer_id, schema, watch, security)
-        node = Node(udp, endpoint, encoding_for(messages))
+        node = Node(udp, endpoint, entropy, encoding_for(messages))
         try:
-            async with running(node._run), running(node._callbacks.run):  # noqa: SLF001
+            async with node._running():  # noqa: SLF001
                 yield node
         finally:
             node._close()  # noqa: SLF001

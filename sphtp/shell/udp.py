@@ -91,10 +91,10 @@ class UdpSocket:
     bytes, for whoever chooses sizes.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, is_shared: bool = False) -> None:
         self.counters = UdpCounters()
         self.too_large: dict[tuple[Address, int], None] = {}
-        self._socket = _bind(host, port)
+        self._socket = _bind(host, port, is_shared=is_shared)
         self._segments = _has_offload(self._socket)
         self._address: Address = self._socket.getsockname()[:2]
 
@@ -118,6 +118,11 @@ class UdpSocket:
     def family(self) -> socket.AddressFamily:
         """IPv4 or IPv6."""
         return self._socket.family
+
+    def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
+        """Set options of the socket, each as level, name and value."""
+        for option in options:
+            self._socket.setsockopt(*option)
 
     def send(self, rows: deque[Row]) -> bool:
         """Send rows, all to one address, and take off those that went.
@@ -263,7 +268,7 @@ def _segment_size(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
     return None
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
@@ -275,6 +280,7 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_shared)
         _forbid_fragments(bound)
         bound.bind(address)
     except OSError as error:

@@ -9,8 +9,8 @@ from sphtp.core.channel.delivery import Lane
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.row import Row
 from sphtp.shell.courtesy import SHORT
-from sphtp.shell.node import MOST_BEHIND
 from sphtp.shell.opening import open_node
+from sphtp.shell.traffic import MOST_BEHIND
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -26,12 +26,12 @@ async def test_the_socket_is_read_before_timers_are_looked_at(monkeypatch) -> No
             did.append("read")
             left[0] -= 1
             if left[0] > 0:
-                node._bell.ring()
+                node._traffic.ring()
             return left[0] <= 0
 
-        monkeypatch.setattr(node, "_receive", receive)
+        monkeypatch.setattr(node._traffic, "_receive", receive)
         monkeypatch.setattr(node._endpoint, "handle_timeout", lambda now: did.append("time"))
-        node._bell.ring()
+        node._traffic.ring()
         await trio.testing.wait_all_tasks_blocked()
         monkeypatch.undo()
     assert did == [*["read"] * MOST_BEHIND, "time", "read", "read", "time"]

@@ -14,6 +14,7 @@ class BodyType(IntEnum):
     SESSION = 2
     NCF = 3
     NAK = 4
+    STATUS = 5
 
 
 class BodyFlag(IntFlag):
@@ -26,6 +27,8 @@ class BodyFlag(IntFlag):
     """The source sends nothing new, and repairs for its linger."""
     CLOSED = 4
     """The source is gone."""
+    FETCHING = 8
+    """STATUS of a receiver that has not all of the history that it wants."""
 
 
 class NcfReason(IntEnum):
@@ -82,6 +85,17 @@ class Nak(NamedTuple):
     """A negative acknowledgement: these are missing. In order, and no number twice."""
 
     spans: Sequence[Span]
+
+
+class Status(NamedTuple):
+    """A receiver has, or has given up, everything up to ``lead``, and ``room`` bytes for more.
+
+    While it ``is_fetching`` from the history, it is not done with the source.
+    """
+
+    lead: int
+    room: int
+    is_fetching: bool = False
 
 
 Body = Data | Session | Ncf

@@ -54,7 +54,7 @@ class Delivery:
         self._settings = settings
         self._is_missing_between = is_missing_between
         self._gate = Gate(first, sqn)
-        self._items = Items(promised=late_join)
+        self._items = Items(settings.receive_buffer, promised=late_join)
         self._order: Order = OrderMap(self._items, first) if ordered else ArrivalOrder(self._items)
         self._passage = Passage(settings, self._gate, self._order)
         self._fetched_as = Origin.RETRANSMIT if late_join else Origin.OTR
@@ -195,6 +195,11 @@ class Delivery:
     def poll_item(self) -> Item | None:
         """Return what is told next; None when there is nothing now."""
         return self._items.poll()
+
+    @property
+    def room(self) -> int:
+        """How many bytes of messages may still wait for the reader."""
+        return self._items.room
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` has something to do, be there traffic or not."""

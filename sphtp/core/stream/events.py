@@ -17,6 +17,7 @@ class LossReason(Name):
     FETCH_TIMEOUT = "off-transport recovery did not bring it in time"
     GONE = "the source keeps it no longer"
     MAP_OVERFLOW = "too much waited for it"
+    OVERRUN = "the reader was too slow for as long as there was room"
     SESSION_END = "the session ended before it came"
 
 

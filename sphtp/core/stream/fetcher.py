@@ -37,7 +37,7 @@ MOST_DOUBLED: Final = 10
 
 
 class Known(NamedTuple):
-    """The history begins at ``first``, as far as it is wanted; None when nobody told."""
+    """The history begins at ``first``; None when nobody told."""
 
     first: int | None
 
@@ -88,8 +88,7 @@ class FetchStatistics:
 class Fetcher:
     """Fetches what is ``wanted``, a set that others change and that is looked at in ``update``.
 
-    A late joiner wants the last ``late_join`` messages and first asks what there is. Times in
-    seconds.
+    After a ``late_join`` it first asks what there is. Times in seconds.
     """
 
     def __init__(
@@ -98,7 +97,8 @@ class Fetcher:
         session: int,
         topic: int,
         wanted: RangeSet,
-        late_join: int = 0,
+        *,
+        late_join: bool = False,
     ) -> None:
         self.state = FETCH.initial
         self._settings = settings
@@ -213,7 +213,7 @@ class Fetcher:
         return is_ours and number in self._open
 
     def _hear_info(self, info: Info) -> None:
-        self._know(max(info.low, info.next - self._late_join))
+        self._know(info.low)
 
     def _hear_msg(self, msg: Msg) -> None:
         self._outcomes.append(Came(msg.record))
@@ -223,7 +223,7 @@ class Fetcher:
 
     def _know(self, first: int | None) -> None:
         if self._late_join:
-            self._late_join = 0
+            self._late_join = False
             self._outcomes.append(Known(first))
 
     # What the table does

@@ -6,8 +6,10 @@ over its receiver's budget is left out, the newest first: it will be asked for a
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from sphtp.core.stream.audience import Audience, Listener
+from sphtp.core.stream.bodies import Nak, Status
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.repairs import Repairs
 from sphtp.core.stream.session_schedule import SessionSchedule
@@ -15,7 +17,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source_counters import SourceCounters
 from sphtp.core.stream.source_events import Crybaby, SourceEvent
 from sphtp.core.stream.window import TransmissionWindow
-from sphtp.core.stream.wire import decode_nak_untrusted
+from sphtp.core.stream.wire import decode_feedback_untrusted
 from sphtp.errors import RemoteError
 
 
@@ -40,30 +42,40 @@ class Hearing:
         self._counters = counters
         self._events = events
 
-    def handle_nak_untrusted(self, now: float, receiver: int, body: bytes) -> None:
-        """Take a NAK of a receiver."""
+    def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> Status | None:
+        """Take what a receiver says; return it if it is a STATUS."""
         counters = self._counters
-        counters.nak_packets_received += 1
         listener = self._audience.find(receiver)
         if listener is None:
-            counters.nak_packets_foreign += 1
-            return
+            counters.feedback_foreign += 1
+            return None
         try:
-            spans = self._read_untrusted(body)
+            said = self._read_untrusted(body)
         except RemoteError:
-            counters.nak_packets_invalid += 1
-            return
+            counters.feedback_invalid += 1
+            return None
+        if isinstance(said, Status):
+            return said
+        self._hear_nak(now, receiver, listener, said.spans)
+        return None
+
+    def _hear_nak(
+        self, now: float, receiver: int, listener: Listener, spans: Sequence[Span]
+    ) -> None:
+        counters = self._counters
+        counters.nak_packets_received += 1
         self._window.expire(now)
         for span in spans:
             counters.naks_received += span.size
             self._hear(now, receiver, listener, span)
 
-    def _read_untrusted(self, body: bytes) -> list[Span]:
+    def _read_untrusted(self, body: bytes) -> Nak | Status:
         lead = self._window.lead
-        spans = list(decode_nak_untrusted(body, lead).spans)
-        if spans[-1].last > lead:
-            raise RemoteError(f"datagram {spans[-1].last} was not sent; the lead is {lead}")
-        return spans
+        said = decode_feedback_untrusted(body, lead)
+        last = said.lead if isinstance(said, Status) else said.spans[-1].last
+        if last > lead:
+            raise RemoteError(f"datagram {last} was not sent; the lead is {lead}")
+        return said
 
     def _hear(self, now: float, receiver: int, listener: Listener, span: Span) -> None:
         trail = self._window.trail

@@ -18,12 +18,24 @@ class Items:
     """A queue of items.
 
     Unless a beginning was ``promised``, losses before the first message are not told: for the
-    reader the stream begins there.
+    reader the stream begins there. Messages that come while ``limit`` bytes or more wait are told
+    as lost.
     """
 
-    __slots__ = ("_is_begun", "_leading", "_queue", "_reason", "delivered", "lost")
+    __slots__ = (
+        "_is_begun",
+        "_leading",
+        "_limit",
+        "_queue",
+        "_reason",
+        "_size",
+        "delivered",
+        "lost",
+    )
 
-    def __init__(self, *, promised: bool) -> None:
+    def __init__(self, limit: int, *, promised: bool) -> None:
+        self._limit = limit
+        self._size = 0
         self._queue = deque[Item]()
         self._is_begun = promised
         # In order of arrival, the first message may come after losses behind it.
@@ -32,13 +44,18 @@ class Items:
         self.delivered = 0
         self.lost = 0
 
-    def add(self, item: Batch | Loss | None) -> None:
-        """Tell messages, or a loss, or nothing; adjacent losses for one reason are one."""
+    @property
+    def room(self) -> int:
+        """How many bytes of messages may still come."""
+        return max(self._limit - self._size, 0)
+
+    def add(self, item: Batch | Loss | None, last: int) -> None:
+        """Tell messages up to the number ``last``, or a loss, or nothing.
+
+        Adjacent losses for one reason are one.
+        """
         if isinstance(item, Batch):
-            self.delivered += len(item.payloads)
-            self._queue.append(item)
-            if not self._is_begun:
-                self._begin(item.first)
+            self._add_batch(item, last)
         elif item is not None:
             self._add_loss(item)
 
@@ -48,7 +65,22 @@ class Items:
 
     def poll(self) -> Item | None:
         """Return the next item; None when there is none."""
-        return self._queue.popleft() if self._queue else None
+        if not self._queue:
+            return None
+        item = self._queue.popleft()
+        if type(item) is Batch:
+            self._size -= _size_of(item)
+        return item
+
+    def _add_batch(self, batch: Batch, last: int) -> None:
+        if self._size >= self._limit:
+            self._add_loss(Loss(batch.first, last, LossReason.OVERRUN))
+            return
+        self._size += _size_of(batch)
+        self.delivered += len(batch.payloads)
+        self._queue.append(batch)
+        if not self._is_begun:
+            self._begin(batch.first)
 
     def _begin(self, number: int) -> None:
         self._is_begun = True
@@ -75,3 +107,7 @@ class Items:
             return loss
         self._queue.pop()
         return Loss(before.first, loss.last, loss.reason)
+
+
+def _size_of(batch: Batch) -> int:
+    return sum(map(len, batch.payloads))

@@ -5,7 +5,6 @@ WELCOME    kind u8, session u32, receiver u32, topic u16, lead u64, trail u64, n
            history port u16, group (length u8, text), port u16, seal  source to receiver
 REFUSED    kind u8, text                                              source to receiver
 KEY        kind u8, key number u8, key 32, first u64                  source to receiver
-DONE       kind u8, lead u64                                          receiver to source
 
 with seal as u8 for none, or 1, key number u8, key 32, first u64, receiver's key 32. Whoever closes
 the channel leaves, and a source that closes it is gone. The channel is sealed, so that nobody else
@@ -35,7 +34,6 @@ class MemberKind(IntEnum):
     WELCOME = 2
     REFUSED = 3
     KEY = 4
-    DONE = 5
 
 
 class StreamKey(NamedTuple):
@@ -79,13 +77,7 @@ class Refused(NamedTuple):
     text: str
 
 
-class Done(NamedTuple):
-    """Everything up to this datagram is here, or given up."""
-
-    lead: int
-
-
-Member = Join | Welcome | Refused | StreamKey | Done
+Member = Join | Welcome | Refused | StreamKey
 
 
 def encode_member(message: Member) -> bytes:
@@ -159,14 +151,6 @@ def _decode_key(reader: Reader) -> StreamKey:
     return StreamKey(reader.u8(), reader.take(KEY_SIZE), reader.u64())
 
 
-def _encode_done(writer: Writer, done: Done) -> None:
-    writer.u64(done.lead + 1)
-
-
-def _decode_done(reader: Reader) -> Done:
-    return Done(reader.u64() - 1)
-
-
 def _text(data: bytes) -> str:
     text = data.decode(errors="replace")
     return "".join(one if one.isprintable() else "?" for one in text)
@@ -177,7 +161,6 @@ _ENCODERS: Final[dict[type, tuple[MemberKind, Callable[..., None]]]] = {
     Welcome: (MemberKind.WELCOME, _encode_welcome),
     Refused: (MemberKind.REFUSED, _encode_refused),
     StreamKey: (MemberKind.KEY, _encode_key),
-    Done: (MemberKind.DONE, _encode_done),
 }
 
 _DECODERS: Final[dict[int, Callable[[Reader], Member]]] = {
@@ -185,5 +168,4 @@ _DECODERS: Final[dict[int, Callable[[Reader], Member]]] = {
     MemberKind.WELCOME: _decode_welcome,
     MemberKind.REFUSED: _decode_refused,
     MemberKind.KEY: _decode_key,
-    MemberKind.DONE: _decode_done,
 }

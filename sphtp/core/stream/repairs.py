@@ -18,14 +18,14 @@ from sphtp.core.stream.wire import DATA_OVERHEAD, encode_data
 
 
 class Repairs:
-    """Repairs from a window; ``burst`` bytes of them may leave at once."""
+    """Repairs from a window; datagrams have at most ``size`` bytes."""
 
     def __init__(
         self,
         settings: StreamSettings,
         window: TransmissionWindow,
         counters: SourceCounters,
-        burst: int,
+        size: int,
     ) -> None:
         self.ready: float | None = None
         """When the next repair or NCF may leave; None when there is none."""
@@ -35,7 +35,7 @@ class Repairs:
         self._repaired = Recent(settings.ignore)
         self._confirmations = Confirmations(settings.ignore)
         self._rate = settings.repair_rate
-        self._pacer = full_pacer(burst, settings.repair_rate)
+        self._pacer = full_pacer(size, settings.repair_rate)
 
     @property
     def waiting(self) -> int:

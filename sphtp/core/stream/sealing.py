@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
 from sphtp.core.secure.seal import Opener, Sealer
-from sphtp.core.stream.membership import StreamKey
+from sphtp.core.stream.membership import KEY_SIZE, StreamKey
 from sphtp.core.stream.wire import FEEDBACK_FRONT, STREAM_FRONT, feedback_front, stream_front
+from sphtp.errors import RemoteError
 
 SEAL_OVERHEAD: Final = 8 + 16
 """Bytes of counter and tag."""
-ENVELOPE: Final = STREAM_FRONT.size + SEAL_OVERHEAD
-"""Bytes that a datagram has beside its body, sealed."""
 
 KEYS: Final = 256
 """Key numbers, which then begin anew."""
@@ -132,6 +134,46 @@ class FeedbackOpener:
             head = FEEDBACK_FRONT.size
             return [data[at + head : at + size] for at in range(0, len(data), size)]
         return self._opener.open(data, size)
+
+
+class TcpSeal:
+    """Seals the frames of one connection, and opens those of the other side."""
+
+    def __init__(self, sending: bytes, receiving: bytes, counters: SealCounters) -> None:
+        self._sealer = Sealer(sending, b"") if sending else None
+        self._opener = Opener(receiving, 0, counters) if receiving else None
+
+    def seal(self, frame: bytes) -> bytes:
+        """Return a frame as it travels."""
+        return frame if self._sealer is None else self._sealer.seal(frame, len(frame))[0]
+
+    def open_untrusted(self, data: bytes) -> bytes:
+        """Return the frame; raises ``RemoteError`` when the other side has not sealed it."""
+        if self._opener is None:
+            return data
+        opened = self._opener.open(data, len(data))
+        if not opened:
+            raise RemoteError("a frame that the other side has not sealed")
+        return opened[0]
+
+
+def envelope(*, is_sealed: bool) -> int:
+    """Return how many bytes a source's datagram has beside its body."""
+    return STREAM_FRONT.size + (SEAL_OVERHEAD if is_sealed else 0)
+
+
+def fetch_keys(receiver_key: bytes, salts: bytes) -> tuple[bytes, bytes]:
+    """Return the keys of a TCP connection to a source's history: of requests, and of answers.
+
+    ``salts`` are what both sides drew for this connection, so that no key is ever used twice.
+    """
+    if not receiver_key:
+        return b"", b""
+    request, answer = (
+        HKDFExpand(SHA256(), KEY_SIZE, purpose + salts).derive(receiver_key)
+        for purpose in (b"SphTP fetch request", b"SphTP fetch answer")
+    )
+    return request, answer
 
 
 def draw_key(entropy: KeySource) -> bytes:

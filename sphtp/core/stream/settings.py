@@ -57,7 +57,14 @@ class StreamSettings:
     order_map_bytes: int = 64 * MEBIBYTE
     max_message: int = 16 * MEBIBYTE
 
+    receive_buffer: int = 16 * MEBIBYTE
+    """Bytes of messages that wait for the reader; those that come when it is full are lost."""
+
     # Sources
+    flow_window: int = 2 * MEBIBYTE
+    """How far a source may be ahead of a receiver that it sends to by unicast; 0 never waits."""
+    patience: float = 1.0
+    """How long a receiver that does not go on may keep a source waiting."""
     ignore: float = 0.04
     """From a repair until NAKs for the same datagram count again."""
     session_min: float = 0.05
@@ -78,6 +85,8 @@ class StreamSettings:
     nak_budget: float = 2000.0
     """Datagrams a second that one receiver may ask for; more than that is not listened to."""
 
+    max_receivers: int = 1024
+    """Receivers that a source takes; others are refused."""
     lenient: bool = False
     """Whether ``ignore`` and ``linger`` may be such that repairs fail, as in ``um``."""
 
@@ -225,6 +234,9 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "order_map": (1, 2**24),
     "order_map_bytes": (2, 2**40),
     "max_message": (1, 2**26),
+    "receive_buffer": (65_536, 2**32),
+    "flow_window": (0, 2**30),
+    "patience": (0.001, 3600),
     "ignore": (0, 60),
     "session_min": (0.001, 60),
     "session_max": (0.001, 3600),
@@ -236,6 +248,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "repair_rate": (1000, 1e12),
     "repair_queue": (1, 2**20),
     "nak_budget": (1, 1e9),
+    "max_receivers": (1, 2**24),
     "retention": (0, 2**40),
     "retention_age": (0, 1e9),
     "retention_count": (0, 2**31),

@@ -17,6 +17,7 @@ from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.stream.audience import Audience
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
 from sphtp.core.stream.bundling import Bundler
+from sphtp.core.stream.flow import Flow
 from sphtp.core.stream.hearing import Hearing
 from sphtp.core.stream.history import History
 from sphtp.core.stream.numbering import Numbering
@@ -40,9 +41,6 @@ from sphtp.errors import LocalError, SettingsError, StateError
 
 MOST_WAITING: Final = MEBIBYTE
 """Bytes of messages that may wait to leave; whoever finds room may go over it once."""
-
-BURST: Final = 10
-"""Datagrams that may leave at once when a rate holds them back."""
 
 
 class Source:
@@ -75,10 +73,11 @@ class Source:
         self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
         self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
+        self._flow = Flow(settings.flow_window, size, settings.patience)
         self._transmission = Transmission(
-            self._bundler, self._window, counters, size, settings.data_rate, BURST * size
+            settings.data_rate, size, self._bundler, self._window, self._flow, counters
         )
-        self._repairs = Repairs(settings, self._window, counters, BURST * size)
+        self._repairs = Repairs(settings, self._window, counters, size)
         self._sessions = SessionSchedule(now, settings)
         self._audience = Audience(settings.nak_budget)
         self._events: deque[SourceEvent] = deque(maxlen=1024)
@@ -142,6 +141,7 @@ class Source:
             waiting_bytes=self._transmission.waiting,
             waiting_repairs=self._repairs.waiting,
             receivers=len(self._audience),
+            left_behind=self._flow.left_behind,
         )
 
     # Commands
@@ -171,27 +171,33 @@ class Source:
     def handle_joined(self, now: float, receiver: int) -> None:
         """A receiver came; what it is to have begins after the present window."""
         self._audience.join(now, receiver, self._window.lead)
+        self._flow.join(receiver, self._window.lead)
         self._sessions.handle_joined(now)
 
     def handle_left(self, now: float, receiver: int) -> None:
         """A receiver went."""
         self._audience.leave(receiver)
+        self._flow.leave(receiver)
+        self._transmission.look(now)
         self._progress(now)
 
-    def handle_done(self, now: float, receiver: int, lead: int) -> None:
-        """A receiver says that it has everything up to ``lead``, or will never have it."""
-        self._audience.confirm(receiver, lead)
-        self._progress(now)
-
-    def handle_nak_untrusted(self, now: float, receiver: int, body: bytes) -> None:
-        """A receiver sent a NAK."""
-        if self._state in REPAIRING:
-            self._hearing.handle_nak_untrusted(now, receiver, body)
-        else:
-            self._counters.nak_packets_foreign += 1
+    def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
+        """A receiver sent a NAK or a STATUS."""
+        if self._state not in REPAIRING:
+            self._counters.feedback_foreign += 1
+            return
+        status = self._hearing.handle_feedback_untrusted(now, receiver, body)
+        if status is not None:
+            if not status.is_fetching:
+                self._audience.confirm(receiver, status.lead)
+            self._flow.hear(receiver, status)
+            self._transmission.look(now)
+            self._progress(now)
 
     def handle_timeout(self, now: float) -> None:
         """A time that was asked for has come."""
+        self._flow.expire(now)
+        self._transmission.look(now)
         if self._linger_over is not None and now >= self._linger_over:
             self._step(now, SourceInput.LINGER_OVER)
 
@@ -213,6 +219,7 @@ class Source:
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
         waits = earliest(self._transmission.ready, self._repairs.ready)
+        waits = earliest(waits, self._flow.due)
         return earliest(earliest(waits, self._sessions.due), self._linger_over)
 
     def poll_event(self) -> SourceEvent | None:

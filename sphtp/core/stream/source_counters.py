@@ -19,8 +19,8 @@ class SourceCounters:
     naks_shed: int = 0
     naks_out_of_window: int = 0
     naks_over_budget: int = 0
-    nak_packets_invalid: int = 0
-    nak_packets_foreign: int = 0
+    feedback_invalid: int = 0
+    feedback_foreign: int = 0
     crybabies: int = 0
     repairs_sent: int = 0
     repair_bytes_sent: int = 0
@@ -38,8 +38,8 @@ class SourceStatistics:
     repairs that waited for their turn, ``naks_shed`` found too many waiting,
     ``naks_out_of_window`` were for what is no longer there, and ``naks_over_budget`` were not
     looked at, for their receiver asked for too much; ``crybabies`` counts how often that was
-    reported. ``nak_packets_invalid`` were no NAKs, or for what was never sent, and
-    ``nak_packets_foreign`` came from no receiver or after the end. ``repairs_evicted`` left the
+    reported. ``feedback_invalid`` were no NAKs, or for what was never sent, and
+    ``feedback_foreign`` came from no receiver or after the end. ``repairs_evicted`` left the
     window before their turn. ``window_datagrams`` and ``window_bytes`` are what the transmission
     window holds, ``waiting_bytes`` what of new data waits for the data rate, ``waiting_repairs``
     how many datagrams wait for the repair rate, ``receivers`` how many there are now.
@@ -57,8 +57,8 @@ class SourceStatistics:
     naks_shed: int
     naks_out_of_window: int
     naks_over_budget: int
-    nak_packets_invalid: int
-    nak_packets_foreign: int
+    feedback_invalid: int
+    feedback_foreign: int
     crybabies: int
     repairs_sent: int
     repair_bytes_sent: int
@@ -68,6 +68,7 @@ class SourceStatistics:
     waiting_bytes: int
     waiting_repairs: int
     receivers: int
+    left_behind: int
 
 
 def snapshot(counters: SourceCounters, **levels: int) -> SourceStatistics:

@@ -8,13 +8,17 @@ from sphtp.core.alarms import earliest
 from sphtp.core.stream.delivery import Delivery
 from sphtp.core.stream.delivery_statistics import DeliveryStatistics
 from sphtp.core.stream.delivery_table import Delivering
+from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.fetch_table import Fetching
 from sphtp.core.stream.fetcher import Came, Fetcher, FetchStatistics, Known, Missed
 from sphtp.core.stream.items import Item
+from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.receiver_statistics import ReceiverStatistics
 from sphtp.core.stream.receiver_table import ReceiverState
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.status import StatusReports
+from sphtp.core.stream.wire import encode_status
 
 ALL: Final = 1 << 63
 """Of a late join: everything that the source keeps."""
@@ -64,7 +68,11 @@ class Subscription:
             fetches=recover,
             late_join=late_join > 0,
         )
-        self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join)
+        self._late_join = late_join
+        self._fetcher = Fetcher(
+            settings, session, topic, self._delivery.wanted, late_join=late_join > 0
+        )
+        self._reports = StatusReports(settings)
         self._heed: Mapping[type, Callable[[Any], None]] = {
             Known: self._begin,
             Came: self._take,
@@ -139,8 +147,8 @@ class Subscription:
     # Outputs
 
     def poll_transmit(self, now: float) -> bytes | None:
-        """Return the body of a NAK to send to the source; None when there is none."""
-        return self._transport.poll_transmit(now)
+        """Return the body of a NAK or STATUS to send to the source; None when there is none."""
+        return self._transport.poll_transmit(now) or self._poll_status()
 
     def poll_request(self) -> bytes | None:
         """Return a frame to send over the connection to the history; None when there is none."""
@@ -154,6 +162,14 @@ class Subscription:
         """When ``handle_timeout`` has something to do."""
         due = earliest(self._transport.poll_timeout(), self._delivery.poll_timeout())
         return earliest(due, self._fetcher.poll_timeout())
+
+    def _poll_status(self) -> bytes | None:
+        settled = self._transport.settled
+        if settled is None or self._transport.state is ReceiverState.ENDED:
+            return None
+        is_fetching = self._fetcher.state is not Fetching.RESTING
+        status = self._reports.poll(settled, self._delivery.room, is_fetching=is_fetching)
+        return None if status is None else encode_status(status)
 
     # From the one to the other
 
@@ -174,6 +190,7 @@ class Subscription:
 
     def _see_tails(self, now: float, tails: Sequence[tuple[int, int]]) -> None:
         lead = self._transport.lead
+        self._reports.ask()
         for topic, number in tails:
             if topic == self._delivery.topic and lead is not None:
                 self._delivery.handle_tail(now, number, lead)
@@ -193,7 +210,10 @@ class Subscription:
 
     def _begin(self, known: Known) -> None:
         live = self._delivery.live
-        self._delivery.begin(live if known.first is None else known.first)
+        wanted = max(live - self._late_join, 0)
+        self._delivery.begin(max(wanted, known.first or 0))
+        if known.first is None:
+            self._delivery.handle_missed(Span(wanted, live - 1), LossReason.SESSION_END)
 
     def _take(self, came: Came) -> None:
         self._delivery.handle_fetched(came.record)

@@ -1,8 +1,11 @@
 """New data on its way out: bundled, held back by the data rate, kept in the transmission window."""
 
+from sys import maxsize
+
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.buckets import full_pacer
 from sphtp.core.stream.bundling import Bundler
+from sphtp.core.stream.flow import Flow
 from sphtp.core.stream.numbering import Numbered
 from sphtp.core.stream.source_counters import SourceCounters
 from sphtp.core.stream.window import TransmissionWindow
@@ -10,16 +13,16 @@ from sphtp.core.stream.wire import encode_data
 
 
 class Transmission:
-    """Datagrams of at most ``size`` bytes, of which ``burst`` bytes may leave at once."""
+    """Datagrams of at most ``size`` bytes, at ``rate`` bytes/s; None holds nothing back."""
 
     def __init__(
         self,
+        rate: float | None,
+        size: int,
         bundler: Bundler,
         window: TransmissionWindow,
+        flow: Flow,
         counters: SourceCounters,
-        size: int,
-        rate: float | None,
-        burst: int,
     ) -> None:
         self.ready: float | None = None
         """When the next datagram may leave; None when there is none."""
@@ -28,7 +31,8 @@ class Transmission:
         self._counters = counters
         self._size = size
         self._rate = rate
-        self._pacer = full_pacer(burst, rate)
+        self._pacer = full_pacer(size, rate)
+        self._flow = flow
 
     @property
     def waiting(self) -> int:
@@ -39,16 +43,30 @@ class Transmission:
         """Let messages leave as soon as it is their turn."""
         self._bundler.add(topic, numbered)
         if self.ready is None:
-            self.ready = now
+            self.look(now)
 
     def poll(self, now: float, most: int) -> list[bytes]:
         """Take datagrams that may leave now, ``most`` at most."""
         # As for the pacer: nobody waits for a fraction of a byte.
         paid = (self._pacer.budget(now, self._rate) + 1) // self._size
-        bodies = self._send(now, min(most, paid))
-        is_over = not self._bundler.waiting
-        self.ready = None if is_over else self._pacer.ready_at(now, self._size, self._rate)
+        bodies = self._send(now, min(most, paid, self._allowed()))
+        self.look(now)
         return bodies
+
+    def look(self, now: float) -> None:
+        """See when the next one may leave: that changes as receivers go on."""
+        if not self._bundler.waiting:
+            self.ready = None
+        elif self._allowed() > 0:
+            self.ready = self._pacer.ready_at(now, self._size, self._rate)
+        else:
+            self._flow.hold(now)
+            self.ready = None
+
+    def _allowed(self) -> int:
+        """How many datagrams the receivers can take."""
+        limit = self._flow.limit
+        return maxsize if limit is None else max(limit - self._window.lead, 0)
 
     def _send(self, now: float, most: int) -> list[bytes]:
         datagrams = self._bundler.pop_many(most)

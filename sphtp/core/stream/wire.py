@@ -12,6 +12,7 @@ DATA       type u8, flags u8, lead u32, trail u32, sqn u32, records
 SESSION    type u8, flags u8, lead u32, trail u32, number u32, topics u16, (topic u16, next u64)*
 NCF        type u8, flags u8, lead u32, trail u32, reason u8, retry-after u16 in ms, ranges
 NAK        type u8, flags u8, ranges
+STATUS     type u8, flags u8, lead u32, room u32
 
 with ranges as count u16, (first u32, further u16)*, where ``further`` are the numbers behind the
 first. An empty window has its trail one above its lead. The numbers of datagrams are cut to 32 bits
@@ -32,6 +33,7 @@ from sphtp.core.stream.bodies import (
     Ncf,
     NcfReason,
     Session,
+    Status,
     Window,
 )
 from sphtp.core.stream.ranges import Span
@@ -51,6 +53,8 @@ _HALF: Final = 1 << 31
 # type, flags, lead, trail; of DATA the sqn, too
 _HEAD: Final = Struct("<BBII")
 _DATA: Final = Struct("<BBIII")
+_STATUS: Final = Struct("<BBII")
+_STATUS_FIRST: Final = bytes([BodyType.STATUS])
 _TAIL: Final = Struct("<HQ")
 _RANGE: Final = Struct("<IH")
 
@@ -171,6 +175,24 @@ def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
     if kind != BodyType.NAK:
         raise RemoteError(f"a receiver says nothing of type {kind}")
     return Nak(_decode_spans(reader, lead))
+
+
+def encode_status(status: Status) -> bytes:
+    """Encode a STATUS; more room than 32 bits hold is told as what they hold."""
+    room = min(status.room, _SPAN - 1)
+    flags = BodyFlag.FETCHING if status.is_fetching else BodyFlag.NONE
+    return _STATUS.pack(BodyType.STATUS, flags, status.lead % _SPAN, room)
+
+
+@untrusted
+def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Status:
+    """Decode what a receiver says; ``lead`` is the source's."""
+    if body[:1] != _STATUS_FIRST:
+        return decode_nak_untrusted(body, lead)
+    if len(body) != _STATUS.size:
+        raise RemoteError(f"a STATUS of {len(body)} bytes")
+    _, flags, short, room = _STATUS.unpack(body)
+    return Status(unwrap(short, lead), room, bool(flags & BodyFlag.FETCHING))
 
 
 def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:

@@ -4,12 +4,12 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from sphtp.core.stream.bodies import Body, BodyFlag, Data, Nak, Ncf, Session
+from sphtp.core.stream.bodies import Body, BodyFlag, Data, Nak, Ncf, Session, Status
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import Source
 from sphtp.core.stream.source_events import SourceEvent
-from sphtp.core.stream.wire import decode_body_untrusted, encode_nak
+from sphtp.core.stream.wire import decode_body_untrusted, encode_nak, encode_status
 
 NEAR_WRAP = 2**32 - 3
 
@@ -92,7 +92,7 @@ class Listening:
     def nak_raw(self, body: bytes, receiver: int = 1) -> list[Said]:
         """Let a receiver say anything at all."""
         before = len(self.said)
-        self.source.handle_nak_untrusted(self.now, receiver, body)
+        self.source.handle_feedback_untrusted(self.now, receiver, body)
         self.listen()
         return self.said[before:]
 
@@ -141,3 +141,8 @@ def only(said: list[Said], kind: type[B]) -> B:
     (one,) = said
     assert isinstance(one.body, kind)
     return one.body
+
+
+def say_done(source: Source, now: float, receiver: int, lead: int) -> None:
+    """Let a receiver say that it has everything up to ``lead``."""
+    source.handle_feedback_untrusted(now, receiver, encode_status(Status(lead, 1 << 24)))

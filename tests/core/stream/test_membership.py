@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.membership import (
     KEY_SIZE,
-    Done,
     Join,
     Member,
     Refused,
@@ -28,8 +27,6 @@ MESSAGES: list[Member] = [
     Welcome(2**32 - 1, 2, 3, WIDE, 2**50, 4711, "239.1.2.3", 9000, KEY, bytes(32)),
     Refused("there is no such topic"),
     KEY,
-    Done(-1),
-    Done(2**60),
 ]  # fmt: skip
 messages = st.sampled_from(MESSAGES)
 

@@ -6,7 +6,7 @@ from sphtp.core.stream.bodies import BodyFlag, Session
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source_events import SourceClosed
 from sphtp.core.stream.source_table import SOURCE, SourceAction, SourceInput, SourceState
-from tests.core.stream.listening import Listening
+from tests.core.stream.listening import Listening, say_done
 
 S = SourceState
 
@@ -62,11 +62,11 @@ def test_when_it_lingered_it_says_three_times_that_it_is_over() -> None:
 def test_it_ends_early_when_all_receivers_have_everything() -> None:
     room = closing()
     lead = room.source.window.lead
-    room.source.handle_done(room.now, 1, lead)
-    room.source.handle_done(room.now, 2, lead - 1)
+    say_done(room.source, room.now, 1, lead)
+    say_done(room.source, room.now, 2, lead - 1)
     assert room.source.unrepaired == 1
     assert state(room) is S.CLOSING
-    room.source.handle_done(room.now, 2, lead)
+    say_done(room.source, room.now, 2, lead)
     assert room.source.unrepaired == 0
     assert state(room) is S.ENDING
     room.advance(0.2)
@@ -75,7 +75,7 @@ def test_it_ends_early_when_all_receivers_have_everything() -> None:
 
 def test_who_left_needs_nothing() -> None:
     room = closing()
-    room.source.handle_done(room.now, 1, room.source.window.lead)
+    say_done(room.source, room.now, 1, room.source.window.lead)
     room.source.handle_left(room.now, 2)
     assert state(room) is S.ENDING
 
@@ -84,15 +84,15 @@ def test_who_joins_late_does_not_hold_it_up() -> None:
     room = closing()
     room.source.handle_joined(room.now, 3)
     for receiver in (1, 2):
-        room.source.handle_done(room.now, receiver, room.source.window.lead)
+        say_done(room.source, room.now, receiver, room.source.window.lead)
     assert state(room) is S.ENDING
 
 
 def test_what_a_receiver_had_before_counts_not_what_it_says_for_others() -> None:
     room = closing()
-    room.source.handle_done(room.now, 7, room.source.window.lead)
-    room.source.handle_done(room.now, 1, room.source.window.lead)
-    room.source.handle_done(room.now, 1, room.source.window.lead - 3)
+    say_done(room.source, room.now, 7, room.source.window.lead)
+    say_done(room.source, room.now, 1, room.source.window.lead)
+    say_done(room.source, room.now, 1, room.source.window.lead - 3)
     assert room.source.unrepaired == 3, "the second has nothing"
 
 

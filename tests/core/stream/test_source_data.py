@@ -5,9 +5,10 @@ import random
 import pytest
 
 from sphtp.core.stream.bodies import Data, Window
+from sphtp.core.stream.buckets import BURST
 from sphtp.core.stream.records import Fragment, Record, Run, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source import BURST, MOST_WAITING, Source
+from sphtp.core.stream.source import MOST_WAITING, Source
 from sphtp.core.stream.source_table import SourceState
 from sphtp.core.stream.wire import DATA_OVERHEAD, MOST_TAILS
 from sphtp.errors import LocalError, MessageTooLargeError, SettingsError, StateError

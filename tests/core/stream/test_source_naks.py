@@ -47,7 +47,7 @@ def test_what_was_never_sent_is_invalid() -> None:
     assert not room.nak_raw(b"\x04\x00\x00\x00")
     assert not room.nak_raw(b"\x04\x00\xff\xff" + bytes(20))
     statistics = room.source.statistics()
-    assert statistics.nak_packets_invalid == 5
+    assert statistics.feedback_invalid == 5
     assert statistics.naks_received == 0
 
 
@@ -57,7 +57,7 @@ def test_nobody_is_heard_who_did_not_join_or_has_left() -> None:
     assert not room.nak(sqns[0], receiver=3)
     room.source.handle_left(room.now, 2)
     assert not room.nak(sqns[0], receiver=2)
-    assert room.source.statistics().nak_packets_foreign == 2
+    assert room.source.statistics().feedback_foreign == 2
 
 
 def test_what_is_gone_is_answered_by_one_session_message_in_an_ignore_interval() -> None:
@@ -203,7 +203,7 @@ def test_an_ncf_speaks_of_many_and_many_ncfs_of_all() -> None:
     room.forget()
     for some in (sqns[0:256:2], sqns[256:512:2]):
         nak = encode_nak(Nak([Span(sqn, sqn) for sqn in some]))
-        room.source.handle_nak_untrusted(room.now, 2, nak)
+        room.source.handle_feedback_untrusted(room.now, 2, nak)
     room.listen()
     assert [len(ncf.spans) for ncf in room.ncfs] == [128, 128]
     told = [span.first for ncf in room.ncfs for span in ncf.spans]
@@ -215,7 +215,7 @@ def test_repairs_and_data_alternate_when_both_could_take_all() -> None:
     sqns = room.send_datagrams(200)
     room.forget()
     room.source.send_many(room.now, 0, [bytes(1000)] * 200)
-    room.source.handle_nak_untrusted(room.now, 1, encode_nak(Nak([Span(sqns[0], sqns[-1])])))
+    room.source.handle_feedback_untrusted(room.now, 1, encode_nak(Nak([Span(sqns[0], sqns[-1])])))
     shares = list[tuple[int, int]]()
     while bodies := room.source.poll_transmit(room.now):
         repairs = sum(body[1] for body in bodies)
@@ -229,7 +229,7 @@ def test_datagrams_as_large_as_a_batch_take_turns_too() -> None:
     room = Listening(lan(max_datagram=60_000, window=2**26, repair_rate=1e12))
     sqns = room.send_datagrams(6, size=59_000)
     room.source.send_many(room.now, 0, [bytes(59_000)] * 6)
-    room.source.handle_nak_untrusted(room.now, 1, encode_nak(Nak([Span(sqns[0], sqns[-1])])))
+    room.source.handle_feedback_untrusted(room.now, 1, encode_nak(Nak([Span(sqns[0], sqns[-1])])))
     kinds = list[int]()
     while bodies := room.source.poll_transmit(room.now):
         kinds += [body[1] for body in bodies]

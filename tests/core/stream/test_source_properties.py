@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from sphtp.core.pacing import HOLD
 from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Window
+from sphtp.core.stream.buckets import BURST
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Fragment, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source import BURST
 from sphtp.core.stream.source_events import SourceClosed
 from sphtp.core.stream.source_table import SourceState
 from tests.core.stream.listening import Listening, Said

@@ -83,7 +83,7 @@ class World:
             self.subscription.handle_bodies_untrusted(self.now, self._survivors(bodies))
         for nak in iter(partial(self.subscription.poll_transmit, self.now), None):
             for survivor in self._survivors([nak]):
-                self.source.handle_nak_untrusted(self.now, 1, survivor)
+                self.source.handle_feedback_untrusted(self.now, 1, survivor)
         self._fetch()
         self.items.extend(iter(self.subscription.poll_item, None))
 

@@ -1,0 +1,1 @@
+"""Streams on a node: who hosts a source, who attends one, and how both meet the socket."""

@@ -1,0 +1,93 @@
+"""A receiver on its node: the machine of one subscription, its seals, and where its source is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from sphtp.core.row import Address, Row
+from sphtp.core.stream.membership import StreamKey, Welcome
+from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
+from sphtp.core.stream.subscription import Subscription
+from sphtp.shell.channel import Channel
+
+
+@dataclass(slots=True)
+class AttendanceCounters(SealCounters):
+    """Datagrams that were not let in."""
+
+    foreign: int = 0
+    """In the clear, and from somewhere else than the source."""
+
+
+class Attendance:
+    """One subscription to a source of another node.
+
+    ``changed`` wakes whoever waits for news of it; ``touched`` lets the node look after it.
+    """
+
+    def __init__(
+        self,
+        welcome: Welcome,
+        channel: Channel,
+        subscription: Subscription,
+        touched: Callable[[], None],
+    ) -> None:
+        self.welcome = welcome
+        self.channel = channel
+        self.subscription = subscription
+        self.counters = AttendanceCounters()
+        self.changed = trio.lowlevel.ParkingLot()
+        self._touched = touched
+        self._is_sealed = welcome.key is not None
+        self._opener = StreamOpener(welcome.key, self.counters)
+        self._feedback = FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
+
+    @property
+    def session(self) -> int:
+        """The session's id."""
+        return self.welcome.session
+
+    def learn(self, key: StreamKey) -> None:
+        """Take the key by which the source seals from now on."""
+        self._opener.learn(key)
+
+    def touch(self) -> None:
+        """Let whoever waits, and the node, look at what has changed."""
+        self.changed.unpark_all()
+        self._touched()
+
+    # Datagrams and times
+
+    def handle_row_untrusted(self, now: float, row: Row) -> None:
+        """Take datagrams that came together."""
+        if not self._is_sealed and not self._is_from_source(row.address):
+            self.counters.foreign += row.number
+            return
+        bodies = self._opener.open(row.data, row.size)
+        self.subscription.handle_bodies_untrusted(now, bodies)
+        self.changed.unpark_all()
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        self.subscription.handle_timeout(now)
+        self.changed.unpark_all()
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due."""
+        return self.subscription.poll_timeout()
+
+    def poll_transmit(self, now: float) -> Row | None:
+        """What to send to the source."""
+        address = self.channel.peer_address
+        body = self.subscription.poll_transmit(now)
+        if body is None or address is None:
+            return None
+        return Row.of(address, self._feedback.seal(body))
+
+    def _is_from_source(self, address: Address) -> bool:
+        # What is sent to a group comes from another socket of the source's node.
+        source = self.channel.peer_address
+        return source is not None and (
+            address[0] == source[0] if self.welcome.group else address == source
+        )

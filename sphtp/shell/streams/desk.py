@@ -1,0 +1,168 @@
+"""What a node knows of streams: sources of its own, and its subscriptions to those of others."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+from sphtp.core.alarms import earliest
+from sphtp.core.front import Kind
+from sphtp.core.row import Row, divide
+from sphtp.core.stream.wire import (
+    FEEDBACK_FRONT,
+    STREAM_FRONT,
+    decode_feedback_front_untrusted,
+    decode_stream_front_untrusted,
+    is_of_stream,
+)
+from sphtp.errors import RemoteError
+from sphtp.shell.streams.attendance import Attendance
+from sphtp.shell.streams.hosting import Hosting
+from sphtp.shell.udp import UdpSocket
+
+
+@dataclass(slots=True)
+class StreamCounters:
+    """Datagrams of streams that reached nobody here."""
+
+    stream_malformed: int = 0
+    stream_unknown: int = 0
+
+
+class Timed(Protocol):
+    """Somebody with times."""
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due."""
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+
+
+class StreamDesk:
+    """Hands datagrams of streams to whom they are for, and what these say to the socket."""
+
+    def __init__(self, udp: UdpSocket) -> None:
+        self.counters = StreamCounters()
+        self._udp = udp
+        self._hosted: dict[int, Hosting] = {}
+        self._attended: dict[int, list[Attendance]] = {}
+        self._feedback: deque[Row] = deque()
+        self._has_room = True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is any stream at all."""
+        return bool(self._hosted or self._attended)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the socket had no room for what should leave next."""
+        return not self._has_room
+
+    # Who takes part
+
+    def host(self, hosting: Hosting) -> None:
+        """Let a source take part."""
+        self._hosted[hosting.session] = hosting
+
+    def unhost(self, hosting: Hosting) -> None:
+        """Forget a source."""
+        del self._hosted[hosting.session]
+
+    def find_topic(self, topic: str) -> Hosting | None:
+        """The source here that has a topic."""
+        return next((one for one in self._hosted.values() if topic in one.topics), None)
+
+    def find_session(self, session: int) -> Hosting | None:
+        """The source here that has a session of this id."""
+        return self._hosted.get(session)
+
+    def attend(self, attendance: Attendance) -> None:
+        """Let a subscription take part."""
+        self._attended.setdefault(attendance.session, []).append(attendance)
+
+    def unattend(self, attendance: Attendance) -> None:
+        """Forget a subscription."""
+        others = self._attended[attendance.session]
+        others.remove(attendance)
+        if not others:
+            del self._attended[attendance.session]
+
+    # What comes
+
+    def take_own_untrusted(self, now: float, row: Row) -> Iterator[Row]:
+        """Take the datagrams of streams out of a row; yield the others."""
+        for part in divide(row, 1):
+            if is_of_stream(part.data):
+                self.handle_row_untrusted(now, part)
+            else:
+                yield part
+
+    def handle_row_untrusted(self, now: float, row: Row) -> None:
+        """Take datagrams of one kind that came together; what is for nobody is counted."""
+        is_stream = row.data[0] & 0x0F == Kind.STREAM
+        front = STREAM_FRONT if is_stream else FEEDBACK_FRONT
+        handle = self._handle_stream_untrusted if is_stream else self._handle_feedback_untrusted
+        for part in divide(row, front.size):
+            try:
+                handle(now, part)
+            except RemoteError:
+                self.counters.stream_malformed += part.number
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        for one in self._parties():
+            due = one.poll_timeout()
+            if due is not None and due <= now:
+                one.handle_timeout(now)
+
+    def _handle_stream_untrusted(self, now: float, row: Row) -> None:
+        session, _ = decode_stream_front_untrusted(row.data)
+        attendances = self._attended.get(session)
+        if attendances is None:
+            self.counters.stream_unknown += row.number
+            return
+        for attendance in attendances:
+            attendance.handle_row_untrusted(now, row)
+
+    def _handle_feedback_untrusted(self, now: float, row: Row) -> None:
+        session, receiver = decode_feedback_front_untrusted(row.data)
+        hosting = self._hosted.get(session)
+        if hosting is None or not hosting.handle_feedback_untrusted(now, receiver, row):
+            self.counters.stream_unknown += row.number
+
+    # What goes
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due."""
+        due: float | None = None
+        for one in self._parties():
+            due = earliest(due, one.poll_timeout())
+        return due
+
+    def send(self, now: float) -> bool:
+        """Let leave what may; false when the socket has no room for all of it."""
+        for attendance in self._attendances():
+            while (row := attendance.poll_transmit(now)) is not None:
+                self._feedback.append(row)
+        self._has_room = self._send_feedback() and all(
+            hosting.send(now) for hosting in self._hosted.values()
+        )
+        return self._has_room
+
+    def _send_feedback(self) -> bool:
+        while self._feedback:
+            # One by one: they are for different nodes, and few.
+            if not self._udp.send(deque([self._feedback[0]])):
+                return False
+            self._feedback.popleft()
+        return True
+
+    def _attendances(self) -> Iterator[Attendance]:
+        return chain.from_iterable(self._attended.values())
+
+    def _parties(self) -> Iterator[Timed]:
+        yield from self._hosted.values()
+        yield from self._attendances()

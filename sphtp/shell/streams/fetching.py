@@ -1,0 +1,199 @@
+"""Late join and off-transport recovery over TCP: a source's history, and those who ask it.
+
+A connection begins with ``session u32, receiver u32, salt 16`` from the receiver, and ``salt 16``
+from the source; then frames go both ways, sealed with keys that both salts give.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from struct import Struct
+from typing import Final
+
+import trio
+
+from sphtp.core.entropy import Entropy
+from sphtp.core.stream.fetch_server import FetchServer
+from sphtp.core.stream.fetch_wire import Framing, prefixed
+from sphtp.core.stream.sealing import TcpSeal, fetch_keys
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.errors import RemoteError
+from sphtp.shell.streams.attendance import Attendance
+from sphtp.shell.streams.hosting import Hosting
+
+HELLO: Final = Struct("<II16s")
+SALT_SIZE: Final = 16
+PATIENCE: Final = 5.0
+"""Seconds in which a connection has to be made, and to say who it is."""
+MOST_STRANGERS: Final = 64
+"""Connections that have not said yet who they are."""
+CHUNK: Final = 65_536
+
+LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
+"""How a connection fails."""
+
+
+class Line:
+    """A connection on which both sides have said who they are."""
+
+    def __init__(self, stream: trio.SocketStream, seal: TcpSeal) -> None:
+        self._stream = stream
+        self._seal = seal
+        self._framing = Framing()
+
+    async def send(self, frame: bytes) -> None:
+        """Send a frame."""
+        await self._stream.send_all(prefixed(self._seal.seal(frame)))
+
+    async def receive_untrusted(self) -> list[bytes]:
+        """Wait for frames; none when the other side hung up.
+
+        Raises ``RemoteError`` for what is not sealed by it.
+        """
+        while data := await self._stream.receive_some(CHUNK):
+            frames = self._framing.feed_untrusted(bytes(data))
+            if frames:
+                return [self._seal.open_untrusted(frame) for frame in frames]
+        return []
+
+
+# The source's side
+
+
+@asynccontextmanager
+async def serving_history(
+    hosting: Hosting, settings: StreamSettings, host: str, entropy: Entropy
+) -> AsyncIterator[None]:
+    """Answer receivers that ask for history, if there is any, for the length of the block."""
+    if not settings.retention:
+        yield
+        return
+    listeners = await trio.open_tcp_listeners(0, host=host)
+    hosting.history_port = listeners[0].socket.getsockname()[1]
+    strangers = trio.CapacityLimiter(MOST_STRANGERS)
+    serve = partial(_serve, hosting, strangers, entropy)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, listeners)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def _serve(
+    hosting: Hosting,
+    strangers: trio.CapacityLimiter,
+    entropy: Entropy,
+    stream: trio.SocketStream,
+) -> None:
+    with suppress(*LOST, RemoteError):
+        async with stream:
+            with trio.fail_after(PATIENCE):
+                async with strangers:
+                    line, receiver = await _answer_untrusted(hosting, entropy, stream)
+            with hosting.only_line_of(receiver):
+                await _answer_all(hosting, line)
+
+
+async def _answer_untrusted(
+    hosting: Hosting, entropy: Entropy, stream: trio.SocketStream
+) -> tuple[Line, int]:
+    hello = await _receive_exactly(stream, HELLO.size)
+    session, receiver, salt = HELLO.unpack(hello)
+    attendee = hosting.find(receiver) if session == hosting.session else None
+    if attendee is None:
+        raise RemoteError("nobody who joined here")
+    own = _draw_salt(entropy)
+    await stream.send_all(own)
+    incoming, outgoing = fetch_keys(attendee.key, salt + own)
+    return Line(stream, TcpSeal(outgoing, incoming, hosting.seals)), receiver
+
+
+async def _answer_all(hosting: Hosting, line: Line) -> None:
+    server = hosting.fetch_server()
+    while frames := await line.receive_untrusted():
+        for frame in frames:
+            server.handle_frame_untrusted(frame)
+        await _send_answers(server, line)
+
+
+async def _send_answers(server: FetchServer, line: Line) -> None:
+    while True:
+        frame = server.poll_transmit(trio.current_time())
+        if frame is not None:
+            await line.send(frame)
+        elif (due := server.poll_timeout()) is not None:
+            await trio.sleep_until(due)
+        else:
+            return
+
+
+# The receiver's side
+
+
+async def fetch(attendance: Attendance, entropy: Entropy) -> None:
+    """Keep a connection to the source's history as long as one is wanted."""
+    subscription = attendance.subscription
+    while True:
+        while not subscription.wants_connection:
+            await attendance.changed.park()
+        with suppress(*LOST, RemoteError):
+            await _talk(attendance, entropy)
+        subscription.handle_disconnected(trio.current_time())
+        attendance.touch()
+        await trio.lowlevel.checkpoint()
+
+
+async def _talk(attendance: Attendance, entropy: Entropy) -> None:
+    address, welcome = attendance.channel.peer_address, attendance.welcome
+    if address is None or not welcome.history:
+        return
+    with trio.fail_after(PATIENCE):
+        stream = await trio.open_tcp_stream(address[0], welcome.history)
+    async with stream:
+        with trio.fail_after(PATIENCE):
+            line = await _introduce(attendance, entropy, stream)
+        attendance.subscription.handle_connected(trio.current_time())
+        attendance.touch()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_ask, attendance, line, nursery.cancel_scope)
+            await _hear_untrusted(attendance, line)
+            nursery.cancel_scope.cancel()
+
+
+async def _introduce(attendance: Attendance, entropy: Entropy, stream: trio.SocketStream) -> Line:
+    own, welcome = _draw_salt(entropy), attendance.welcome
+    await stream.send_all(HELLO.pack(welcome.session, welcome.receiver, own))
+    salt = await _receive_exactly(stream, SALT_SIZE)
+    outgoing, incoming = fetch_keys(welcome.receiver_key, own + salt)
+    return Line(stream, TcpSeal(outgoing, incoming, attendance.counters))
+
+
+async def _ask(attendance: Attendance, line: Line, scope: trio.CancelScope) -> None:
+    subscription = attendance.subscription
+    while subscription.wants_connection:
+        request = subscription.poll_request()
+        if request is None:
+            await attendance.changed.park()
+        else:
+            await line.send(request)
+    scope.cancel()
+
+
+async def _hear_untrusted(attendance: Attendance, line: Line) -> None:
+    while frames := await line.receive_untrusted():
+        now = trio.current_time()
+        attendance.subscription.handle_frames_untrusted(now, frames)
+        attendance.touch()
+
+
+def _draw_salt(entropy: Entropy) -> bytes:
+    return entropy.getrandbits(8 * SALT_SIZE).to_bytes(SALT_SIZE, "little")
+
+
+async def _receive_exactly(stream: trio.SocketStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = await stream.receive_some(size - len(data))
+        if not part:
+            raise trio.BrokenResourceError("the other side hung up")
+        data += part
+    return bytes(data)

@@ -1,0 +1,81 @@
+"""Streams by IP multicast: one datagram in the network, and whoever joined the group gets it."""
+
+import ipaddress
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from sphtp.core.row import Address
+from sphtp.errors import SettingsError
+from sphtp.shell.udp import UdpAddressError, UdpSocket
+
+_MEMBERSHIP: Final = struct.Struct("4s4s")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A multicast group, and on which interface.
+
+    ``host`` is an IPv4 address from 224.0.0.0 to 239.255.255.255, ``interface`` an address of this
+    machine: which network it is has to be said, for a guess is wrong on machines with several.
+    ``ttl`` is how many routers a datagram may pass, 1 for none. NAKs travel by unicast.
+
+    Raises ``SettingsError``, naming the setting.
+    """
+
+    host: str
+    port: int
+    interface: str
+    ttl: int = 1
+
+    def __post_init__(self) -> None:
+        if not _is(self.host, multicast=True):
+            raise SettingsError(f"host is {self.host!r}; allowed are IPv4 multicast addresses")
+        if not _is(self.interface, multicast=False):
+            raise SettingsError(f"interface is {self.interface!r}; allowed is an IPv4 address")
+        if not 1 <= self.port <= 65_535:
+            raise SettingsError(f"port is {self.port}; allowed is 1 to 65535")
+        if not 1 <= self.ttl <= 255:
+            raise SettingsError(f"ttl is {self.ttl}; allowed is 1 to 255")
+
+    @property
+    def address(self) -> Address:
+        """Where its datagrams are sent to."""
+        return self.host, self.port
+
+
+def open_sender(group: Group) -> UdpSocket:
+    """Bind a socket from which a source sends to a group; raises ``UdpAddressError``."""
+    udp = UdpSocket(group.interface, 0)
+    interface = socket.inet_aton(group.interface)
+    udp.set_options(
+        (socket.IPPROTO_IP, socket.IP_MULTICAST_IF, interface),
+        (socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, group.ttl),
+        (socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1),
+    )
+    return udp
+
+
+def open_receiver(host: str, port: int, interface: str) -> UdpSocket:
+    """Bind a socket that gets what is sent to a group, and join it on one interface.
+
+    Raises ``UdpAddressError``, and ``SettingsError`` for what is no group.
+    """
+    group = Group(host, port, interface)
+    udp = UdpSocket(host, port, is_shared=True)
+    membership = _MEMBERSHIP.pack(socket.inet_aton(group.host), socket.inet_aton(interface))
+    try:
+        udp.set_options((socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership))
+    except OSError as error:
+        udp.close()
+        where = f"{host} on the interface {interface}"
+        raise UdpAddressError(f"cannot join the group {where}: {error.strerror}") from error
+    return udp
+
+
+def _is(text: str, *, multicast: bool) -> bool:
+    try:
+        return ipaddress.IPv4Address(text).is_multicast == multicast
+    except ValueError:
+        return False

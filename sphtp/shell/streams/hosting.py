@@ -1,0 +1,205 @@
+"""A source on its node: its machine, its seal, and who listens to it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import trio
+
+from sphtp.core.entropy import Entropy
+from sphtp.core.row import Address, Row
+from sphtp.core.stream.fetch_server import FetchServer
+from sphtp.core.stream.membership import StreamKey, Welcome
+from sphtp.core.stream.sealing import (
+    FeedbackOpener,
+    SealCounters,
+    SourceSeal,
+    draw_key,
+    envelope,
+)
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source import Source
+from sphtp.core.stream.source_table import SourceState
+from sphtp.shell.channel import Channel
+from sphtp.shell.streams.outlet import Outlet
+
+
+@dataclass(slots=True, eq=False)
+class Attendee:
+    """A receiver as its source's node sees it: its channel, and the seal of its feedback."""
+
+    channel: Channel
+    opener: FeedbackOpener
+    key: bytes
+
+
+class Hosting:
+    """One source of a node, with its topics by name. ``touched`` lets the node look after it."""
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        settings: StreamSettings,
+        topics: Sequence[str],
+        outlet: Outlet,
+        touched: Callable[[], None],
+        *,
+        is_sealed: bool,
+    ) -> None:
+        self.topics = tuple(topics)
+        self.touched = touched
+        self.seals = SealCounters()
+        self.source = Source(
+            entropy,
+            settings,
+            now=trio.current_time(),
+            topics=len(topics),
+            envelope=envelope(is_sealed=is_sealed),
+        )
+        self.changed = trio.lowlevel.ParkingLot()
+        self.history_port = 0
+        self._settings = settings
+        self._entropy = entropy
+        self._is_sealed = is_sealed
+        self._outlet = outlet
+        self._seal = SourceSeal(self.source.session, entropy if is_sealed else None)
+        self._attendees: dict[int, Attendee] = {}
+        self._scopes: set[trio.CancelScope] = set()
+        self._lines: dict[int, trio.CancelScope] = {}
+
+    @property
+    def session(self) -> int:
+        """The session's id."""
+        return self.source.session
+
+    @property
+    def attendees(self) -> Sequence[Attendee]:
+        """The receivers that have joined and not left."""
+        return tuple(self._attendees.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many receivers as it may have."""
+        return len(self._attendees) >= self._settings.max_receivers
+
+    def find(self, receiver: int) -> Attendee | None:
+        """A receiver by its number."""
+        return self._attendees.get(receiver)
+
+    # Membership
+
+    def welcome(self, now: float, topic: str, channel: Channel) -> Welcome:
+        """Let a receiver in, and return what it has to know."""
+        receiver = self._new_id()
+        key = draw_key(self._entropy) if self._is_sealed else b""
+        self._attendees[receiver] = Attendee(channel, FeedbackOpener(key, self.seals), key)
+        number, window = self.topics.index(topic), self.source.window
+        self.source.handle_joined(now, receiver)
+        self.changed.unpark_all()
+        tails = dict(self.source.tails)
+        group, port = self._outlet.group
+        return Welcome(
+            session=self.session,
+            receiver=receiver,
+            topic=number,
+            window=window,
+            next=tails[number],
+            history=self.history_port,
+            group=group,
+            port=port,
+            key=self._seal.key,
+            receiver_key=key,
+        )
+
+    def dismiss(self, now: float, receiver: int) -> StreamKey | None:
+        """Forget a receiver; return the key that it must not have, for the others."""
+        del self._attendees[receiver]
+        self.source.handle_left(now, receiver)
+        if (line := self._lines.pop(receiver, None)) is not None:
+            line.cancel()
+        self.changed.unpark_all()
+        return self._seal.renew() if self._attendees else None
+
+    def fetch_server(self) -> FetchServer:
+        """Return what answers one connection from the history."""
+        source, share = self.source, self._settings.repair_rate
+        return FetchServer(source.history, self.session, len(self.topics), source.part, share)
+
+    @contextmanager
+    def until_over(self) -> Iterator[None]:
+        """Cancel the block when the source is over."""
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+
+    @contextmanager
+    def only_line_of(self, receiver: int) -> Iterator[None]:
+        """Cancel the block when the same receiver has a newer connection, or is gone."""
+        if (before := self._lines.pop(receiver, None)) is not None:
+            before.cancel()
+        with trio.CancelScope() as scope:
+            self._lines[receiver] = scope
+            try:
+                yield
+            finally:
+                if self._lines.get(receiver) is scope:
+                    del self._lines[receiver]
+
+    def close(self, now: float) -> None:
+        """Let the source send what waits, linger and end."""
+        self.source.close(now)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the source has ended."""
+        return self.source.state is SourceState.CLOSED
+
+    def end(self) -> None:
+        """Let all receivers go."""
+        for scope in self._scopes:
+            scope.cancel()
+        self.changed.unpark_all()
+
+    # Datagrams and times
+
+    def handle_feedback_untrusted(self, now: float, receiver: int, row: Row) -> bool:
+        """Take what a receiver sent; false when nobody here has that number and address."""
+        attendee = self._attendees.get(receiver)
+        if attendee is None or attendee.channel.peer_address != row.address:
+            return False
+        for body in attendee.opener.open(row.data, row.size):
+            self.source.handle_feedback_untrusted(now, receiver, body)
+        return True
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        self.source.handle_timeout(now)
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due, or ``send`` has more to do."""
+        return self.source.poll_timeout()
+
+    def send(self, now: float) -> bool:
+        """Let leave what may; false when the socket has no room for more."""
+        while self._outlet.send():
+            bodies = self.source.poll_transmit(now)
+            if not bodies:
+                if self.changed:
+                    self.changed.unpark_all()
+                return True
+            self._outlet.put(self._seal.seal(bodies), self._places())
+        return False
+
+    def _places(self) -> list[Address]:
+        """Where the receivers are; two behind one socket get one copy."""
+        places = (attendee.channel.peer_address for attendee in self._attendees.values())
+        return list(dict.fromkeys(place for place in places if place is not None))
+
+    def _new_id(self) -> int:
+        while True:
+            receiver = self._entropy.getrandbits(32)
+            if receiver and receiver not in self._attendees:
+                return receiver

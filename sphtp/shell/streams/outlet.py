@@ -1,0 +1,63 @@
+"""Sending to many: what is sealed once leaves for each receiver as it is."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+
+from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN, Address, Row
+from sphtp.shell.streams.group import Group, open_sender
+from sphtp.shell.udp import UdpSocket
+
+
+@contextmanager
+def open_outlet(udp: UdpSocket, group: Group | None) -> Iterator["Outlet"]:
+    """Make the outlet of a source; raises ``UdpAddressError`` for an interface that is not here."""
+    if group is None:
+        yield Outlet(udp)
+        return
+    with open_sender(group) as own:
+        yield Outlet(own, group)
+
+
+class Outlet:
+    """A socket for a stream; with a group everything goes there, and to no receiver by itself."""
+
+    def __init__(self, udp: UdpSocket, group: Group | None = None) -> None:
+        self._udp = udp
+        self._group = group
+        # Batches, each to one address, in the order of their coming.
+        self._unsent: deque[deque[Row]] = deque()
+
+    @property
+    def group(self) -> Address:
+        """The group's address; empty and 0 without."""
+        return self._group.address if self._group else ("", 0)
+
+    def put(self, datagrams: Sequence[bytes], addresses: Iterable[Address]) -> None:
+        """Let datagrams leave for each of these addresses."""
+        if self._group is not None:
+            addresses = [self._group.address]
+        joined = [(b"".join(equal), len(equal[0])) for equal in _runs(datagrams)]
+        for address in addresses:
+            self._unsent.append(deque(Row(address, data, size) for data, size in joined))
+
+    def send(self) -> bool:
+        """Send what waits; false when the socket has no room for all of it."""
+        while self._unsent:
+            if not self._udp.send(self._unsent[0]):
+                return False
+            # A size that the host refuses is the settings' doing; it counts as lost.
+            self._udp.too_large.clear()
+            self._unsent.popleft()
+        return True
+
+
+def _runs(datagrams: Sequence[bytes]) -> list[list[bytes]]:
+    """Put together what one system call takes: equal sizes, and not too many."""
+    runs = list[list[bytes]]()
+    for size, group in groupby(datagrams, len):
+        equal = list(group)
+        most = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
+        runs += (equal[at : at + most] for at in range(0, len(equal), most))
+    return runs

@@ -1,0 +1,119 @@
+"""The streams of a node: opens sources and subscriptions, and lets them share its socket."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import trio
+
+from sphtp.core.entropy import Entropy
+from sphtp.core.stream.membership import Welcome
+from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.subscription import Subscription
+from sphtp.core.topics import check_topic
+from sphtp.errors import SettingsError, StateError
+from sphtp.shell.channel import Channel
+from sphtp.shell.encoding import Encoding
+from sphtp.shell.streams.attendance import Attendance
+from sphtp.shell.streams.desk import StreamDesk
+from sphtp.shell.streams.fetching import serving_history
+from sphtp.shell.streams.group import Group
+from sphtp.shell.streams.hosting import Hosting
+from sphtp.shell.streams.joining import Reception
+from sphtp.shell.streams.outlet import open_outlet
+from sphtp.shell.streams.source import Source
+from sphtp.shell.streams.stream import Stream
+from sphtp.shell.streams.subscribing import attending, join
+from sphtp.shell.streams.terms import Terms
+from sphtp.shell.udp import UdpSocket
+
+
+class StreamRoom:
+    """Makes sources and subscriptions of a node. ``touched`` lets the node look after them."""
+
+    def __init__(
+        self,
+        udp: UdpSocket,
+        entropy: Entropy,
+        encoding: Encoding,
+        *,
+        is_sealed: bool,
+    ) -> None:
+        self.desk = StreamDesk(udp)
+        self.touched: Callable[[], None] = lambda: None
+        self._reception = Reception(self.desk)
+        self._udp = udp
+        self._entropy = entropy
+        self._encoding = encoding
+        self._is_sealed = is_sealed
+
+    async def run(self) -> None:
+        """Serve receivers that join."""
+        await self._reception.run()
+
+    def admit(self, channel: Channel) -> None:
+        """Let a channel in by which a receiver wants to join."""
+        try:
+            self._reception.admit(channel)
+        except trio.WouldBlock:
+            channel.abort("too many want to join at once")
+
+    @asynccontextmanager
+    async def open_source(
+        self, topics: Sequence[str], settings: StreamSettings, group: Group | None
+    ) -> AsyncIterator[Source]:
+        """Open a source of these topics for the length of the block; leaving it lingers."""
+        self._check(topics)
+        with open_outlet(self._udp, group) as outlet:
+            hosting = Hosting(
+                self._entropy, settings, topics, outlet, self.touched, is_sealed=self._is_sealed
+            )
+            async with serving_history(hosting, settings, self._udp.address[0], self._entropy):
+                self.desk.host(hosting)
+                try:
+                    async with Source(hosting, self._encoding, self.touched) as source:
+                        yield source
+                finally:
+                    self.desk.unhost(hosting)
+                    hosting.end()
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        dialling: AbstractAsyncContextManager[Channel],
+        topic: str,
+        terms: Terms,
+    ) -> AsyncIterator[Stream]:
+        """Join a source over a channel that is being dialled, for the length of the block."""
+        check_topic(topic)
+        async with dialling as channel:
+            welcome = await join(channel, topic)
+            subscription = self._make(welcome, terms)
+            attendance = Attendance(welcome, channel, subscription, self.touched)
+            async with (
+                attending(self.desk, attendance, terms.interface, self._entropy),
+                Stream(topic, attendance, self._encoding) as stream,
+            ):
+                yield stream
+
+    def _check(self, topics: Sequence[str]) -> None:
+        if not topics or len(set(topics)) < len(topics):
+            raise SettingsError(f"topics are {topics}; allowed is one or more, each once")
+        for topic in map(check_topic, topics):
+            if self.desk.find_topic(topic) is not None:
+                raise StateError(f"this node has a source of the topic {topic!r} already")
+
+    def _make(self, welcome: Welcome, terms: Terms) -> Subscription:
+        now, has_history = trio.current_time(), bool(welcome.history)
+        settings = terms.settings.for_group() if welcome.group else terms.settings
+        return Subscription(
+            settings,
+            now,
+            Receiver(self._entropy, settings, now, welcome.window),
+            welcome.session,
+            welcome.topic,
+            welcome.next,
+            ordered=terms.ordered,
+            late_join=terms.wanted if has_history else 0,
+            recover=terms.recover and has_history,
+        )

@@ -1,0 +1,129 @@
+"""A source as users hold it: messages to whoever subscribes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import trio
+
+from sphtp.core.stream.source_counters import SourceStatistics
+from sphtp.errors import StateError
+from sphtp.shell.encoding import Encoding
+from sphtp.shell.streams.hosting import Hosting
+
+
+class Source(trio.abc.AsyncResource):
+    """Sends messages of one topic, or of several, to all who have subscribed to it.
+
+    A message is what a channel's is. It is kept for repairs for a while, and for those who come
+    late as long as ``retention`` says. Made by ``open_source``.
+    """
+
+    def __init__(self, hosting: Hosting, encoding: Encoding, touched: Callable[[], None]) -> None:
+        self._hosting = hosting
+        self._encoding = encoding
+        self._touched = touched
+        self._is_closed = False
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """Its topics; messages are of the first one unless they say otherwise."""
+        return self._hosting.topics
+
+    @property
+    def receivers(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._hosting.attendees)
+
+    def statistics(self) -> SourceStatistics:
+        """Return the figures so far."""
+        return self._hosting.source.statistics()
+
+    async def wait_for_receivers(self, count: int = 1) -> None:
+        """Wait until there are as many subscriptions: what is sent before reaches nobody live."""
+        await trio.lowlevel.checkpoint()
+        while self.receivers < count:
+            self._check_open()
+            await self._hosting.changed.park()
+
+    async def send(self, value: Any, *, topic: str | None = None) -> None:
+        """Send a message; waits while too much waits to leave. Cancelled, it has sent nothing.
+
+        Raises:
+            MessageTooLargeError: over ``max_message``.
+            trio.ClosedResourceError: this source was closed.
+            StateError: it has no such topic.
+            TypeError, OverflowError, WireError: as a channel's ``send``.
+        """
+        payload = self._encoding.encode(value, None)
+        # The message leaves before others get a turn, as with Trio's own sockets.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._wait_for_room()
+        self._queue([payload], topic)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def send_nowait(self, value: Any, *, topic: str | None = None) -> None:
+        """Send a message, or raise ``trio.WouldBlock`` where ``send`` would wait."""
+        payload = self._encoding.encode(value, None)
+        self._check_open()
+        if not self._hosting.source.room:
+            raise trio.WouldBlock
+        self._queue([payload], topic)
+
+    async def send_many(self, values: Iterable[Any], *, topic: str | None = None) -> None:
+        """Send messages in order; much faster than one by one.
+
+        Waits as ``send`` does. Cancelled, it has sent those before the ones that it waited for.
+        """
+        payloads = self._encoding.encode_many(values, None)
+        await trio.lowlevel.checkpoint()
+        start = 0
+        while start < len(payloads):
+            await self._wait_for_room()
+            part = payloads[start : start + _fitting(payloads, start, self._hosting.source.room)]
+            self._queue(part, topic)
+            start += len(part)
+
+    async def aclose(self) -> None:
+        """Send what waits and repair for the linger, or until all have it. Cancelled, it ends."""
+        if self._is_closed:
+            await trio.lowlevel.checkpoint()
+            return
+        self._is_closed = True
+        self._hosting.close(trio.current_time())
+        self._touched()
+        self._hosting.changed.unpark_all()
+        await trio.lowlevel.checkpoint()
+        while not self._hosting.is_over:
+            await self._hosting.changed.park()
+
+    def _queue(self, payloads: Sequence[bytes], topic: str | None) -> None:
+        number = 0 if topic is None else self._number(topic)
+        self._hosting.source.send_many(trio.current_time(), number, payloads)
+        self._touched()
+
+    def _number(self, topic: str) -> int:
+        try:
+            return self.topics.index(topic)
+        except ValueError:
+            raise StateError(f"this source has no topic {topic!r}; it has {self.topics}") from None
+
+    async def _wait_for_room(self) -> None:
+        self._check_open()
+        while not self._hosting.source.room:
+            await self._hosting.changed.park()
+            self._check_open()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError("this source is closed")
+
+
+def _fitting(payloads: Sequence[bytes], start: int, room: int) -> int:
+    """How many of these messages may go at once: at least one."""
+    size, count = 0, 0
+    for payload in payloads[start:]:
+        size += len(payload)
+        count += 1
+        if size >= room:
+            break
+    return count

@@ -1,0 +1,96 @@
+"""A subscription's way into a stream, and what keeps it there."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
+from typing import Final
+
+import trio
+
+from sphtp.core.entropy import Entropy
+from sphtp.core.stream.membership import Join, Refused, StreamKey, Welcome
+from sphtp.errors import RefusedError, RemoteError, UnreachableError
+from sphtp.shell.channel import Channel
+from sphtp.shell.lifetime import running
+from sphtp.shell.streams.attendance import Attendance
+from sphtp.shell.streams.desk import StreamDesk
+from sphtp.shell.streams.fetching import fetch
+from sphtp.shell.streams.group import open_receiver
+from sphtp.shell.streams.joining import GONE, hear_untrusted, say
+from sphtp.shell.udp import UdpSocket
+
+PATIENCE: Final = 5.0
+"""Seconds within which a source has to answer."""
+
+BATCH: Final = 256
+"""Datagrams taken off a group's socket before others have their turn."""
+
+
+async def join(channel: Channel, topic: str) -> Welcome:
+    """Ask to be let in; raises ``RefusedError`` or ``UnreachableError``."""
+    try:
+        with trio.fail_after(PATIENCE):
+            await say(channel, Join(topic))
+            answer = await hear_untrusted(channel)
+    except (*GONE, trio.TooSlowError, RemoteError) as error:
+        raise UnreachableError(f"no answer about the topic {topic!r}: {error}") from error
+    match answer:
+        case Welcome():
+            return answer
+        case Refused(text):
+            raise RefusedError(text, "topic")
+        case _:
+            raise UnreachableError(f"no answer about the topic {topic!r} that makes sense")
+
+
+@asynccontextmanager
+async def attending(
+    desk: StreamDesk, attendance: Attendance, interface: str, entropy: Entropy
+) -> AsyncIterator[None]:
+    """Take part in a stream for the length of the block."""
+    desk.attend(attendance)
+    try:
+        async with (
+            running(partial(_follow, attendance)),
+            running(partial(fetch, attendance, entropy)),
+            _listening(desk, attendance, interface),
+        ):
+            attendance.touch()
+            yield
+    finally:
+        desk.unattend(attendance)
+
+
+async def _follow(attendance: Attendance) -> None:
+    """Listen to what the source says of membership until it says no more."""
+    try:
+        while True:
+            message = await hear_untrusted(attendance.channel)
+            if isinstance(message, StreamKey):
+                attendance.learn(message)
+    except (*GONE, RemoteError):
+        attendance.subscription.handle_gone(trio.current_time())
+        attendance.touch()
+
+
+def _listening(
+    desk: StreamDesk, attendance: Attendance, interface: str
+) -> AbstractAsyncContextManager[None]:
+    """Listen to the group of a stream, if it has one, for the length of the block."""
+    welcome = attendance.welcome
+    if not welcome.group:
+        return nullcontext()
+    udp = open_receiver(welcome.group, welcome.port, interface)
+    return running(partial(_hear_group, desk, attendance, udp))
+
+
+async def _hear_group(desk: StreamDesk, attendance: Attendance, udp: UdpSocket) -> None:
+    with udp:
+        while True:
+            await udp.wait_readable()
+            now = trio.current_time()
+            for row in udp.receive_batch(BATCH):
+                for _ in desk.take_own_untrusted(now, row):
+                    desk.counters.stream_malformed += 1
+            attendance.touch()
+            await trio.lowlevel.checkpoint()
