@@ -31,12 +31,12 @@ SOURCES = (
     Source("sealed-visitor", "sphtp.core.channel.gate.tables", "VISIT"),
     Source("path-mtu", "sphtp.core.channel.mtu", "PATH_MTU"),
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
-    Source("stream-receiver", "sphtp.core.stream.receiver_table", "RECEIVER"),
-    Source("stream-missing-range", "sphtp.core.stream.gap_table", "GAP"),
+    Source("stream-receiver", "sphtp.core.stream.receiver.table", "RECEIVER"),
+    Source("stream-missing-range", "sphtp.core.stream.receiver.gap_table", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
-    Source("stream-source", "sphtp.core.stream.source_table", "SOURCE"),
-    Source("stream-delivery", "sphtp.core.stream.delivery_table", "DELIVERY"),
-    Source("stream-fetcher", "sphtp.core.stream.fetch_table", "FETCH"),
+    Source("stream-source", "sphtp.core.stream.source.table", "SOURCE"),
+    Source("stream-delivery", "sphtp.core.stream.delivery.table", "DELIVERY"),
+    Source("stream-fetcher", "sphtp.core.stream.fetch.table", "FETCH"),
 )
 
 PAGE = """\

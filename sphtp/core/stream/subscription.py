@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sphtp.core.alarms import earliest
-from sphtp.core.stream.delivery import Delivery
-from sphtp.core.stream.delivery_statistics import DeliveryStatistics
-from sphtp.core.stream.delivery_table import Delivering
+from sphtp.core.stream.delivery.delivery import Delivery
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.delivery.statistics import DeliveryStatistics
+from sphtp.core.stream.delivery.table import Delivering
 from sphtp.core.stream.events import LossReason
-from sphtp.core.stream.fetch_table import Fetching
-from sphtp.core.stream.fetcher import Came, Fetcher, FetchStatistics, Known, Missed
-from sphtp.core.stream.items import Item
+from sphtp.core.stream.fetch.fetcher import Came, Fetcher, FetchStatistics, Known, Missed
+from sphtp.core.stream.fetch.table import Fetching
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver import Receiver
-from sphtp.core.stream.receiver_statistics import ReceiverStatistics
-from sphtp.core.stream.receiver_table import ReceiverState
+from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.receiver.statistics import ReceiverStatistics
+from sphtp.core.stream.receiver.status import StatusReports
+from sphtp.core.stream.receiver.table import ReceiverState
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.status import StatusReports
 from sphtp.core.stream.wire import encode_status
 
 ALL: Final = 1 << 63

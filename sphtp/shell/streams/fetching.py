@@ -13,8 +13,8 @@ from typing import Final
 import trio
 
 from sphtp.core.entropy import Entropy
-from sphtp.core.stream.fetch_server import FetchServer
-from sphtp.core.stream.fetch_wire import Framing, prefixed
+from sphtp.core.stream.fetch.server import FetchServer
+from sphtp.core.stream.fetch.wire import Framing, prefixed
 from sphtp.core.stream.sealing import TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RemoteError

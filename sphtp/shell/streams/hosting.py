@@ -8,7 +8,7 @@ import trio
 
 from sphtp.core.entropy import Entropy
 from sphtp.core.row import Address, Row
-from sphtp.core.stream.fetch_server import FetchServer
+from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.membership import StreamKey, Welcome
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
@@ -18,8 +18,8 @@ from sphtp.core.stream.sealing import (
     envelope,
 )
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source import Source
-from sphtp.core.stream.source_table import SourceState
+from sphtp.core.stream.source.source import Source
+from sphtp.core.stream.source.table import SourceState
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.outlet import Outlet
 

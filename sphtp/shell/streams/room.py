@@ -7,7 +7,7 @@ import trio
 
 from sphtp.core.entropy import Entropy
 from sphtp.core.stream.membership import Welcome
-from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
 from sphtp.core.topics import check_topic

@@ -6,8 +6,8 @@ from typing import Any
 
 import trio
 
+from sphtp.core.stream.delivery.items import End
 from sphtp.core.stream.events import Batch, Loss
-from sphtp.core.stream.items import End
 from sphtp.core.stream.subscription import SubscriptionStatistics
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.streams.attendance import Attendance

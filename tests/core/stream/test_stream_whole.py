@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from sphtp.core.alarms import earliest
+from sphtp.core.stream.delivery.items import End, Item
 from sphtp.core.stream.events import Batch, Loss, LossReason, Origin
-from sphtp.core.stream.fetch_server import FetchServer
-from sphtp.core.stream.fetch_wire import Framing, prefixed
-from sphtp.core.stream.items import End, Item
-from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.fetch.server import FetchServer
+from sphtp.core.stream.fetch.wire import Framing, prefixed
+from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source import Source
+from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.subscription import ALL, Subscription
 
 # So short a generation interval that at such loss the transport gives up more than now and then.

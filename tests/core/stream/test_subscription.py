@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
-from sphtp.core.stream.delivery_table import Delivering
+from sphtp.core.stream.delivery.items import End, Item
+from sphtp.core.stream.delivery.table import Delivering
 from sphtp.core.stream.events import Loss, LossReason, Origin
-from sphtp.core.stream.fetch_server import FetchServer
-from sphtp.core.stream.items import End, Item
-from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.fetch.server import FetchServer
+from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.records import Run, encode_run
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import ALL, Subscription

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sphtp.core.stream.delivery import Delivery
+from sphtp.core.stream.delivery.delivery import Delivery
+from sphtp.core.stream.delivery.items import End, Item
 from sphtp.core.stream.events import Arrived, Batch, GivenUp, Loss, LossReason, Origin
-from sphtp.core.stream.items import End, Item
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver_table import ReceiverState
+from sphtp.core.stream.receiver.table import ReceiverState
 from sphtp.core.stream.records import Fragment, Record, Run
 
 TOPIC = 3

@@ -1,0 +1,274 @@
+"""The transport of one session at a receiver: datagrams in, each on once, and NAKs out."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sphtp.core.alarms import earliest
+from sphtp.core.entropy import Entropy
+from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Session, Window
+from sphtp.core.stream.events import Arrived, GivenUp
+from sphtp.core.stream.receiver.recovery import Recovery
+from sphtp.core.stream.receiver.statistics import (
+    ReceiverCounters,
+    ReceiverStatistics,
+    snapshot,
+)
+from sphtp.core.stream.receiver.table import (
+    RECEIVER,
+    ReceiverAction,
+    ReceiverEvent,
+    ReceiverState,
+)
+from sphtp.core.stream.records import Record, decode_records_untrusted
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.wire import decode_body_untrusted, unwrap
+from sphtp.errors import RemoteError
+
+REACH: Final = 1 << 30
+"""How far a lead may jump, and a window reach: further is no source's doing."""
+
+NOWHERE: Final = 1 << 31
+"""The lead before there is one: whatever comes first, its 32 bits are its number."""
+
+ACTIVE: Final = ReceiverState.ACTIVE
+PLAIN: Final = BodyFlag.NONE
+
+
+class Receiver:
+    """Takes the bodies of one source's session; knows datagrams, and nothing of topics.
+
+    ``window`` is the source's as told when this receiver joined, and what comes after its lead is
+    wanted; without one, the first datagram is the start. Ask for everything that is polled after
+    every input: what arrived, what was given up, tails, and, after ``poll_timeout`` too, NAKs.
+    """
+
+    __slots__ = (
+        "_actions",
+        "_arrived",
+        "_counters",
+        "_heard",
+        "_hearers",
+        "_next",
+        "_patience",
+        "_recovery",
+        "_session_number",
+        "_settings",
+        "_start",
+        "_tails",
+        "state",
+    )
+
+    def __init__(
+        self, entropy: Entropy, settings: StreamSettings, now: float, window: Window | None
+    ) -> None:
+        self.state = RECEIVER.initial
+        self._settings = settings
+        self._counters = ReceiverCounters()
+        self._recovery = Recovery(entropy, settings, self._counters)
+        self._start = None if window is None else window.lead + 1
+        # The number that follows all that is known.
+        self._next = NOWHERE + 1 if self._start is None else self._start
+        self._heard = now
+        self._patience = settings.activity_timeout
+        self._arrived: deque[Arrived] = deque()
+        self._session_number: int | None = None
+        self._tails: Sequence[tuple[int, int]] | None = None
+        self._hearers: Mapping[type, Callable[[float, Any, list[Record] | None], None]] = {
+            Data: self._hear_data,
+            Session: self._hear_session,
+            Ncf: self._hear_ncf,
+        }
+        self._actions: Mapping[ReceiverAction, Callable[[], None]] = {
+            ReceiverAction.LINGER: self._linger,
+            ReceiverAction.HURRY: self._hurry,
+            ReceiverAction.SETTLE: self._recovery.end,
+        }
+
+    @property
+    def lead(self) -> int | None:
+        """The highest number known; None as long as nothing is."""
+        return None if self._start is None else self._next - 1
+
+    @property
+    def settled(self) -> int | None:
+        """Everything up to this number is here, or given up; None as long as nothing is known."""
+        missing = self._recovery.missing
+        return missing.oldest.first - 1 if missing else self.lead
+
+    def is_missing_between(self, a: int, b: int) -> bool:
+        """Whether any datagram after ``a`` and before ``b`` may still come."""
+        return self._recovery.missing.touches(a + 1, b - 1)
+
+    def statistics(self) -> ReceiverStatistics:
+        """Return what was counted until now."""
+        recovery = self._recovery
+        return snapshot(self._counters, recovery.missing.total, recovery.nak_stm, recovery.nak_tx)
+
+    # Inputs
+
+    def handle_body_untrusted(self, now: float, body: bytes) -> None:
+        """Take what the source said; what makes no sense is dropped and counted."""
+        counters = self._counters
+        counters.datagrams += 1
+        counters.bytes += len(body)
+        try:
+            said = decode_body_untrusted(body, self._next - 1)
+            if (
+                type(said) is Data
+                and said[2] == self._next == said[1][0]
+                and self.state is ACTIVE
+                and said[0] is PLAIN
+            ):
+                # The next one, as almost always: nothing else can have changed but the trail.
+                _, (_, trail), sqn, records = said
+                self._arrived.append(Arrived(sqn, False, decode_records_untrusted(bytes(records))))
+                self._next = sqn + 1
+                self._heard = now
+                self._recovery.advance_trail(trail)
+            else:
+                self._take_untrusted(now, said)
+        except RemoteError:
+            counters.malformed += 1
+
+    def handle_timeout(self, now: float) -> None:
+        """Act on the time that ``poll_timeout`` told."""
+        self._recovery.expire(now)
+        if now >= self._heard + self._patience:
+            self._step(ReceiverEvent.SILENT)
+
+    def handle_gone(self, now: float) -> None:
+        """Take note that the node of the source vanished: nobody will repair."""
+        self._heard = now
+        self._step(ReceiverEvent.GONE)
+
+    # Outputs
+
+    def poll_transmit(self, now: float) -> bytes | None:
+        """Return the body of a NAK to send to the source, if one is due."""
+        return self._recovery.poll_nak(now)
+
+    def poll_timeout(self) -> float | None:
+        """When to come back; None when it is all over."""
+        if self.state is ReceiverState.ENDED:
+            return None
+        return earliest(self._heard + self._patience, self._recovery.next_due)
+
+    def poll_arrived(self) -> Arrived | None:
+        """Return a datagram to hand on, in the order of arrival; each comes once."""
+        return self._arrived.popleft() if self._arrived else None
+
+    def poll_given_up(self) -> GivenUp | None:
+        """Return datagrams that will not come on this way; each is told once."""
+        given_up = self._recovery.given_up
+        return given_up.popleft() if given_up else None
+
+    def poll_tails(self) -> Sequence[tuple[int, int]] | None:
+        """Return topics and their next numbers by the latest session message, once."""
+        tails, self._tails = self._tails, None
+        return tails
+
+    # What the source says
+
+    def _take_untrusted(self, now: float, said: Body) -> None:
+        if self.state is ReceiverState.ENDED:
+            self._counters.after_end += 1
+            return
+        if not self._is_plausible(said):
+            self._counters.implausible += 1
+            return
+        # Before anything changes, as this may fail.
+        records = self._read_untrusted(said) if isinstance(said, Data) else None
+        self._heard = now
+        if self._start is None:
+            self._start = self._next = _start_of(said)
+        self._step(ReceiverEvent.HEARD)
+        self._hearers[type(said)](now, said, records)
+
+    def _is_plausible(self, said: Body) -> bool:
+        lead, trail = said.window
+        jump = 0 if self._start is None else abs(lead - self._next + 1)
+        named = said.spans[-1].last if isinstance(said, Ncf) else lead
+        return jump <= REACH and lead - trail <= REACH and named <= lead
+
+    def _read_untrusted(self, data: Data) -> list[Record] | None:
+        """Return what is in a datagram that is not here yet."""
+        is_new = (
+            self._start is None
+            or data.sqn >= self._next
+            or self._recovery.missing.touches(data.sqn, data.sqn)
+        )
+        return decode_records_untrusted(bytes(data.records)) if is_new else None
+
+    def _hear_data(self, now: float, data: Data, records: list[Record] | None) -> None:
+        sqn, repair = data.sqn, BodyFlag.REPAIR in data.flags
+        if self._start is None or sqn < self._start:
+            self._counters.before_start += 1
+        elif records is None:
+            self._counters.duplicates += 1
+        else:
+            self._arrived.append(Arrived(sqn, repair, records))
+            if sqn < self._next:
+                self._recovery.fill(now, sqn, repair=repair)
+            else:
+                self._reach(now, sqn - 1)
+                self._next = sqn + 1
+        self._see(now, data.window)
+
+    def _hear_session(self, now: float, session: Session, _: list[Record] | None) -> None:
+        counters, recovery = self._counters, self._recovery
+        counters.session_messages += 1
+        self._see(now, session.window)
+        if self._is_latest(session.number):
+            self._tails = session.tails
+        if BodyFlag.CLOSED in session.flags:
+            self._step(ReceiverEvent.CLOSED if recovery.missing else ReceiverEvent.COMPLETE)
+        elif BodyFlag.CLOSING in session.flags:
+            self._step(ReceiverEvent.CLOSING)
+
+    def _is_latest(self, number: int) -> bool:
+        known = self._session_number
+        full = number if known is None else unwrap(number, known)
+        if known is not None and full <= known:
+            return False
+        self._session_number = full
+        return True
+
+    def _hear_ncf(self, now: float, ncf: Ncf, _: list[Record] | None) -> None:
+        self._counters.count_ncf(ncf)
+        self._see(now, ncf.window)
+        self._recovery.hear_ncf(now, ncf)
+
+    def _see(self, now: float, window: Window) -> None:
+        self._reach(now, window.lead)
+        self._recovery.advance_trail(window.trail)
+
+    def _reach(self, now: float, lead: int) -> None:
+        """Whatever there is up to ``lead`` and is not here is missing."""
+        if lead >= self._next:
+            self._recovery.find_missing(now, self._next, lead)
+            self._next = lead + 1
+
+    # Actions
+
+    def _step(self, event: ReceiverEvent) -> None:
+        row = RECEIVER.find(self.state, event)
+        if row is None:
+            return
+        self.state = row.to
+        for action in row.do:
+            self._actions[action]()
+
+    def _linger(self) -> None:
+        # One session message that gets lost is not the end.
+        self._patience = max(self._settings.linger, 3 * self._settings.session_min)
+
+    def _hurry(self) -> None:
+        self._patience = self._settings.nak_backoff
+
+
+def _start_of(said: Body) -> int:
+    """Where a receiver starts that was told no window: with the first original, or what is next."""
+    if isinstance(said, Data) and BodyFlag.REPAIR not in said.flags:
+        return said.sqn
+    return said.window.lead + 1

@@ -1,0 +1,1 @@
+"""The source of a stream: sends to all, and repairs what its receivers ask for."""

@@ -1,0 +1,48 @@
+"""The receivers of a source: who they are, what they have, what they may ask for."""
+
+from sphtp.core.stream.source.budget import NakBudget
+
+
+class Listener:
+    """A receiver; it has everything up to ``done``."""
+
+    __slots__ = ("budget", "done")
+
+    def __init__(self, done: int, budget: NakBudget) -> None:
+        self.done = done
+        self.budget = budget
+
+
+class Audience:
+    """Receivers by number; each may ask for ``rate`` datagrams a second."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._listeners: dict[int, Listener] = {}
+
+    def join(self, now: float, receiver: int, lead: int) -> None:
+        """Take a receiver in, which needs nothing that was sent up to ``lead``."""
+        if receiver not in self._listeners:
+            self._listeners[receiver] = Listener(lead, NakBudget(now, self._rate))
+
+    def leave(self, receiver: int) -> None:
+        """Forget a receiver."""
+        self._listeners.pop(receiver, None)
+
+    def find(self, receiver: int) -> Listener | None:
+        """The receiver with this number."""
+        return self._listeners.get(receiver)
+
+    def confirm(self, receiver: int, lead: int) -> None:
+        """Take it that a receiver has everything up to ``lead``."""
+        listener = self._listeners.get(receiver)
+        if listener is not None:
+            listener.done = max(listener.done, lead)
+
+    def behind(self, lead: int) -> int:
+        """How many datagrams up to ``lead`` are not known to be with all of them."""
+        least = min((listener.done for listener in self._listeners.values()), default=lead)
+        return max(lead - least, 0)
+
+    def __len__(self) -> int:
+        return len(self._listeners)

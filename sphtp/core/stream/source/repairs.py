@@ -1,0 +1,110 @@
+"""Repairs: what a source does about each number that a receiver is missing.
+
+A repair goes to all receivers at once if the repair rate allows, else it waits for its turn, the
+oldest datagram first. For an ignore interval after it NAKs for the same datagram are ignored: they
+were on their way already. Why a repair does not come now is said in an NCF, with when to ask again.
+"""
+
+from sphtp.core.stream.bodies import NcfReason, Window
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source.buckets import full_pacer
+from sphtp.core.stream.source.confirmations import Confirmations
+from sphtp.core.stream.source.counters import SourceCounters
+from sphtp.core.stream.source.recent import Recent
+from sphtp.core.stream.source.repair_queue import RepairQueue
+from sphtp.core.stream.source.window import TransmissionWindow
+from sphtp.core.stream.wire import DATA_OVERHEAD, encode_data
+
+
+class Repairs:
+    """Repairs from a window; datagrams have at most ``size`` bytes."""
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        window: TransmissionWindow,
+        counters: SourceCounters,
+        size: int,
+    ) -> None:
+        self.ready: float | None = None
+        """When the next repair or NCF may leave; None when there is none."""
+        self._window = window
+        self._counters = counters
+        self._queue = RepairQueue(settings.repair_queue)
+        self._repaired = Recent(settings.ignore)
+        self._confirmations = Confirmations(settings.ignore)
+        self._rate = settings.repair_rate
+        self._pacer = full_pacer(size, settings.repair_rate)
+
+    @property
+    def waiting(self) -> int:
+        """How many datagrams wait for their turn."""
+        return len(self._queue)
+
+    def ask(self, now: float, span: Span) -> None:
+        """Take it that a receiver misses these, all of which are in the window."""
+        self._drop_evicted()
+        for sqn in range(span.first, span.last + 1):
+            self._ask(now, sqn)
+        if self._queue or self._confirmations.has_any:
+            self.ready = now
+
+    def clear(self) -> None:
+        """Repair nothing more."""
+        self._queue.clear()
+        self._confirmations.clear()
+        self.ready = None
+
+    def poll_confirmation(self) -> bytes | None:
+        """Take the next NCF."""
+        ncf = self._confirmations.pop(self._window.span)
+        self._counters.ncfs_sent += ncf is not None
+        return ncf
+
+    def poll(self, now: float, most: int) -> list[bytes]:
+        """Take repairs that may leave now, ``most`` at most."""
+        self._drop_evicted()
+        bodies, span = list[bytes](), self._window.span
+        while self._queue and len(bodies) < most and self._ready_at(now) <= now:
+            bodies.append(self._repair(now, self._queue.pop(), span))
+        self.ready = self._ready_at(now) if self._queue else None
+        return bodies
+
+    def _ask(self, now: float, sqn: int) -> None:
+        counters = self._counters
+        remaining = self._repaired.remaining(now, sqn)
+        if remaining:
+            counters.naks_ignored += 1
+            self._confirmations.add(now, sqn, NcfReason.IGNORED, remaining)
+        elif sqn in self._queue:
+            counters.naks_rx_delay += 1
+            self._confirmations.add(now, sqn, NcfReason.RX_DELAY, self._delay(now))
+        elif self._queue.is_full:
+            counters.naks_shed += 1
+            self._confirmations.add(now, sqn, NcfReason.SHED, self._delay(now))
+        else:
+            self._queue.add(sqn, DATA_OVERHEAD + len(self._window.find(sqn)))
+            if (delay := self._delay(now)) > 0:
+                counters.naks_rx_delay += 1
+                self._confirmations.add(now, sqn, NcfReason.RX_DELAY, delay)
+
+    def _repair(self, now: float, sqn: int, window: Window) -> bytes:
+        body = encode_data(sqn, window, self._window.find(sqn), repair=True)
+        self._pacer.sent(now, len(body), self._rate)
+        self._repaired.mark(now, sqn)
+        self._counters.repairs_sent += 1
+        self._counters.repair_bytes_sent += len(body)
+        return body
+
+    def _drop_evicted(self) -> None:
+        self._counters.repairs_evicted += self._queue.drop_below(self._window.trail)
+
+    def _ready_at(self, now: float) -> float:
+        """When the first that waits may leave."""
+        size = DATA_OVERHEAD + len(self._window.find(self._queue.first))
+        return self._pacer.ready_at(now, size, self._rate)
+
+    def _delay(self, now: float) -> float:
+        """How long the queue takes, in seconds."""
+        return max(self._queue.size - self._pacer.budget(now, self._rate), 0) / self._rate

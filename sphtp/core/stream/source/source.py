@@ -1,0 +1,288 @@
+"""The source of a stream: one transport session with its topics, repaired by NAK.
+
+It ties its parts together and has no algorithm of its own: messages are numbered and bundled into
+datagrams, these are kept in the transmission window and leave at the data rate; NAKs bring repairs
+at the repair rate, or an NCF; session messages tell the window when nothing else does. Whoever
+drives it hands in what comes, and after everything it does asks ``poll_transmit`` until nothing
+may leave, then looks for events and at ``poll_timeout``.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from sphtp.core.alarms import earliest
+from sphtp.core.entropy import Entropy
+from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
+from sphtp.core.stream.bodies import BodyFlag, Session, Window
+from sphtp.core.stream.settings import MEBIBYTE, StreamSettings
+from sphtp.core.stream.source.audience import Audience
+from sphtp.core.stream.source.bundling import Bundler
+from sphtp.core.stream.source.counters import SourceCounters, SourceStatistics, snapshot
+from sphtp.core.stream.source.events import SourceClosed, SourceEvent
+from sphtp.core.stream.source.flow import Flow
+from sphtp.core.stream.source.hearing import Hearing
+from sphtp.core.stream.source.history import History
+from sphtp.core.stream.source.numbering import Numbering
+from sphtp.core.stream.source.repairs import Repairs
+from sphtp.core.stream.source.session_schedule import SessionSchedule
+from sphtp.core.stream.source.table import (
+    REPAIRING,
+    SAYS,
+    SOURCE,
+    SourceAction,
+    SourceInput,
+    SourceState,
+)
+from sphtp.core.stream.source.transmission import Transmission
+from sphtp.core.stream.source.window import TransmissionWindow
+from sphtp.core.stream.wire import DATA_OVERHEAD, MOST_TAILS, encode_session
+from sphtp.errors import LocalError, SettingsError, StateError
+
+MOST_WAITING: Final = MEBIBYTE
+"""Bytes of messages that may wait to leave; whoever finds room may go over it once."""
+
+
+class Source:
+    """A source of ``topics`` topics, whose first datagram has the sqn ``first``, 1 or more.
+
+    ``envelope`` is how many bytes of ``max_datagram`` are put around each body. Times are in
+    seconds, sizes in bytes. Raises ``SettingsError`` for too many topics.
+    """
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        settings: StreamSettings,
+        *,
+        now: float,
+        topics: int = 1,
+        first: int = 1,
+        envelope: int = 0,
+    ) -> None:
+        if not 1 <= topics <= MOST_TAILS:
+            raise SettingsError(f"{topics} topics; allowed is 1 to {MOST_TAILS}")
+        self.session = entropy.getrandbits(32) or 1
+        """A number that no other session has, in all likelihood; never 0."""
+        self.history = History(settings, topics)
+        """What late joiners and off-transport recovery may fetch."""
+        size = settings.max_datagram - envelope
+        self._settings = settings
+        self._state = SOURCE.initial
+        self._counters = counters = SourceCounters()
+        self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
+        self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
+        self._window = TransmissionWindow(first, settings.window, settings.window_age)
+        self._flow = Flow(settings.flow_window, size, settings.patience)
+        self._transmission = Transmission(
+            settings.data_rate, size, self._bundler, self._window, self._flow, counters
+        )
+        self._repairs = Repairs(settings, self._window, counters, size)
+        self._sessions = SessionSchedule(now, settings)
+        self._audience = Audience(settings.nak_budget)
+        self._events: deque[SourceEvent] = deque(maxlen=1024)
+        self._hearing = Hearing(
+            settings,
+            self._window,
+            self._audience,
+            self._repairs,
+            self._sessions,
+            counters,
+            self._events,
+        )
+        # Whoever is first may have half a batch, should the other want the rest.
+        self._turns: list[Repairs | Transmission] = [self._repairs, self._transmission]
+        self._batch = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
+        self._linger_over: float | None = None
+        self._do: Mapping[SourceAction, Callable[[float], None]] = {
+            SourceAction.LINGER: self._linger,
+            SourceAction.FINISH: self._finish,
+            SourceAction.REPORT: self._report,
+        }
+
+    # What is the case
+
+    @property
+    def state(self) -> SourceState:
+        """Where it is in its life."""
+        return self._state
+
+    @property
+    def window(self) -> Window:
+        """Which datagrams it has sent and still has."""
+        return self._window.span
+
+    @property
+    def tails(self) -> Sequence[tuple[int, int]]:
+        """For each topic the number after the last message that left."""
+        return tuple(self._bundler.tails.items())
+
+    @property
+    def room(self) -> int:
+        """How many bytes of messages may be sent now; more go in as long as there are any."""
+        return max(MOST_WAITING - self._transmission.waiting, 0)
+
+    @property
+    def part(self) -> int:
+        """Bytes of each fragment of a message but the last: so the history has to cut them, too."""
+        return self._numbering.part
+
+    @property
+    def unrepaired(self) -> int:
+        """How many datagrams are not known to be with all receivers."""
+        return self._audience.behind(self._window.lead)
+
+    def statistics(self) -> SourceStatistics:
+        """Return what it counts."""
+        return snapshot(
+            self._counters,
+            window_datagrams=len(self._window),
+            window_bytes=self._window.size,
+            waiting_bytes=self._transmission.waiting,
+            waiting_repairs=self._repairs.waiting,
+            receivers=len(self._audience),
+            left_behind=self._flow.left_behind,
+        )
+
+    # Commands
+
+    def send_many(self, now: float, topic: int, payloads: Sequence[bytes]) -> int:
+        """Let messages leave; return the number of the first one.
+
+        Raises ``MessageTooLargeError`` when one is over ``max_message``, ``StateError`` when the
+        source is closed, ``LocalError`` when there is no room or no such topic; then none is sent.
+        """
+        lengths = self._check(topic, payloads)
+        self._step(now, SourceInput.SEND)
+        first = self._numbering.next[topic]
+        for numbered in self._numbering.number(topic, payloads, lengths):
+            self._transmission.add(now, topic, numbered)
+            self.history.add(now, topic, numbered)
+        self._counters.messages_sent += len(payloads)
+        return first
+
+    def close(self, now: float) -> None:
+        """Send what waits, repair for the linger or until all receivers are done, then end."""
+        self._step(now, SourceInput.CLOSE)
+        self._progress(now)
+
+    # Inputs
+
+    def handle_joined(self, now: float, receiver: int) -> None:
+        """A receiver came; what it is to have begins after the present window."""
+        self._audience.join(now, receiver, self._window.lead)
+        self._flow.join(receiver, self._window.lead)
+        self._sessions.handle_joined(now)
+
+    def handle_left(self, now: float, receiver: int) -> None:
+        """A receiver went."""
+        self._audience.leave(receiver)
+        self._flow.leave(receiver)
+        self._transmission.look(now)
+        self._progress(now)
+
+    def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
+        """A receiver sent a NAK or a STATUS."""
+        if self._state not in REPAIRING:
+            self._counters.feedback_foreign += 1
+            return
+        status = self._hearing.handle_feedback_untrusted(now, receiver, body)
+        if status is not None:
+            if not status.is_fetching:
+                self._audience.confirm(receiver, status.lead)
+            self._flow.hear(receiver, status)
+            self._transmission.look(now)
+            self._progress(now)
+
+    def handle_timeout(self, now: float) -> None:
+        """A time that was asked for has come."""
+        self._flow.expire(now)
+        self._transmission.look(now)
+        if self._linger_over is not None and now >= self._linger_over:
+            self._step(now, SourceInput.LINGER_OVER)
+
+    # Outputs
+
+    def poll_transmit(self, now: float) -> list[bytes]:
+        """Take bodies for all receivers: as many as go out at once; none when none may leave."""
+        bodies, lead = self._speak(now), self._window.lead
+        first, second = self._turns
+        most = self._batch - len(bodies)
+        bodies += first.poll(now, (most + 1) // 2 if second.ready is not None else most)
+        bodies += second.poll(now, self._batch - len(bodies))
+        self._turns.reverse()
+        if self._window.lead != lead:
+            self._sessions.handle_data(now)
+        self._progress(now)
+        return bodies
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
+        waits = earliest(self._transmission.ready, self._repairs.ready)
+        waits = earliest(waits, self._flow.due)
+        return earliest(earliest(waits, self._sessions.due), self._linger_over)
+
+    def poll_event(self) -> SourceEvent | None:
+        """Take what the application has to know."""
+        return self._events.popleft() if self._events else None
+
+    # How it does that
+
+    def _check(self, topic: int, payloads: Sequence[bytes]) -> list[int]:
+        """Return the lengths of messages that may be sent."""
+        if topic not in self._bundler.tails:
+            raise LocalError(f"no topic {topic}; there are {len(self._bundler.tails)}")
+        if not self.room:
+            waiting = self._transmission.waiting
+            raise LocalError(f"{waiting} bytes wait to leave; wait until there is room")
+        return self._numbering.measure(payloads)
+
+    def _speak(self, now: float) -> list[bytes]:
+        """What is said beside data and repairs."""
+        bodies = list[bytes]()
+        number = self._sessions.poll(now)
+        if number is not None:
+            bodies.append(self._session_message(now, number))
+        while len(bodies) < self._batch:
+            ncf = self._repairs.poll_confirmation()
+            if ncf is None:
+                break
+            bodies.append(ncf)
+        return bodies
+
+    def _session_message(self, now: float, number: int) -> bytes:
+        # It comes round in silence, too, when nothing else lets go of what is old.
+        self._window.expire(now)
+        self.history.expire(now)
+        self._counters.sessions_sent += 1
+        flags = SAYS.get(self._state, BodyFlag.NONE)
+        return encode_session(Session(flags, self.window, number, self.tails))
+
+    def _progress(self, now: float) -> None:
+        """See whether that was the last of something."""
+        if self._state is SourceState.DRAINING and not self._transmission.waiting:
+            self._step(now, SourceInput.DRAINED)
+        if self._state is SourceState.CLOSING and not self.unrepaired:
+            self._step(now, SourceInput.DONE)
+        if self._state is SourceState.ENDING and self._sessions.due is None:
+            self._step(now, SourceInput.SAID)
+
+    def _step(self, now: float, event: SourceInput) -> None:
+        row = SOURCE.find(self._state, event)
+        if row is None:
+            raise StateError(f"a source that is {self._state.name} refuses {event.name}")
+        self._state = row.to
+        for action in row.do:
+            self._do[action](now)
+
+    def _linger(self, now: float) -> None:
+        self._linger_over = now + self._settings.linger
+        self._sessions.close(now)
+
+    def _finish(self, now: float) -> None:
+        self._linger_over = None
+        self._repairs.clear()
+        self._sessions.finish(now)
+
+    def _report(self, _now: float) -> None:
+        self._events.append(SourceClosed(self.unrepaired))

@@ -1,0 +1,87 @@
+"""New data on its way out: bundled, held back by the data rate, kept in the transmission window."""
+
+from sys import maxsize
+
+from sphtp.core.stream.bodies import Window
+from sphtp.core.stream.source.buckets import full_pacer
+from sphtp.core.stream.source.bundling import Bundler
+from sphtp.core.stream.source.counters import SourceCounters
+from sphtp.core.stream.source.flow import Flow
+from sphtp.core.stream.source.numbering import Numbered
+from sphtp.core.stream.source.window import TransmissionWindow
+from sphtp.core.stream.wire import encode_data
+
+
+class Transmission:
+    """Datagrams of at most ``size`` bytes, at ``rate`` bytes/s; None holds nothing back."""
+
+    def __init__(
+        self,
+        rate: float | None,
+        size: int,
+        bundler: Bundler,
+        window: TransmissionWindow,
+        flow: Flow,
+        counters: SourceCounters,
+    ) -> None:
+        self.ready: float | None = None
+        """When the next datagram may leave; None when there is none."""
+        self._bundler = bundler
+        self._window = window
+        self._counters = counters
+        self._size = size
+        self._rate = rate
+        self._pacer = full_pacer(size, rate)
+        self._flow = flow
+
+    @property
+    def waiting(self) -> int:
+        """How much waits: bytes, and two for each message."""
+        return self._bundler.waiting
+
+    def add(self, now: float, topic: int, numbered: Numbered) -> None:
+        """Let messages leave as soon as it is their turn."""
+        self._bundler.add(topic, numbered)
+        if self.ready is None:
+            self.look(now)
+
+    def poll(self, now: float, most: int) -> list[bytes]:
+        """Take datagrams that may leave now, ``most`` at most."""
+        # As for the pacer: nobody waits for a fraction of a byte.
+        paid = (self._pacer.budget(now, self._rate) + 1) // self._size
+        bodies = self._send(now, min(most, paid, self._allowed()))
+        self.look(now)
+        return bodies
+
+    def look(self, now: float) -> None:
+        """See when the next one may leave: that changes as receivers go on."""
+        if not self._bundler.waiting:
+            self.ready = None
+        elif self._allowed() > 0:
+            self.ready = self._pacer.ready_at(now, self._size, self._rate)
+        else:
+            self._flow.hold(now)
+            self.ready = None
+
+    def _allowed(self) -> int:
+        """How many datagrams the receivers can take."""
+        limit = self._flow.limit
+        return maxsize if limit is None else max(limit - self._window.lead, 0)
+
+    def _send(self, now: float, most: int) -> list[bytes]:
+        datagrams = self._bundler.pop_many(most)
+        if not datagrams:
+            return []
+        window = self._window
+        first = window.add(now, datagrams)
+        trail = window.trail
+        # Each tells itself as the lead: those behind it are on their way, and not missing.
+        bodies = [
+            encode_data(sqn, Window(sqn, trail), records)
+            for sqn, records in enumerate(datagrams, first)
+        ]
+        size = sum(map(len, bodies))
+        self._pacer.sent(now, size, self._rate)
+        self._counters.datagrams_sent += len(bodies)
+        self._counters.bytes_sent += size
+        return bodies

@@ -1,0 +1,93 @@
+"""NCFs put together, and numbers that are remembered for a while."""
+
+import pytest
+
+from sphtp.core.stream.bodies import Ncf, NcfReason, Window
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.source.confirmations import Confirmations
+from sphtp.core.stream.source.recent import Recent
+from sphtp.core.stream.wire import decode_body_untrusted
+
+WINDOW = Window(lead=1000, trail=100)
+
+
+def popped(confirmations: Confirmations, window: Window = WINDOW) -> list[Ncf]:
+    ncfs = list[Ncf]()
+    while (body := confirmations.pop(window)) is not None:
+        ncf = decode_body_untrusted(body, window.lead)
+        assert isinstance(ncf, Ncf)
+        assert ncf.window == window
+        ncfs.append(ncf)
+    assert not confirmations.has_any
+    return ncfs
+
+
+def test_what_has_a_reason_in_common_shares_an_ncf_with_the_latest_time() -> None:
+    confirmations = Confirmations(0.04)
+    confirmations.add(0.0, 200, NcfReason.IGNORED, 0.0301)
+    confirmations.add(0.0, 201, NcfReason.IGNORED, 0.0101)
+    confirmations.add(0.0, 300, NcfReason.SHED, 0.5)
+    confirmations.add(0.0, 203, NcfReason.IGNORED, 0.0001)
+    by_reason = {ncf.reason: ncf for ncf in popped(confirmations)}
+    assert by_reason[NcfReason.IGNORED].spans == [Span(200, 201), Span(203, 203)]
+    assert by_reason[NcfReason.IGNORED].retry_after == 0.031, "never too early"
+    assert by_reason[NcfReason.SHED] == Ncf(WINDOW, NcfReason.SHED, 0.5, [Span(300, 300)])
+
+
+def test_a_moment_is_not_told_as_unknown() -> None:
+    confirmations = Confirmations(0.04)
+    confirmations.add(0.0, 200, NcfReason.IGNORED, 1e-9)
+    (ncf,) = popped(confirmations)
+    assert ncf.retry_after == 0.001
+
+
+def test_once_per_interval_whatever_the_reason() -> None:
+    confirmations = Confirmations(0.04)
+    confirmations.add(0.0, 200, NcfReason.RX_DELAY, 0.1)
+    confirmations.add(0.039, 200, NcfReason.IGNORED, 0.1)
+    assert [ncf.reason for ncf in popped(confirmations)] == [NcfReason.RX_DELAY]
+    confirmations.add(0.04, 200, NcfReason.IGNORED, 0.1)
+    assert [ncf.reason for ncf in popped(confirmations)] == [NcfReason.IGNORED]
+
+
+def test_what_was_evicted_meanwhile_is_not_spoken_of() -> None:
+    confirmations = Confirmations(0.04)
+    for sqn in (150, 200, 250):
+        confirmations.add(0.0, sqn, NcfReason.SHED, 0.1)
+    (ncf,) = popped(confirmations, Window(1000, 200))
+    assert ncf.spans == [Span(200, 200), Span(250, 250)]
+    confirmations.add(1.0, 150, NcfReason.SHED, 0.1)
+    assert popped(confirmations, Window(1000, 200)) == []
+
+
+@pytest.mark.parametrize("count", [127, 128, 129, 300])
+def test_many_take_several_ncfs(count: int) -> None:
+    confirmations = Confirmations(0.04)
+    sqns = [100 + 2 * n for n in range(count)]
+    for sqn in sqns:
+        confirmations.add(0.0, sqn, NcfReason.SHED, 0.1)
+    ncfs = popped(confirmations)
+    assert [span.first for ncf in ncfs for span in ncf.spans] == sqns
+    assert len(ncfs) == -(-count // 128)
+
+
+def test_cleared_it_says_nothing() -> None:
+    confirmations = Confirmations(0.04)
+    confirmations.add(0.0, 200, NcfReason.SHED, 0.1)
+    confirmations.clear()
+    assert popped(confirmations) == []
+
+
+def test_numbers_are_remembered_for_an_interval_and_then_take_no_memory() -> None:
+    recent = Recent(2.0)
+    recent.mark(0.0, 1)
+    recent.mark(1.0, 2)
+    assert recent.remaining(1.5, 1) == 0.5
+    recent.mark(1.5, 1)
+    assert recent.remaining(2.5, 1) == 1.0
+    recent.mark(3.2, 3)
+    assert len(recent) == 2, "2 is forgotten, although 1 was marked before it"
+    assert recent.remaining(3.2, 2) == 0.0
+    assert recent.remaining(3.2, 1) == pytest.approx(0.3)
+    recent.mark(9.0, 4)
+    assert len(recent) == 1
