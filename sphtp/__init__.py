@@ -28,6 +28,9 @@ from sphtp.core.control.vocabulary import Reason as Reason
 from sphtp.core.secure.identity import Identity as Identity
 from sphtp.core.secure.identity import format_key as format_key
 from sphtp.core.secure.identity import parse_key as parse_key
+from sphtp.core.stream.events import Loss as Loss
+from sphtp.core.stream.events import LossReason as LossReason
+from sphtp.core.stream.settings import StreamSettings as StreamSettings
 from sphtp.errors import LocalError as LocalError
 from sphtp.errors import MessageTooLargeError as MessageTooLargeError
 from sphtp.errors import RefusedError as RefusedError
@@ -60,5 +63,9 @@ from sphtp.shell.server import ServerOptions as ServerOptions
 from sphtp.shell.server import ServerStatistics as ServerStatistics
 from sphtp.shell.server import open_server as open_server
 from sphtp.shell.status import fetch_status as fetch_status
+from sphtp.shell.streams.group import Group as Group
+from sphtp.shell.streams.source import Source as Source
+from sphtp.shell.streams.stream import Stream as Stream
+from sphtp.shell.streams.terms import Terms as Terms
 from sphtp.shell.tls import Tls as Tls
 from sphtp.shell.udp import UdpAddressError as UdpAddressError

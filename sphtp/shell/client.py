@@ -1,6 +1,6 @@
 """A client: registered with the servers, introduced to peers, and in channels with some of them."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,7 @@ from sphtp.core.control.events import ClientEvent, Established, PeerChanged, Pee
 from sphtp.core.control.records import Member
 from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
+from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.client_statistics import ClientStatistics
@@ -22,6 +23,10 @@ from sphtp.shell.feed import Listener
 from sphtp.shell.node import Node
 from sphtp.shell.peer import Peer
 from sphtp.shell.registration import Bus, Registration
+from sphtp.shell.streams.group import Group
+from sphtp.shell.streams.source import Source
+from sphtp.shell.streams.stream import Stream
+from sphtp.shell.streams.terms import Terms
 
 Wanted = int | Callable[[Peer], bool]
 
@@ -134,12 +139,66 @@ class Client:
             RefusedError: the peer is full, another one now has its address, or its messages are
                 of other types.
         """
-        peer = await self.wait_for_peer(peer_id, timeout=timeout)
-        if not peer.addresses:
-            raise UnreachableError(f"peer {peer_id:#010x} told no address")
-        (host, port), *more = peer.addresses
+        (host, port), *more = await self._addresses_of(peer_id, timeout)
         async with self._node.open_channel(host, port, *more, wanted=peer_id) as channel:
             yield channel
+
+    @asynccontextmanager
+    async def open_source(
+        self, *topics: str, settings: StreamSettings | None = None, group: Group | None = None
+    ) -> AsyncIterator[Source]:
+        """Open a source of one topic or more, of which all peers learn; see ``Node.open_source``.
+
+        Peers find it by ``peer.topics`` and ``subscribe``.
+        """
+        async with self._node.open_source(*topics, settings=settings, group=group) as source:
+            self._tell_topics()
+            try:
+                yield source
+            finally:
+                self._tell_topics(without=topics)
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        peer_id: int,
+        topic: str,
+        *,
+        late_join: bool | int = False,
+        ordered: bool = True,
+        recover: bool = True,
+        settings: StreamSettings | None = None,
+        interface: str | None = None,
+        timeout: float = 5.0,
+    ) -> AsyncIterator[Stream]:
+        """Subscribe to a topic of a peer for the length of the block.
+
+        Args:
+            peer_id, topic: whose; a peer's ``topics`` say which it has.
+            late_join: messages sent before: all that the source keeps, or as many of the last.
+            ordered: in the order of their sending; else as they arrive, each at most once.
+            recover: whether what the stream does not repair is fetched over TCP.
+            settings: timers and limits of this receiver, by default those of one network.
+            interface: where to join a multicast group, by default where this client is bound.
+            timeout: seconds to wait until the servers know the peer.
+
+        Raises:
+            UnreachableError: as ``open_channel``.
+            RefusedError: the peer has no such topic, or all receivers that it may have.
+            SettingsError: ``late_join`` is below 0.
+        """
+        terms = Terms(
+            late_join=late_join,
+            ordered=ordered,
+            recover=recover,
+            settings=settings or StreamSettings(),
+            interface=interface or self.address[0],
+        )
+        (host, port), *more = await self._addresses_of(peer_id, timeout)
+        async with self._node.subscribe(
+            host, port, *more, topic=topic, wanted=peer_id, terms=terms
+        ) as stream:
+            yield stream
 
     async def accept(self) -> Channel:
         """Wait for the next channel that a peer opens."""
@@ -149,8 +208,15 @@ class Client:
         """Iterate over the channels that peers open."""
         return self._node.incoming()
 
-    def _set_topics(self, topics: Iterable[str]) -> None:
-        """Change which topics peers see of this client. Raises ``SettingsError``."""
+    async def _addresses_of(self, peer_id: int, timeout: float) -> tuple[Address, ...]:
+        peer = await self.wait_for_peer(peer_id, timeout=timeout)
+        if not peer.addresses:
+            raise UnreachableError(f"peer {peer_id:#010x} told no address")
+        return tuple(peer.addresses)
+
+    def _tell_topics(self, without: Sequence[str] = ()) -> None:
+        """Let peers see which topics this client has."""
+        topics = [topic for topic in self._node.topics if topic not in without]
         self._machine.set_topics(trio.current_time(), topics)
         self._registration.flush()
 

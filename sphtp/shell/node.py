@@ -75,6 +75,11 @@ class Node:
     def peer_id(self, value: int) -> None:
         self._endpoint.peer_id = value
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its sources."""
+        return self._streams.desk.topics
+
     def statistics(self) -> NodeStatistics:
         """Return the figures so far."""
         return NodeStatistics(

@@ -173,17 +173,32 @@ async def test_topics_that_change_reach_the_peers():
         client(servers[1].address) as right,
     ):
         assert (await right.wait_for_peer(left.id)).topics == ()
-        left._set_topics(["positions", "速度"])
-        peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
-        assert (peer.id, peer.topics, peer.data) == (left.id, ("positions", "速度"), "spheres")
-        left._set_topics([])
+        async with left.open_source("positions", "速度"):
+            peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
+            assert (peer.id, peer.topics, peer.data) == (left.id, ("positions", "速度"), "spheres")
         assert not (await right.wait_for_peer(lambda peer: not peer.topics)).topics
+
+
+async def test_peers_find_a_source_by_its_topic_and_get_what_it_sends():
+    async with (
+        cluster(2) as servers,
+        client(servers[0].address) as left,
+        client(servers[1].address) as right,
+        left.open_source("positions") as source,
+    ):
+        await source.send("before")
+        peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
+        async with right.subscribe(peer.id, "positions", late_join=True) as stream:
+            await source.send_many(range(3))
+            await source.aclose()
+            assert [item async for item in stream] == ["before", 0, 1, 2]
 
 
 async def test_topics_that_no_client_can_have_are_refused():
     async with cluster(1) as servers, client(servers[0].address) as alone:
         with pytest.raises(sphtp.SettingsError, match="topic is ''"):
-            alone._set_topics([""])
+            async with alone.open_source(""):
+                pass
 
 
 async def test_a_peer_that_leaves_is_missed_at_once():

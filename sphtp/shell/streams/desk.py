@@ -71,6 +71,11 @@ class StreamDesk:
         """Forget a source."""
         del self._hosted[hosting.session]
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of all sources here."""
+        return tuple(topic for hosting in self._hosted.values() for topic in hosting.topics)
+
     def find_topic(self, topic: str) -> Hosting | None:
         """The source here that has a topic."""
         return next((one for one in self._hosted.values() if topic in one.topics), None)
