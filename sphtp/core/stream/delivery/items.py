@@ -38,7 +38,7 @@ class Items:
         self._size = 0
         self._queue = deque[Item]()
         self._is_begun = promised
-        # In order of arrival, the first message may come after losses behind it.
+        # In order of arrival, messages may come after losses behind them.
         self._leading = RangeSet()
         self._reason = LossReason.WINDOW
         self.delivered = 0
@@ -79,15 +79,14 @@ class Items:
         self._size += _size_of(batch)
         self.delivered += len(batch.payloads)
         self._queue.append(batch)
-        if not self._is_begun:
-            self._begin(batch.first)
-
-    def _begin(self, number: int) -> None:
         self._is_begun = True
-        for first, last in self._leading:
-            if first > number:
-                self._add_loss(Loss(first, last, self._reason))
-        self._leading.clear()
+        if self._leading and self._leading.last > batch.first:
+            self._follow(batch.first)
+
+    def _follow(self, number: int) -> None:
+        """Tell the losses behind the first message by number, which need not be the first told."""
+        for first, last in self._leading.discard(number, self._leading.last):
+            self._add_loss(Loss(first, last, self._reason))
 
     def _add_loss(self, loss: Loss) -> None:
         if self._is_begun:

@@ -199,6 +199,21 @@ def test_what_is_lost_before_the_first_message_is_not_told() -> None:
     assert stage.delivery.statistics().lost == 0
 
 
+def test_in_order_of_arrival_the_first_message_may_come_after_losses_behind_it() -> None:
+    script = Script()
+    script.whole(1)
+    script.large(2)
+    script.whole(1)
+    stage = Stage(script, ordered=False)
+    assert stage.come(1) == []
+    stage.line.see(script.sqn + 2)
+    assert stage.give_up(2) == []
+    stage.delivery.handle_tail(0.0, 3, script.sqn + 2)
+    assert drain(stage.delivery) == []
+    assert stage.come(3) == [live(script, 3)]
+    assert stage.come(0) == [live(script, 0), Loss(1, 2, LossReason.TIMEOUT)]
+
+
 def test_a_late_joiner_was_promised_what_is_lost_before_the_first_message() -> None:
     script = wholes(1, 1)
     stage = Stage(script, late_join=True)
