@@ -11,7 +11,14 @@ Tell = Callable[[str], None]
 
 
 # Even in brief these take many seconds of the processor.
-LONG = ["99 % lost", "a day of loss, jitter, duplicates and reordering", "hardly any room"]
+LONG = [
+    "90 % lost",
+    "99 % lost",
+    "a day of loss, jitter, duplicates and reordering",
+    "hardly any room",
+    "readers that stop",
+    "slow readers",
+]
 BRIEF = [*(name for name in SCENARIOS if name not in LONG), *soaked(LONG)]
 
 
