@@ -18,6 +18,7 @@ from sphtp.core.stream.fetch.wire import Framing, prefixed
 from sphtp.core.stream.sealing import TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RemoteError
+from sphtp.shell.lifetime import running
 from sphtp.shell.streams.attendance import Attendance
 from sphtp.shell.streams.hosting import Hosting
 
@@ -72,10 +73,8 @@ async def serving_history(
     hosting.history_port = listeners[0].socket.getsockname()[1]
     strangers = trio.CapacityLimiter(MOST_STRANGERS)
     serve = partial(_serve, hosting, strangers, entropy)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, serve, listeners)
+    async with running(partial(trio.serve_listeners, serve, listeners)):
         yield
-        nursery.cancel_scope.cancel()
 
 
 async def _serve(

@@ -259,6 +259,19 @@ async def test_bad_topics_are_refused_by_name() -> None:
             Terms(late_join=-1)
 
 
+async def test_an_error_inside_a_block_leaves_it_as_it_is() -> None:
+    async with open_node() as here, open_node() as there:
+        with pytest.raises(ZeroDivisionError):
+            async with here.open_source(TOPIC):
+                raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            async with (
+                here.open_source(TOPIC),
+                there.subscribe(*here.address, topic=TOPIC, terms=Terms(late_join=True)),
+            ):
+                raise ZeroDivisionError
+
+
 async def test_waiting_for_receivers_ends_when_they_are_there_or_the_source_closes() -> None:
     async with open_node() as here, open_node() as there, here.open_source(TOPIC) as source:
         async with trio.open_nursery() as nursery:
