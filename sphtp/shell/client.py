@@ -46,6 +46,7 @@ class Client:
         self._node = node
         self._machine = machine
         self._peers = peers
+        self._topics: Sequence[str] = ()
         self._registration = Registration(machine, bus, self._note)
 
     @property
@@ -152,11 +153,11 @@ class Client:
         Peers find it by ``peer.topics`` and ``subscribe``.
         """
         async with self._node.open_source(*topics, settings=settings, group=group) as source:
-            self._tell_topics()
+            self._tell_topics([*self._topics, *topics])
             try:
                 yield source
             finally:
-                self._tell_topics(without=topics)
+                self._tell_topics([topic for topic in self._topics if topic not in topics])
 
     @asynccontextmanager
     async def subscribe(
@@ -214,9 +215,9 @@ class Client:
             raise UnreachableError(f"peer {peer_id:#010x} told no address")
         return tuple(peer.addresses)
 
-    def _tell_topics(self, without: Sequence[str] = ()) -> None:
+    def _tell_topics(self, topics: Sequence[str]) -> None:
         """Let peers see which topics this client has."""
-        topics = [topic for topic in self._node.topics if topic not in without]
+        self._topics = topics
         self._machine.set_topics(trio.current_time(), topics)
         self._registration.flush()
 

@@ -260,6 +260,7 @@ class Node:
         self._is_closed = True
         for channel in self._channels.values():
             channel._detach()  # noqa: SLF001
+        self._streams.desk.close()
         self._endpoint.close(trio.current_time(), "its node closed")
         self._traffic.flush(trio.current_time())
         self._arrivals.unpark_all()

@@ -51,6 +51,7 @@ class Traffic:
         # work at all.
         self._behind = 0
         self._goes_on = False
+        self._is_closed = False
 
     async def run(self) -> None:
         """Take turn after turn."""
@@ -83,7 +84,8 @@ class Traffic:
     def flush(self, now: float) -> bool:
         """Send and report what a turn has time for; false when there is more to send."""
         is_done = self._departures.send(now, self.courtesy.turn(now))
-        if self._desk.is_busy and not self._departures.is_blocked:
+        has_streams = self._desk.is_busy or self._desk.is_blocked
+        if has_streams and not self._departures.is_blocked:
             self._desk.send(now)
         self._welcome()
         while (connection := self._endpoint.poll_active()) is not None:
@@ -97,9 +99,15 @@ class Traffic:
 
     def touch_all(self) -> None:
         """The same, whoever it was that got a command."""
+        if self._is_closed:
+            return
         if self._is_blocked or not self.flush(trio.current_time()) or self._is_blocked:
             self._bell.ring()
         self._bell.hurry(self._poll_timeout())
+
+    def close(self) -> None:
+        """Send nothing any more: the socket is closing."""
+        self._is_closed = True
 
     def ring(self) -> None:
         """Let a turn be taken soon."""

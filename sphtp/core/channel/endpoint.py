@@ -99,7 +99,9 @@ class Endpoint:
         offer, token = self._offer(schema), self._entropy.getrandbits(64)
         opening = make_dial(self._settings, offer, token, candidates, wanted, schema)
         connection = self._turns.add(self._make(now, self._settings, opening, State.CONNECTING))
-        self._dials.add(connection)
+        # Channels of other services have a direction: two that cross are two.
+        if schema is self._services.main:
+            self._dials.add(connection)
         connection.handle_start(now)
         return connection
 
@@ -228,10 +230,8 @@ class Endpoint:
             connection.handle_connect(now, address, connect)
             self.touch(connection)
 
-    def _handle_greet_untrusted(
-        self, _now: float, address: Address, _: int, datagram: bytes
-    ) -> None:
-        greet = decode_greet_untrusted(datagram)
+    def _handle_greet_untrusted(self, _now: float, address: Address, _: int, data: bytes) -> None:
+        greet = decode_greet_untrusted(data)
         self._refusals.refuse_sealed(address, greet.opener, greet.token)
 
     # Openings

@@ -2,7 +2,8 @@
 
 JOIN       kind u8, version u8, topic (length u8, text)               receiver to source
 WELCOME    kind u8, session u32, receiver u32, topic u16, lead u64, trail u64, next u64,
-           history port u16, group (length u8, text), port u16, seal  source to receiver
+           reach u32, size u16, history port u16,
+           group (length u8, text), port u16, seal                    source to receiver
 REFUSED    kind u8, text                                              source to receiver
 KEY        kind u8, key number u8, key 32, first u64                  source to receiver
 
@@ -53,7 +54,8 @@ class Join(NamedTuple):
 class Welcome(NamedTuple):
     """All that a receiver has to know.
 
-    ``topic`` numbers the topic in the session, whose next message has the number ``next``. History
+    ``topic`` numbers the topic in the session, whose next message has the number ``next``. The
+    source may be ``reach`` datagrams of ``size`` bytes ahead, 0 for no matter how many. History
     is to be had at the TCP port ``history``, 0 for nowhere, at the address that the channel is
     with. ``group`` and ``port`` are those of a multicast group, empty and 0 for unicast. ``key``
     and ``receiver_key`` seal the two directions; None and empty in the clear.
@@ -64,6 +66,8 @@ class Welcome(NamedTuple):
     topic: int
     window: Window
     next: int
+    reach: int = 0
+    size: int = 1
     history: int = 0
     group: str = ""
     port: int = 0
@@ -114,6 +118,7 @@ def _encode_welcome(writer: Writer, welcome: Welcome) -> None:
     writer.u32(welcome.session).u32(welcome.receiver).u16(welcome.topic)
     # An empty window before the first datagram leads to one less than zero.
     writer.u64(welcome.window.lead + 1).u64(welcome.window.trail).u64(welcome.next)
+    writer.u32(welcome.reach).u16(welcome.size)
     writer.u16(welcome.history).prefixed(welcome.group.encode(), Writer.u8).u16(welcome.port)
     writer.u8(welcome.key is not None)
     if welcome.key is not None:
@@ -124,14 +129,26 @@ def _encode_welcome(writer: Writer, welcome: Welcome) -> None:
 def _decode_welcome(reader: Reader) -> Welcome:
     session, receiver, topic = reader.u32(), reader.u32(), reader.u16()
     window = Window(reader.u64() - 1, reader.u64())
-    number, history = reader.u64(), reader.u16()
+    number, reach, size = reader.u64(), reader.u32(), reader.u16()
+    history = reader.u16()
     group, port = _text(reader.take(reader.u8())), reader.u16()
     key = _decode_key(reader) if reader.u8() else None
     receiver_key = reader.take(KEY_SIZE) if key else b""
-    if not session or window.trail > window.lead + 1:
+    if not session or not size or window.trail > window.lead + 1:
         raise RemoteError(f"session {session} with {window}")
     return Welcome(
-        session, receiver, topic, window, number, history, group, port, key, receiver_key
+        session,
+        receiver,
+        topic,
+        window,
+        number,
+        reach,
+        size,
+        history,
+        group,
+        port,
+        key,
+        receiver_key,
     )
 
 

@@ -40,7 +40,8 @@ class Subscription:
 
     ``transport`` is the session's, ``first`` the number that the topic's next message had when this
     side joined. ``late_join`` is how many messages before that are wanted, at most; ``recover``
-    says whether what the transport gives up is fetched from the source's history.
+    says whether what the transport gives up is fetched from the source's history. ``reach`` is how
+    many datagrams of ``size`` bytes the source may be ahead of this side; 0 if it does not care.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class Subscription:
         ordered: bool = True,
         late_join: int = 0,
         recover: bool = True,
+        reach: int = 0,
+        size: int = 1,
     ) -> None:
         lead = transport.lead
         self._transport = transport
@@ -72,7 +75,7 @@ class Subscription:
         self._fetcher = Fetcher(
             settings, session, topic, self._delivery.wanted, late_join=late_join > 0
         )
-        self._reports = StatusReports(settings)
+        self._reports = StatusReports(reach, size)
         self._heed: Mapping[type, Callable[[Any], None]] = {
             Known: self._begin,
             Came: self._take,
@@ -144,6 +147,14 @@ class Subscription:
         self._fetcher.handle_timeout(now)
         self._follow(now)
 
+    def handle_read(self, now: float) -> bool:
+        """The reader took something; return whether that is news for the source."""
+        if self._fetcher.state is not Fetching.RESTING:
+            self._follow(now)
+            return True
+        settled = self._transport.settled
+        return settled is not None and self._reports.is_due(settled, self._delivery.room)
+
     # Outputs
 
     def poll_transmit(self, now: float) -> bytes | None:
@@ -202,7 +213,7 @@ class Subscription:
 
     def _follow(self, now: float) -> None:
         self._settle()
-        self._fetcher.update(now)
+        self._fetcher.update(now, is_hungry=self._delivery.is_hungry)
 
     def _settle(self) -> None:
         while (outcome := self._fetcher.poll_outcome()) is not None:

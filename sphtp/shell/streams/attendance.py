@@ -17,7 +17,7 @@ class AttendanceCounters(SealCounters):
     """Datagrams that were not let in."""
 
     foreign: int = 0
-    """In the clear, and from somewhere else than the source."""
+    """From somewhere else than the source: another receiver, who has its key."""
 
 
 class Attendance:
@@ -61,7 +61,7 @@ class Attendance:
 
     def handle_row_untrusted(self, now: float, row: Row) -> None:
         """Take datagrams that came together."""
-        if not self._is_sealed and not self._is_from_source(row.address):
+        if not self._is_from_source(row.address):
             self.counters.foreign += row.number
             return
         bodies = self._opener.open(row.data, row.size)
@@ -86,8 +86,8 @@ class Attendance:
         return Row.of(address, self._feedback.seal(body))
 
     def _is_from_source(self, address: Address) -> bool:
-        # What is sent to a group comes from another socket of the source's node.
         source = self.channel.peer_address
-        return source is not None and (
-            address[0] == source[0] if self.welcome.group else address == source
-        )
+        if source is None or not self.welcome.group:
+            return address == source
+        # What is sent to a group comes from a socket of its own, perhaps on another network.
+        return self._is_sealed or address[0] == source[0]

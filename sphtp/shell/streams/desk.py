@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from sphtp.core.alarms import earliest
 from sphtp.core.front import Kind
@@ -16,10 +16,13 @@ from sphtp.core.stream.wire import (
     decode_stream_front_untrusted,
     is_of_stream,
 )
-from sphtp.errors import RemoteError
+from sphtp.errors import RemoteError, StateError
 from sphtp.shell.streams.attendance import Attendance
 from sphtp.shell.streams.hosting import Hosting
 from sphtp.shell.udp import UdpSocket
+
+RETRY: Final = 0.001
+"""Seconds after which a group's socket has room again, in all likelihood."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class StreamDesk:
         self._attended: dict[int, list[Attendance]] = {}
         self._feedback: deque[Row] = deque()
         self._has_room = True
+        # When to try again what the socket of a group had no room for.
+        self._retry: float | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -64,8 +69,15 @@ class StreamDesk:
     # Who takes part
 
     def host(self, hosting: Hosting) -> None:
-        """Let a source take part."""
+        """Let a source take part; raises ``StateError`` when there is one of its topics."""
+        for topic in hosting.topics:
+            self.check_free(topic)
         self._hosted[hosting.session] = hosting
+
+    def check_free(self, topic: str) -> None:
+        """Raise ``StateError`` when a source here has a topic."""
+        if self.find_topic(topic) is not None:
+            raise StateError(f"this node has a source of the topic {topic!r} already")
 
     def unhost(self, hosting: Hosting) -> None:
         """Forget a source."""
@@ -83,6 +95,11 @@ class StreamDesk:
     def find_session(self, session: int) -> Hosting | None:
         """The source here that has a session of this id."""
         return self._hosted.get(session)
+
+    def close(self) -> None:
+        """Take note that the node is closed."""
+        for hosting in self._hosted.values():
+            hosting.abandon()
 
     def attend(self, attendance: Attendance) -> None:
         """Let a subscription take part."""
@@ -142,7 +159,7 @@ class StreamDesk:
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
-        due: float | None = None
+        due = self._retry
         for one in self._parties():
             due = earliest(due, one.poll_timeout())
         return due
@@ -152,9 +169,14 @@ class StreamDesk:
         for attendance in self._attendances():
             while (row := attendance.poll_transmit(now)) is not None:
                 self._feedback.append(row)
-        self._has_room = self._send_feedback() and all(
-            hosting.send(now) for hosting in self._hosted.values()
-        )
+        self._has_room, self._retry = self._send_feedback(), None
+        for hosting in self._hosted.values():
+            if hosting.send(now):
+                continue
+            if hosting.is_grouped:
+                self._retry = now + RETRY
+            else:
+                self._has_room = False
         return self._has_room
 
     def _send_feedback(self) -> bool:

@@ -4,7 +4,7 @@ A connection begins with ``session u32, receiver u32, salt 16`` from the receive
 from the source; then frames go both ways, sealed with keys that both salts give.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from struct import Struct
@@ -153,9 +153,8 @@ async def _talk(attendance: Attendance, entropy: Entropy) -> None:
         attendance.subscription.handle_connected(trio.current_time())
         attendance.touch()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_ask, attendance, line, nursery.cancel_scope)
-            await _hear_untrusted(attendance, line)
-            nursery.cancel_scope.cancel()
+            for work in (_ask, _hear_untrusted):
+                nursery.start_soon(_until_lost, work, attendance, line, nursery.cancel_scope)
 
 
 async def _introduce(attendance: Attendance, entropy: Entropy, stream: trio.SocketStream) -> Line:
@@ -166,7 +165,19 @@ async def _introduce(attendance: Attendance, entropy: Entropy, stream: trio.Sock
     return Line(stream, TcpSeal(outgoing, incoming, attendance.counters))
 
 
-async def _ask(attendance: Attendance, line: Line, scope: trio.CancelScope) -> None:
+async def _until_lost(
+    work: Callable[[Attendance, Line], Awaitable[None]],
+    attendance: Attendance,
+    line: Line,
+    scope: trio.CancelScope,
+) -> None:
+    """Do one half of the talk; when it ends, or fails, the other one has no more to do."""
+    with suppress(*LOST, RemoteError):
+        await work(attendance, line)
+    scope.cancel()
+
+
+async def _ask(attendance: Attendance, line: Line) -> None:
     subscription = attendance.subscription
     while subscription.wants_connection:
         request = subscription.poll_request()
@@ -174,7 +185,6 @@ async def _ask(attendance: Attendance, line: Line, scope: trio.CancelScope) -> N
             await attendance.changed.park()
         else:
             await line.send(request)
-    scope.cancel()
 
 
 async def _hear_untrusted(attendance: Attendance, line: Line) -> None:

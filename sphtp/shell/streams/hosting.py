@@ -64,6 +64,9 @@ class Hosting:
         self._outlet = outlet
         self._seal = SourceSeal(self.source.session, entropy if is_sealed else None)
         self._attendees: dict[int, Attendee] = {}
+        self._is_stale = False
+        self.is_abandoned = False
+        """Whether its node was closed under it."""
         self._scopes: set[trio.CancelScope] = set()
         self._lines: dict[int, trio.CancelScope] = {}
 
@@ -76,6 +79,11 @@ class Hosting:
     def attendees(self) -> Sequence[Attendee]:
         """The receivers that have joined and not left."""
         return tuple(self._attendees.values())
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it sends by a socket of its own, to a group."""
+        return bool(self._outlet.group[1])
 
     @property
     def is_full(self) -> bool:
@@ -104,6 +112,8 @@ class Hosting:
             topic=number,
             window=window,
             next=tails[number],
+            reach=self.source.reach,
+            size=self.source.size,
             history=self.history_port,
             group=group,
             port=port,
@@ -111,14 +121,23 @@ class Hosting:
             receiver_key=key,
         )
 
-    def dismiss(self, now: float, receiver: int) -> StreamKey | None:
-        """Forget a receiver; return the key that it must not have, for the others."""
+    def dismiss(self, now: float, receiver: int) -> bool:
+        """Forget a receiver; return whether ``renew_key`` is now due for the first time."""
         del self._attendees[receiver]
         self.source.handle_left(now, receiver)
         if (line := self._lines.pop(receiver, None)) is not None:
             line.cancel()
         self.changed.unpark_all()
-        return self._seal.renew() if self._attendees else None
+        was_stale, self._is_stale = self._is_stale, True
+        return not was_stale
+
+    def renew_key(self) -> StreamKey | None:
+        """Seal with another key from now on; return it if there is anybody to tell."""
+        self._is_stale = False
+        if self.is_over:
+            return None
+        key = self._seal.renew()
+        return key if self._attendees else None
 
     def fetch_server(self) -> FetchServer:
         """Return what answers one connection from the history."""
@@ -155,10 +174,15 @@ class Hosting:
     @property
     def is_over(self) -> bool:
         """Whether the source has ended."""
-        return self.source.state is SourceState.CLOSED
+        return self.is_abandoned or self.source.state is SourceState.CLOSED
+
+    def abandon(self) -> None:
+        """Take note that the node is closed: nothing leaves any more."""
+        self.is_abandoned = True
+        self.end()
 
     def end(self) -> None:
-        """Let all receivers go."""
+        """Let all receivers go, and whoever waits know."""
         for scope in self._scopes:
             scope.cancel()
         self.changed.unpark_all()

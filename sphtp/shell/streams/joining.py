@@ -20,6 +20,9 @@ from sphtp.shell.streams.hosting import Hosting
 PATIENCE: Final = 5.0
 """Seconds within which whoever opened such a channel has to say what it wants."""
 
+GATHERING: Final = 0.05
+"""Seconds from a receiver's leaving to the key that it does not get."""
+
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 """How a channel tells that it has ended, on either side."""
 
@@ -30,10 +33,12 @@ class Reception:
     def __init__(self, desk: StreamDesk) -> None:
         self._desk = desk
         self._arrived, self._arriving = trio.open_memory_channel[Channel](64)
+        self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Serve whoever comes."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             async for channel in self._arriving:
                 nursery.start_soon(self._serve, channel)
 
@@ -57,33 +62,37 @@ class Reception:
         elif hosting.is_full:
             await say(channel, Refused(f"the topic {topic!r} has all receivers that it may have"))
         else:
-            await _attend(channel, hosting, topic)
+            await self._attend(channel, hosting, topic)
+
+    async def _attend(self, channel: Channel, hosting: Hosting, topic: str) -> None:
+        """Keep a receiver for as long as its channel lives."""
+        welcome = hosting.welcome(trio.current_time(), topic, channel)
+        try:
+            with hosting.until_over():
+                await say(channel, welcome)
+                hosting.touched()
+                while True:
+                    await hear_untrusted(channel)
+        finally:
+            is_first = hosting.dismiss(trio.current_time(), welcome.receiver)
+            if is_first and self._nursery is not None:
+                self._nursery.start_soon(_renew_key, hosting)
 
 
-async def _attend(channel: Channel, hosting: Hosting, topic: str) -> None:
-    """Keep a receiver for as long as its channel lives."""
-    welcome = hosting.welcome(trio.current_time(), topic, channel)
-    try:
-        with hosting.until_over():
-            await say(channel, welcome)
-            hosting.touched()
-            while True:
-                await hear_untrusted(channel)
-    finally:
-        _rekey(hosting, welcome.receiver)
-        hosting.touched()
-
-
-def _rekey(hosting: Hosting, receiver: int) -> None:
-    """Forget a receiver, and tell the others the key that it does not get."""
-    key = hosting.dismiss(trio.current_time(), receiver)
+async def _renew_key(hosting: Hosting) -> None:
+    """Seal with a key that those who left do not have: one for all who leave at about one time."""
+    await trio.sleep(GATHERING)
+    key = hosting.renew_key()
     if key is None:
         return
     message = encode_member(key)
     for attendee in hosting.attendees:
-        # One that is ending, or takes nothing, is on its way out.
-        with suppress(*GONE, trio.WouldBlock):
+        try:
             attendee.channel.send_nowait(message)
+        except trio.WouldBlock:
+            attendee.channel.abort("it does not take the key of the stream")
+        except GONE:
+            continue  # on its way out
 
 
 async def say(channel: Channel, message: Member) -> None:

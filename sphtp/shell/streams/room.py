@@ -11,7 +11,7 @@ from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
 from sphtp.core.topics import check_topic
-from sphtp.errors import SettingsError, StateError
+from sphtp.errors import SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.streams.attendance import Attendance
@@ -100,8 +100,7 @@ class StreamRoom:
         if not topics or len(set(topics)) < len(topics):
             raise SettingsError(f"topics are {topics}; allowed is one or more, each once")
         for topic in map(check_topic, topics):
-            if self.desk.find_topic(topic) is not None:
-                raise StateError(f"this node has a source of the topic {topic!r} already")
+            self.desk.check_free(topic)
 
     def _make(self, welcome: Welcome, terms: Terms) -> Subscription:
         now, has_history = trio.current_time(), bool(welcome.history)
@@ -116,4 +115,6 @@ class StreamRoom:
             ordered=terms.ordered,
             late_join=terms.wanted if has_history else 0,
             recover=terms.recover and has_history,
+            reach=welcome.reach,
+            size=welcome.size,
         )

@@ -89,6 +89,9 @@ class Source(trio.abc.AsyncResource):
             await trio.lowlevel.checkpoint()
             return
         self._is_closed = True
+        if self._hosting.is_abandoned:
+            await trio.lowlevel.checkpoint()
+            return
         self._hosting.close(trio.current_time())
         self._touched()
         self._hosting.changed.unpark_all()
@@ -114,7 +117,7 @@ class Source(trio.abc.AsyncResource):
             self._check_open()
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self._is_closed or self._hosting.is_abandoned:
             raise trio.ClosedResourceError("this source is closed")
 
 

@@ -77,7 +77,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
 
     def _gather(self, limit: int) -> bool:
         """Take what there is, as far as it is needed; false when that is nothing."""
-        subscription = self._attendance.subscription
+        subscription, had = self._attendance.subscription, len(self._items)
         while len(self._items) < limit and (item := subscription.poll_item()) is not None:
             match item:
                 case Batch(_, payloads, _):
@@ -86,6 +86,8 @@ class Stream(trio.abc.ReceiveChannel[Any]):
                     self._items.append(item)
                 case End():
                     self._is_over = True
+        if len(self._items) > had and subscription.handle_read(trio.current_time()):
+            self._attendance.touch()
         return bool(self._items)
 
     def _decode(self, payloads: Sequence[bytes]) -> list[Any]:

@@ -24,7 +24,7 @@ WIDE = Window(2**33, 2**33 - 5)
 MESSAGES: list[Member] = [
     Join("positions"),
     Welcome(1, 2, 3, EMPTY, 0),
-    Welcome(2**32 - 1, 2, 3, WIDE, 2**50, 4711, "239.1.2.3", 9000, KEY, bytes(32)),
+    Welcome(2**32 - 1, 2, 3, WIDE, 2**50, 1500, 1400, 4711, "239.1.2.3", 9000, KEY, bytes(32)),
     Refused("there is no such topic"),
     KEY,
 ]  # fmt: skip

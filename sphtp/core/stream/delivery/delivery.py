@@ -54,7 +54,7 @@ class Delivery:
         self._settings = settings
         self._is_missing_between = is_missing_between
         self._gate = Gate(first, sqn)
-        self._items = Items(settings.receive_buffer, promised=late_join)
+        self._items = Items(promised=late_join)
         self._order: Order = OrderMap(self._items, first) if ordered else ArrivalOrder(self._items)
         self._passage = Passage(settings, self._gate, self._order)
         self._fetched_as = Origin.RETRANSMIT if late_join else Origin.OTR
@@ -106,10 +106,11 @@ class Delivery:
         if self.is_over:
             return
         sqn, _, records = arrived
+        limit = self._settings.receive_buffer
         for record in records:
             if record.topic != self.topic:
                 continue
-            if record.first == self._next and type(record) is Run:
+            if record.first == self._next and type(record) is Run and self._items.size < limit:
                 self._next = self._passage.take_next(record, sqn)
             else:
                 self._take(now, record, sqn)
@@ -198,8 +199,14 @@ class Delivery:
 
     @property
     def room(self) -> int:
-        """How many bytes of messages may still wait for the reader."""
-        return self._items.room
+        """How many bytes of messages may still come."""
+        held = self._items.size + self._order.size + self._passage.reassembly.size
+        return max(self._settings.receive_buffer - held, 0)
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether the reader has little to read, so that more may be fetched."""
+        return 2 * self._items.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` has something to do, be there traffic or not."""
@@ -210,7 +217,9 @@ class Delivery:
 
     def _take(self, now: float, record: Record, sqn: int) -> None:
         if self._is_too_far(record):
-            self._left += self._passage.leave(now, record, sqn)
+            self._left += self._passage.leave(now, record, sqn, self._want)
+        elif not self.room:
+            self._left += self._passage.leave(now, record, sqn, self._give_up)
         else:
             self._passage.take(now, record, sqn)
         self._passage.relieve()

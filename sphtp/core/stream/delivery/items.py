@@ -18,24 +18,14 @@ class Items:
     """A queue of items.
 
     Unless a beginning was ``promised``, losses before the first message are not told: for the
-    reader the stream begins there. Messages that come while ``limit`` bytes or more wait are told
-    as lost.
+    reader the stream begins there.
     """
 
-    __slots__ = (
-        "_is_begun",
-        "_leading",
-        "_limit",
-        "_queue",
-        "_reason",
-        "_size",
-        "delivered",
-        "lost",
-    )
+    __slots__ = ("_is_begun", "_leading", "_queue", "_reason", "delivered", "lost", "size")
 
-    def __init__(self, limit: int, *, promised: bool) -> None:
-        self._limit = limit
-        self._size = 0
+    def __init__(self, *, promised: bool) -> None:
+        self.size = 0
+        """Bytes of messages that wait for the reader."""
         self._queue = deque[Item]()
         self._is_begun = promised
         # In order of arrival, messages may come after losses behind them.
@@ -44,18 +34,10 @@ class Items:
         self.delivered = 0
         self.lost = 0
 
-    @property
-    def room(self) -> int:
-        """How many bytes of messages may still come."""
-        return max(self._limit - self._size, 0)
-
-    def add(self, item: Batch | Loss | None, last: int) -> None:
-        """Tell messages up to the number ``last``, or a loss, or nothing.
-
-        Adjacent losses for one reason are one.
-        """
+    def add(self, item: Batch | Loss | None) -> None:
+        """Tell messages, or a loss, or nothing; adjacent losses for one reason are one."""
         if isinstance(item, Batch):
-            self._add_batch(item, last)
+            self._add_batch(item)
         elif item is not None:
             self._add_loss(item)
 
@@ -69,14 +51,11 @@ class Items:
             return None
         item = self._queue.popleft()
         if type(item) is Batch:
-            self._size -= _size_of(item)
+            self.size -= _size_of(item)
         return item
 
-    def _add_batch(self, batch: Batch, last: int) -> None:
-        if self._size >= self._limit:
-            self._add_loss(Loss(batch.first, last, LossReason.OVERRUN))
-            return
-        self._size += _size_of(batch)
+    def _add_batch(self, batch: Batch) -> None:
+        self.size += _size_of(batch)
         self.delivered += len(batch.payloads)
         self._queue.append(batch)
         self._is_begun = True

@@ -52,7 +52,7 @@ class ArrivalOrder:
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
         """Tell it."""
-        self._items.add(item, last)
+        self._items.add(item)
 
     def lead(self, number: int) -> int:
         """Nothing is ever ahead."""
@@ -89,7 +89,7 @@ class OrderMap:
         if first != self._next:
             self._keep(first, _entry(last, item))
             return
-        self._items.add(item, last)
+        self._items.add(item)
         self._next = last + 1
         if self._entries:
             self._release()
@@ -105,7 +105,7 @@ class OrderMap:
 
     def _release(self) -> None:
         while (entry := self._entries.pop(self._next, None)) is not None:
-            self._items.add(entry.item, entry.last)
+            self._items.add(entry.item)
             self._next = entry.last + 1
             self.count -= entry.messages
             self.size -= entry.size

@@ -1,5 +1,6 @@
 """The way of a record: through the gate, put together if it is a part, then in its order."""
 
+from collections.abc import Callable
 from typing import Final
 
 from sphtp.core.stream.delivery.gate import Gate
@@ -9,6 +10,9 @@ from sphtp.core.stream.events import Batch, Loss, LossReason, Origin
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Fragment, Record, Run
 from sphtp.core.stream.settings import StreamSettings
+
+GiveUp = Callable[[Span, LossReason], None]
+"""What becomes of numbers that do not come: they are lost, or wanted from the history."""
 
 MOST_NUMBER: Final = 1 << 63
 """No source gets so far; half of what the wire carries leaves room to add."""
@@ -87,13 +91,13 @@ class Passage:
         if self._is_plausible(record):
             self._put(record, self.gate.take_known(record.first, record.last), origin)
 
-    def leave(self, now: float, record: Record, sqn: int) -> int:
-        """Want a record that came, but cannot be kept, from the history; return how many."""
+    def leave(self, now: float, record: Record, sqn: int, give_up: GiveUp) -> int:
+        """Give up a record that came and cannot be kept; return how many numbers that are."""
         if not self._is_plausible(record):
             return 0
         new = self.gate.take(now, record.first, record.last, sqn)
         for span in new:
-            self.gate.want(*span)
+            give_up(span, LossReason.OVERRUN)
         return sum(span.size for span in new)
 
     def lose(self, span: Span, reason: LossReason) -> None:

@@ -106,6 +106,7 @@ class Fetcher:
         self._topic = topic
         self._wanted = wanted
         self._late_join = late_join
+        self._is_hungry = True
         self._number = 0
         # The numbers of the questions of this connection that have no END yet.
         self._open = set[int]()
@@ -143,8 +144,14 @@ class Fetcher:
 
     # Inputs
 
-    def update(self, now: float) -> None:
-        """Look at what is wanted; due after every input, when its outcomes have been heeded."""
+    def update(self, now: float, *, is_hungry: bool = True) -> None:
+        """Look at what is wanted; due after every input, when its outcomes have been heeded.
+
+        Nothing more is asked for, and nothing gets too old, unless the reader ``is_hungry``.
+        """
+        self._is_hungry = is_hungry
+        if not is_hungry:
+            self._alarms.move(Clock.PATIENCE, now + self._settings.fetch_timeout)
         is_wanting = self._wanted or self._late_join
         self._step(now, Fetched.WANTED if is_wanting else Fetched.SATISFIED)
 
@@ -249,7 +256,7 @@ class Fetcher:
             self._alarms.set(Clock.RETRY, now + self._settings.fetch_interval)
 
     def _fetch(self, now: float) -> None:
-        if spans := self._window.fill(now):
+        if self._is_hungry and (spans := self._window.fill(now)):
             self._frames.append(encode_fetch(Fetch(self._question(), spans)))
 
     def _question(self) -> Question:

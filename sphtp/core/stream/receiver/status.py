@@ -1,21 +1,27 @@
-"""When a receiver reports how far it is, and how much room there is: see ``flow`` for why."""
+"""When a receiver reports how far it is, and how much room there is: see ``Flow`` for why."""
+
+from typing import Final
 
 from sphtp.core.stream.bodies import Status
-from sphtp.core.stream.settings import StreamSettings
 
-SHARE = 4
-"""Reports in a window: a source is never kept waiting for one that is on its way."""
+SHARE: Final = 4
+"""Reports in what a source may be ahead: it is never kept waiting for one that is on its way."""
 
 
 class StatusReports:
-    """Reports a receiver's status when the source asks, or has used up much of the last one."""
+    """Reports a receiver's status when the source asks, or has used up much of the last one.
 
-    __slots__ = ("_every", "_is_asked", "_size", "_told", "_window")
+    ``reach`` is how many datagrams of ``size`` bytes the source may be ahead; 0 for no matter how
+    many.
+    """
 
-    def __init__(self, settings: StreamSettings) -> None:
-        self._window = settings.flow_window
-        self._size = settings.max_datagram
-        self._every = self._window // SHARE
+    __slots__ = ("_every", "_is_asked", "_reach", "_size", "_told")
+
+    def __init__(self, reach: int, size: int) -> None:
+        self._reach = reach
+        self._size = size
+        self._every = max(reach // SHARE, 1)
+        # The highest datagram that the source was told that it may send.
         self._told: int | None = None
         self._is_asked = False
 
@@ -23,13 +29,18 @@ class StatusReports:
         """The source has sent a session message, which asks for a report."""
         self._is_asked = True
 
+    def is_due(self, lead: int, room: int) -> bool:
+        """Whether to report of a receiver that has everything up to ``lead``, unasked."""
+        if not self._reach or self._told is None:
+            return False
+        return self._limit(lead, room) - self._told >= self._every
+
     def poll(self, lead: int, room: int, *, is_fetching: bool) -> Status | None:
-        """Return what to report of a receiver that has everything up to ``lead``, if it is time."""
-        if not self._window:
+        """Return what to report, if it is time."""
+        if not self._is_asked and not self.is_due(lead, room):
             return None
-        allowed = lead * self._size + min(room, self._window)
-        told = allowed if self._told is None else self._told
-        if not self._is_asked and self._told is not None and allowed - told < self._every:
-            return None
-        self._told, self._is_asked = allowed, False
+        self._told, self._is_asked = self._limit(lead, room), False
         return Status(lead, room, is_fetching)
+
+    def _limit(self, lead: int, room: int) -> int:
+        return lead + min(self._reach, room // self._size)

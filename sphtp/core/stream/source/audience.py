@@ -1,16 +1,21 @@
 """The receivers of a source: who they are, what they have, what they may ask for."""
 
+from sphtp.core.stream.bodies import Status
 from sphtp.core.stream.source.budget import NakBudget
 
 
 class Listener:
-    """A receiver; it has everything up to ``done``."""
+    """A receiver; it has everything up to ``done``, and ``is_busy`` until it says that it is not.
 
-    __slots__ = ("budget", "done")
+    It is busy with history, of which the source knows nothing.
+    """
+
+    __slots__ = ("budget", "done", "is_busy")
 
     def __init__(self, done: int, budget: NakBudget) -> None:
         self.done = done
         self.budget = budget
+        self.is_busy = True
 
 
 class Audience:
@@ -33,11 +38,16 @@ class Audience:
         """The receiver with this number."""
         return self._listeners.get(receiver)
 
-    def confirm(self, receiver: int, lead: int) -> None:
-        """Take it that a receiver has everything up to ``lead``."""
+    def confirm(self, receiver: int, status: Status) -> None:
+        """Take a receiver's word for what it has."""
         listener = self._listeners.get(receiver)
         if listener is not None:
-            listener.done = max(listener.done, lead)
+            listener.done = max(listener.done, status.lead)
+            listener.is_busy = status.is_fetching
+
+    def is_done(self, lead: int) -> bool:
+        """Whether all of them have everything up to ``lead``, and all history that they want."""
+        return not self.behind(lead) and not any(one.is_busy for one in self._listeners.values())
 
     def behind(self, lead: int) -> int:
         """How many datagrams up to ``lead`` are not known to be with all of them."""

@@ -28,11 +28,12 @@ class Flow:
     """
 
     def __init__(self, window: int, size: int, patience: float) -> None:
+        self.reach = window // size
+        """How many datagrams the source may be ahead."""
         self.limit: int | None = None
         """The highest datagram that may leave; None when nobody is waited for."""
         self.left_behind = 0
         """How often somebody was left behind."""
-        self._reach = window // size
         self._size = size
         self._patience = patience
         self._followed: dict[int, _Pace] = {}
@@ -49,8 +50,8 @@ class Flow:
 
     def join(self, receiver: int, lead: int) -> None:
         """Wait for one more."""
-        if self._reach:
-            self._followed[receiver] = _Pace(lead, lead + self._reach)
+        if self.reach:
+            self._followed[receiver] = _Pace(lead, lead + self.reach)
             self._find_limit()
 
     def leave(self, receiver: int) -> None:
@@ -59,15 +60,18 @@ class Flow:
         self._left.pop(receiver, None)
         self._find_limit()
 
-    def hear(self, receiver: int, status: Status) -> None:
-        """Take a receiver's word; one that was left behind and goes on is waited for again."""
+    def hear(self, receiver: int, status: Status, lead: int) -> None:
+        """Take a receiver's word. One that was left behind is waited for again when it keeps up.
+
+        ``lead`` is the source's.
+        """
         pace = self._followed.get(receiver) or self._left.get(receiver)
-        limit = status.lead + min(self._reach, status.room // self._size)
+        limit = status.lead + min(self.reach, status.room // self._size)
         if pace is None or status.lead < pace.lead or limit <= pace.limit:
             return
         pace.lead, pace.limit, pace.since = status.lead, limit, None
-        self._left.pop(receiver, None)
-        self._followed[receiver] = pace
+        if receiver in self._left and limit > lead:
+            self._followed[receiver] = self._left.pop(receiver)
         self._find_limit()
 
     def hold(self, now: float) -> None:
@@ -79,7 +83,7 @@ class Flow:
     def expire(self, now: float) -> None:
         """Leave behind those that it has waited for too long."""
         for receiver, pace in tuple(self._followed.items()):
-            if pace.since is not None and now - pace.since >= self._patience:
+            if pace.since is not None and now >= pace.since + self._patience:
                 pace.since = None
                 self._left[receiver] = self._followed.pop(receiver)
                 self.left_behind += 1

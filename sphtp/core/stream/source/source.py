@@ -66,7 +66,7 @@ class Source:
         """A number that no other session has, in all likelihood; never 0."""
         self.history = History(settings, topics)
         """What late joiners and off-transport recovery may fetch."""
-        size = settings.max_datagram - envelope
+        self._size = size = settings.max_datagram - envelope
         self._settings = settings
         self._state = SOURCE.initial
         self._counters = counters = SourceCounters()
@@ -123,9 +123,19 @@ class Source:
         return max(MOST_WAITING - self._transmission.waiting, 0)
 
     @property
+    def size(self) -> int:
+        """Bytes of a datagram's body, at most."""
+        return self._size
+
+    @property
     def part(self) -> int:
         """Bytes of each fragment of a message but the last: so the history has to cut them, too."""
         return self._numbering.part
+
+    @property
+    def reach(self) -> int:
+        """How many datagrams it may be ahead of a receiver; 0 for no matter how many."""
+        return self._flow.reach
 
     @property
     def unrepaired(self) -> int:
@@ -188,9 +198,8 @@ class Source:
             return
         status = self._hearing.handle_feedback_untrusted(now, receiver, body)
         if status is not None:
-            if not status.is_fetching:
-                self._audience.confirm(receiver, status.lead)
-            self._flow.hear(receiver, status)
+            self._audience.confirm(receiver, status)
+            self._flow.hear(receiver, status, self._window.lead)
             self._transmission.look(now)
             self._progress(now)
 
@@ -262,7 +271,7 @@ class Source:
         """See whether that was the last of something."""
         if self._state is SourceState.DRAINING and not self._transmission.waiting:
             self._step(now, SourceInput.DRAINED)
-        if self._state is SourceState.CLOSING and not self.unrepaired:
+        if self._state is SourceState.CLOSING and self._audience.is_done(self._window.lead):
             self._step(now, SourceInput.DONE)
         if self._state is SourceState.ENDING and self._sessions.due is None:
             self._step(now, SourceInput.SAID)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from sphtp.core.stream.bodies import BodyFlag, Session
+from sphtp.core.stream.bodies import BodyFlag, Session, Status
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.events import SourceClosed
 from sphtp.core.stream.source.table import SOURCE, SourceAction, SourceInput, SourceState
+from sphtp.core.stream.wire import encode_status
 from tests.core.stream.source.listening import Listening, say_done
 
 S = SourceState
@@ -80,11 +81,17 @@ def test_who_left_needs_nothing() -> None:
     assert state(room) is S.ENDING
 
 
-def test_who_joins_late_does_not_hold_it_up() -> None:
+def test_who_joins_late_holds_it_up_until_it_has_the_history_that_it_wants() -> None:
     room = closing()
-    room.source.handle_joined(room.now, 3)
+    source, lead = room.source, room.source.window.lead
+    source.handle_joined(room.now, 3)
     for receiver in (1, 2):
-        say_done(room.source, room.now, receiver, room.source.window.lead)
+        say_done(source, room.now, receiver, lead)
+    assert state(room) is S.CLOSING
+    fetching = encode_status(Status(lead, 1 << 24, is_fetching=True))
+    source.handle_feedback_untrusted(room.now, 3, fetching)
+    assert state(room) is S.CLOSING
+    say_done(source, room.now, 3, lead)
     assert state(room) is S.ENDING
 
 
