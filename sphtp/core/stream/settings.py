@@ -95,6 +95,8 @@ class StreamSettings:
     """Bytes of messages that a source keeps for those who come late; 0 keeps none."""
     retention_age: float = 600.0
     retention_count: int = 1_000_000
+    fetch_rate: float | None = None
+    """Of a source to one receiver that fetches; None does not hold back."""
     fetch_window: int = 200
     """Messages asked for ahead."""
     fetch_interval: float = 1.0
@@ -252,6 +254,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "retention": (0, 2**40),
     "retention_age": (0, 1e9),
     "retention_count": (0, 2**31),
+    "fetch_rate": (1000, 1e12),
     "fetch_window": (1, 65_535),
     "fetch_interval": (0.001, 3600),
     "fetch_timeout": (0.01, 86_400),

@@ -141,8 +141,8 @@ class Hosting:
 
     def fetch_server(self) -> FetchServer:
         """Return what answers one connection from the history."""
-        source, share = self.source, self._settings.repair_rate
-        return FetchServer(source.history, self.session, len(self.topics), source.part, share)
+        source, rate = self.source, self._settings.fetch_rate
+        return FetchServer(source.history, self.session, len(self.topics), source.part, rate)
 
     @contextmanager
     def until_over(self) -> Iterator[None]:

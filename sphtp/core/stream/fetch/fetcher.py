@@ -150,8 +150,6 @@ class Fetcher:
         Nothing more is asked for, and nothing gets too old, unless the reader ``is_hungry``.
         """
         self._is_hungry = is_hungry
-        if not is_hungry:
-            self._alarms.move(Clock.PATIENCE, now + self._settings.fetch_timeout)
         is_wanting = self._wanted or self._late_join
         self._step(now, Fetched.WANTED if is_wanting else Fetched.SATISFIED)
 
@@ -194,7 +192,10 @@ class Fetcher:
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
         while (clock := self._alarms.take(now)) is not None:
-            self._step(now, _RINGS[clock])
+            if self._is_hungry:
+                self._step(now, _RINGS[clock])
+            else:
+                self._alarms.set(clock, now + self._settings.fetch_interval)
         for span in self._window.expire(now):
             self._outcomes.append(Missed(span, LossReason.FETCH_TIMEOUT))
 

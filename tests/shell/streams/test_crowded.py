@@ -1,0 +1,212 @@
+"""Streams whose readers are slow, late, stuck or many, on real sockets."""
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from sphtp.core.channel.gate.security import SEALED, Security
+from sphtp.core.stream.events import Loss
+from sphtp.core.stream.sealing import SourceSeal
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.wire import encode_data
+from sphtp.shell.node import Node
+from sphtp.shell.opening import open_node
+from sphtp.shell.streams.outlet import Outlet
+from sphtp.shell.streams.stream import Stream
+from sphtp.shell.streams.terms import Terms
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+TOPIC = "positions"
+SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.05)
+BOTH = pytest.mark.parametrize("security", [SEALED, None], ids=["sealed", "clear"])
+
+
+async def take(stream: Stream, count: int) -> list[Any]:
+    items = list[Any]()
+    while len(items) < count:
+        items += await stream.receive_many(count - len(items))
+    return items
+
+
+async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None:
+    terms = Terms(settings=SMALL)
+    async with (
+        open_node() as here,
+        open_node() as one,
+        open_node() as other,
+        here.open_source(TOPIC, settings=SMALL) as source,
+        one.subscribe(*here.address, topic=TOPIC, terms=terms) as quick,
+        other.subscribe(*here.address, topic=TOPIC, terms=terms) as stuck,
+        trio.open_nursery() as nursery,
+    ):
+        messages = [bytes(1000)] * 4000
+        nursery.start_soon(source.send_many, messages)
+        assert len(await take(quick, 4000)) == 4000
+        assert source.statistics().left_behind == 1
+        assert len(await take(stuck, 100)) == 100
+
+
+async def test_what_a_slow_reader_has_no_room_for_is_fetched_when_it_has() -> None:
+    terms = Terms(settings=SMALL)
+    async with (
+        open_node() as here,
+        open_node() as one,
+        here.open_source(TOPIC, settings=SMALL) as source,
+        one.subscribe(*here.address, topic=TOPIC, terms=terms) as stuck,
+    ):
+        messages = [b"%d " % number + bytes(1000) for number in range(1000)]
+        await source.send_many(messages)
+        while source.statistics().waiting_bytes:
+            await source._hosting.changed.park()
+        assert source.statistics().left_behind == 1
+        assert await take(stuck, 1000) == messages
+
+
+async def test_a_late_joiner_that_reads_nothing_for_a_while_misses_nothing() -> None:
+    terms = Terms(late_join=True, settings=SMALL)
+    async with open_node() as here, open_node() as one, here.open_source(TOPIC) as source:
+        messages = [b"%d " % number + bytes(1000) for number in range(1000)]
+        await source.send_many(messages)
+        async with one.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            held = stream.statistics().delivery.delivered
+            assert 0 < held < 500, "it fetches no more than it has room for"
+            assert await take(stream, 1000) == messages
+
+
+async def test_closing_waits_for_those_who_fetch_and_no_longer() -> None:
+    got = list[Any]()
+
+    async def read(node: Node, source_node: Node) -> None:
+        terms = Terms(late_join=True)
+        async with node.subscribe(*source_node.address, topic=TOPIC, terms=terms) as stream:
+            got.extend([item async for item in stream])
+
+    settings = StreamSettings(linger=10)
+    async with open_node() as here, open_node() as there, trio.open_nursery() as nursery:
+        async with here.open_source(TOPIC, settings=settings) as source:
+            await source.send_many(range(5000))
+            nursery.start_soon(read, there, here)
+            await source.wait_for_receivers()
+            before = trio.current_time()
+        assert trio.current_time() - before < 5
+    assert got == list(range(5000))
+
+
+@BOTH
+async def test_two_nodes_may_subscribe_to_each_other_at_once(security: Security | None) -> None:
+    joined = list[str]()
+
+    async def join(node: Node, other: Node, topic: str) -> None:
+        async with node.subscribe(*other.address, topic=topic):
+            joined.append(topic)
+
+    async with (
+        open_node(security=security) as left,
+        open_node(security=security) as right,
+        left.open_source("left"),
+        right.open_source("right"),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(join, left, right, "right")
+        nursery.start_soon(join, right, left, "left")
+    assert sorted(joined) == ["left", "right"]
+
+
+async def test_sides_need_not_agree_on_sizes() -> None:
+    """The source tells how far it may be ahead: reports come in time for that."""
+    settings = StreamSettings(max_datagram=32_000, retention=0, session_min=5, session_max=5)
+    async with (
+        open_node() as here,
+        open_node() as there,
+        here.open_source(TOPIC, settings=settings) as source,
+        there.subscribe(*here.address, topic=TOPIC) as stream,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(source.send_many, [bytes(1000)] * 10_000)
+        before = trio.current_time()
+        assert len(await take(stream, 10_000)) == 10_000
+        assert trio.current_time() - before < 4, "nobody waited for a session message"
+
+
+async def test_what_another_receiver_sends_is_not_the_sources() -> None:
+    async with (
+        open_node() as here,
+        open_node() as there,
+        open_node() as liar,
+        here.open_source(TOPIC) as source,
+        there.subscribe(*here.address, topic=TOPIC) as stream,
+        liar.subscribe(*here.address, topic=TOPIC) as known,
+    ):
+        welcome = known._attendance.welcome
+        seal = SourceSeal(welcome.session, None)
+        assert seal.key is None
+        seal._sealer = source._hosting._seal._sealer
+        seal._front = source._hosting._seal._front
+        forged = seal.seal([encode_data(1, source._hosting.source.window, b"")])
+        outlet = Outlet(liar._udp)
+        outlet.put(forged, [there.address])
+        assert outlet.send()
+        while not stream._attendance.counters.foreign:
+            await trio.lowlevel.checkpoint()
+        await source.send("true")
+        assert await stream.receive() == "true"
+
+
+async def test_a_closed_node_lets_go_of_whoever_waits_for_its_sources() -> None:
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(open_node())
+        source = await stack.enter_async_context(node.open_source(TOPIC))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(expect_closed, source.wait_for_receivers)
+            await trio.testing.wait_all_tasks_blocked()
+            node._close()
+        with pytest.raises(trio.ClosedResourceError):
+            await source.send(1)
+
+
+async def expect_closed(wait: Any) -> None:
+    with pytest.raises(trio.ClosedResourceError):
+        await wait()
+
+
+async def test_a_socket_that_was_full_when_the_last_source_left_is_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with open_node() as here, open_node() as there:
+        with trio.CancelScope() as scope:
+            async with (
+                here.open_source(TOPIC) as source,
+                there.subscribe(*here.address, topic=TOPIC),
+            ):
+                monkeypatch.setattr(Outlet, "send", lambda _: False)
+                await source.send(1)
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+        monkeypatch.undo()
+        assert not here._traffic._is_blocked or not here._streams.desk.is_busy
+        async with there.open_channel(*here.address) as channel:
+            await channel.send("still there")
+            assert await (await here.accept()).receive() == "still there"
+
+
+async def test_losses_are_told_where_nothing_is_kept() -> None:
+    settings = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.05, retention=0)
+    terms = Terms(settings=settings)
+    async with (
+        open_node() as here,
+        open_node() as there,
+        here.open_source(TOPIC, settings=settings) as source,
+        there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream,
+    ):
+        await source.send_many([bytes(1000)] * 1000)
+        await source.aclose()
+        got = [item async for item in stream]
+        losses = [item for item in got if isinstance(item, Loss)]
+        assert losses
+        assert len(got) - len(losses) + sum(x.last - x.first + 1 for x in losses) == 1000
