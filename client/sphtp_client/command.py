@@ -9,14 +9,14 @@ from typing import Any
 import click
 import trio
 
-from sphtp import ControlTimers, Impairment, Tls, load_identity, load_secret
 from sphtp.errors import SettingsError, SphtpError
 from sphtp_client.cut import borders
 from sphtp_client.events import Failed
 from sphtp_client.job import SlabJob
 from sphtp_client.links import PeerLeftError
-from sphtp_client.options import CLIENT_OPTIONS, channel_settings, with_options
-from sphtp_client.peer import Reach, run_alone, run_peer
+from sphtp_client.options import CLIENT_OPTIONS, with_options
+from sphtp_client.peer import run_alone, run_peer
+from sphtp_client.reach import ReachOptions
 from sphtp_client.reporter import REPORTERS, Reporter
 from sphtp_client.scenario import load_scenario
 from sphtp_client.stopping import run_until_stopped
@@ -24,51 +24,16 @@ from sphtp_client.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientOptions:
-    """The values of the command line; times in seconds."""
+class ClientOptions(ReachOptions):
+    """The values of the command line."""
 
-    server: tuple[str, ...]
     scenario: Path
     slab: int
     slabs: int
     steps: int | None
-    loss: float
-    duplicate: float
-    reorder: float
-    seed: int | None
-    heartbeat: float
-    expiry: float
-    channel_timeout: float
-    resend_time: float
-    wait: float
     report: str
     alone: bool
-    qlog: Path | None
-    secret_file: Path | None
-    identity_file: Path | None
-    tls_ca: Path | None
-    tls_cert: Path | None
-    tls_key: Path | None
     exit_with_stdin: bool
-
-    def reach(self) -> Reach:
-        """Return how to get at the others; raises ``SettingsError``."""
-        return Reach(
-            servers=self.server,
-            timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),
-            channel=channel_settings(self.channel_timeout, self.resend_time),
-            wait=self.wait,
-            impairment=Impairment(loss=self.loss, duplicate=self.duplicate, reorder=self.reorder),
-            seed=self.seed,
-            qlog=self.qlog,
-            secret=None if self.secret_file is None else load_secret(self.secret_file),
-            identity=None if self.identity_file is None else load_identity(self.identity_file),
-            tls=self._tls(),
-        )
-
-    def _tls(self) -> Tls | None:
-        files = (self.tls_ca, self.tls_cert, self.tls_key)
-        return Tls(*files) if any(files) else None
 
 
 @click.command(short_help="Simulate one slab of a scenario.")

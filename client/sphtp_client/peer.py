@@ -1,12 +1,10 @@
 """One simulation client: a slab of the box, at work among its neighbours."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-import sphtp
-from sphtp import ChannelSettings, Client, ControlTimers, Identity, Impairment, Tls
+from sphtp import Client, Instrument
 from sphtp import events as library
 from sphtp.shell.lifetime import running
 from sphtp_client.channel_log import channel_log
@@ -20,38 +18,20 @@ from sphtp_client.events import (
     ServerLost,
     Totals,
 )
+from sphtp_client.frame import topic_of
 from sphtp_client.gather import collect, deliver
 from sphtp_client.initial import initial_spheres
 from sphtp_client.job import SlabJob
 from sphtp_client.links import PeerLeftError, tell_all
 from sphtp_client.models import Scenario
 from sphtp_client.pace import Pace
+from sphtp_client.publisher import FRAMES, Publisher
+from sphtp_client.reach import Reach
 from sphtp_client.report import observe
 from sphtp_client.reporter import Reporter
 from sphtp_client.run import run_slab
 from sphtp_client.slab import Slab
 from sphtp_client.state import Spheres, state_sha256
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How a peer gets at the others; times in seconds.
-
-    ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
-    datagrams that this one receives. ``qlog`` is a file to log the channels to. The rest is who it
-    is, and what it needs to be heard.
-    """
-
-    servers: tuple[str, ...]
-    timers: ControlTimers = field(default_factory=ControlTimers)
-    channel: ChannelSettings = field(default_factory=ChannelSettings)
-    wait: float = 30.0
-    impairment: Impairment = field(default_factory=Impairment)
-    seed: int | None = None
-    qlog: Path | None = None
-    secret: bytes | None = field(default=None, repr=False)
-    identity: Identity | None = None
-    tls: Tls | None = None
 
 
 async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
@@ -77,30 +57,23 @@ async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
 
 
 async def _take_part(
-    job: SlabJob, reach: Reach, reporter: Reporter, instruments: Sequence[sphtp.Instrument]
+    job: SlabJob, reach: Reach, reporter: Reporter, instruments: Sequence[Instrument]
 ) -> None:
     # Before anybody waits for our heartbeats, for this can take a while.
     table = initial_spheres(job.scenario)
     slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
-    async with sphtp.open_client(
-        list(reach.servers),
-        data=job.data,
-        timeout=reach.wait,
-        timers=reach.timers,
-        channel_settings=reach.channel,
-        impairment=reach.impairment,
-        seed=reach.seed,
-        instruments=instruments,
-        identity=reach.identity,
-        secret=reach.secret,
-        tls=reach.tls,
-    ) as client:
+    async with reach.open(job.data, instruments) as client:
         servers = tuple(sorted(client.servers))
         reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
-        async with running(partial(_tell_of_servers, client, client.events(), reporter)):
+        async with (
+            running(partial(_tell_of_servers, client, client.events(), reporter)),
+            client.open_source(topic_of(job.slab), settings=FRAMES) as source,
+        ):
+            publisher = Publisher(source, job.steps)
+            publisher.publish(slab)
             roster = await meet(client, job, reach.wait)
             async with open_circle(client, roster, reach.wait) as circle:
-                work = _Work(job, reporter, client, circle, slab, table)
+                work = _Work(job, reporter, client, circle, slab, table, publisher)
                 await work.perform()
         reporter.say(work.finished())
 
@@ -130,6 +103,7 @@ class _Work:
     circle: Circle
     slab: Slab
     table: Spheres
+    publisher: Publisher
     seconds: float = 0.0
 
     async def perform(self) -> None:
@@ -154,7 +128,12 @@ class _Work:
         links = self.circle.links
         left, right = links.get(self.job.slab - 1), links.get(self.job.slab + 1)
         pace = Pace(self.job.steps, self.reporter, self.circle.reports, self._servers)
-        await run_slab(self.slab, left, right, self.job.steps, pace.on_step)
+
+        async def on_step(slab: Slab) -> None:
+            self.publisher.on_step(slab)
+            await pace.on_step(slab)
+
+        await run_slab(self.slab, left, right, self.job.steps, on_step)
         self.seconds = pace.seconds
         if self.job.slab:
             await deliver(self.slab, links.get(0) or await self.circle.open(0))

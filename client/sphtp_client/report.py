@@ -26,14 +26,20 @@ class Observables:
 
 def observe(spheres: Spheres, scenario: Scenario) -> Observables:
     """Measure the full state of a scenario, given in order of ids."""
-    kinetic = 0.5 * spheres.mass * squares(spheres.v)
-    momentum = [_total(spheres.mass * spheres.v[:, axis]) for axis in range(3)]
+    kinetic, momentum = observe_motion(spheres)
     return Observables(
         count=len(spheres),
-        kinetic=_total(kinetic),
+        kinetic=kinetic,
         potential=fsum([_in_contacts(spheres, scenario), _in_gravity(spheres, scenario)]),
-        momentum=(momentum[0], momentum[1], momentum[2]),
+        momentum=momentum,
     )
+
+
+def observe_motion(spheres: Spheres) -> tuple[float, tuple[float, float, float]]:
+    """Measure what needs no neighbours: kinetic energy in J, momentum in kg m/s."""
+    kinetic = 0.5 * spheres.mass * squares(spheres.v)
+    x, y, z = (_total(spheres.mass * spheres.v[:, axis]) for axis in range(3))
+    return _total(kinetic), (x, y, z)
 
 
 def _in_contacts(spheres: Spheres, scenario: Scenario) -> float:

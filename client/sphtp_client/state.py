@@ -98,9 +98,14 @@ def unpack_untrusted(data: bytes, table: Spheres) -> tuple[int, Spheres]:
 def state_sha256(spheres: Spheres) -> str:
     """Return the hexadecimal digest over ids, positions and velocities in order of ids."""
     ordered = spheres.take(np.argsort(spheres.id))
-    digest = sha256(ordered.id.astype("<u4").tobytes())
-    digest.update(ordered.x.astype("<f8").tobytes())
-    digest.update(ordered.v.astype("<f8").tobytes())
+    return columns_sha256(ordered.id, ordered.x, ordered.v)
+
+
+def columns_sha256(ids: Ids, x: Floats, v: Floats) -> str:
+    """Return the same of columns that are in order of ids."""
+    digest = sha256(ids.astype("<u4").tobytes())
+    digest.update(x.astype("<f8").tobytes())
+    digest.update(v.astype("<f8").tobytes())
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 import sphtp
+from sphtp import StreamSettings
 from sphtp.core.control.events import PeerLeft
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.vocabulary import Reason
@@ -64,12 +65,26 @@ class Channel:
         return SimpleNamespace(sent=3, received=2, lost=1, resent=1, rtt=0.002)
 
 
+class Source:
+    """Keeps what is published, as far as there is room."""
+
+    def __init__(self) -> None:
+        self.room = True
+        self.sent: list[Any] = []
+
+    def send_nowait(self, value: Any) -> None:
+        if not self.room:
+            raise trio.WouldBlock
+        self.sent.append(value)
+
+
 class Client:
     def __init__(self, hub: "Hub", number: int, data: dict[str, Any]) -> None:
         self.id = number
         self.data = data
         self.servers = {2: None, 4: None}
         self.channels: list[Channel] = []
+        self.sources: dict[str, Source] = {}
         self._hub = hub
         self._listeners: list[trio.MemorySendChannel[Any]] = []
         self._offered, self._incoming = trio.open_memory_channel[Channel](inf)
@@ -106,6 +121,12 @@ class Client:
             yield here
         finally:
             await here.aclose()
+
+    @asynccontextmanager
+    async def open_source(self, topic: str, *, settings: StreamSettings) -> AsyncIterator[Source]:
+        assert settings.retention_count == 1
+        source = self.sources[topic] = Source()
+        yield source
 
     async def accept(self) -> Channel:
         return await self._incoming.receive()

@@ -24,7 +24,8 @@ from sphtp_client.events import (
     ServerLost,
 )
 from sphtp_client.job import SlabJob
-from sphtp_client.peer import Reach, run_alone, run_peer
+from sphtp_client.peer import run_alone, run_peer
+from sphtp_client.reach import Reach
 from sphtp_client.scenario import load_scenario
 
 REACH = Reach(("tcp://127.0.0.1:1",), wait=5.0)
