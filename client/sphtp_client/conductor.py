@@ -30,6 +30,7 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
     addresses = await _start_servers(plan, supervisor)
     if len(addresses) < plan.servers:
         return
+    supervisor.board.news.append(f"to watch it: {plan.watching(addresses)}")
     for slab in range(plan.clients):
         await supervisor.start(plan.client(slab, addresses))
     if plan.verify:

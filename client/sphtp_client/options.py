@@ -1,4 +1,4 @@
-"""The options of both verbs, as data."""
+"""The options of the verbs that are clients, or start some, as data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -136,14 +136,27 @@ _SCENARIO = _option(
     default="gas",
 )
 
+_SERVER = _option(
+    "--server",
+    "Address of a server, tcp://host:port; repeatable.",
+    metavar="ADDRESS",
+    multiple=True,
+    default=("tcp://127.0.0.1:8764",),
+)
+
+_KEYS = tuple(
+    _option(name, text, type=_FILE, metavar="FILE")
+    for name, text in (
+        ("--secret-file", "File with the cluster's secret (sphtp keygen)."),
+        ("--identity-file", "File with this client's identity. Without: a new one each time."),
+        ("--tls-ca", "Authority in PEM that the servers' certificates come from."),
+        ("--tls-cert", "Certificate in PEM, for servers that want to see one."),
+        ("--tls-key", "The private key of --tls-cert, in PEM."),
+    )
+)
+
 CLIENT_OPTIONS = (
-    _option(
-        "--server",
-        "Address of a server, tcp://host:port; repeatable.",
-        metavar="ADDRESS",
-        multiple=True,
-        default=("tcp://127.0.0.1:8764",),
-    ),
+    _SERVER,
     _SCENARIO,
     _option(
         "--slab",
@@ -168,16 +181,7 @@ CLIENT_OPTIONS = (
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
     ),
-    *(
-        _option(name, text, type=_FILE, metavar="FILE")
-        for name, text in (
-            ("--secret-file", "File with the cluster's secret (sphtp keygen)."),
-            ("--identity-file", "File with this client's identity. Without: a new one each time."),
-            ("--tls-ca", "Authority in PEM that the servers' certificates come from."),
-            ("--tls-cert", "Certificate in PEM, for servers that want to see one."),
-            ("--tls-key", "The private key of --tls-cert, in PEM."),
-        )
-    ),
+    *_KEYS,
     _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
 )
 
@@ -205,4 +209,14 @@ CLUSTER_OPTIONS = (
         metavar="DIRECTORY",
     ),
     *_common(CLUSTER_DEFAULTS),
+)
+
+WATCH_OPTIONS = (
+    _SERVER,
+    _option("--steps", "End so many steps after the first state that was seen.", type=COUNT),
+    _option("--seconds", "End so many seconds after a simulation was found.", type=SECONDS),
+    _option("--once", "End when every slab was seen once.", is_flag=True),
+    _option("--json", "Print lines of JSON: all states, whole ones, losses.", is_flag=True),
+    *_common(CLIENT_DEFAULTS),
+    *_KEYS,
 )

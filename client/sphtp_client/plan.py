@@ -1,5 +1,6 @@
 """The plan of a cluster run: which processes, with which command lines."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,6 +78,10 @@ class ClusterPlan:
     def reference(self) -> Job:
         """Return the job of the same run in one process, which needs nobody."""
         return Job("reference", Role.REFERENCE, _sphtp("client", "--alone", *self._work()))
+
+    def watching(self, servers: Sequence[str]) -> str:
+        """Return the command that watches this run, for people."""
+        return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
 
     def _work(self) -> tuple[str, ...]:
         return (

@@ -5,6 +5,7 @@ most; nothing waits for a watcher, and a frame that finds no room is skipped and
 """
 
 from collections.abc import Callable
+from time import thread_time
 from typing import Any, Final, Protocol
 
 import trio
@@ -48,11 +49,11 @@ class Rhythm:
         self._stride *= 2
         return False
 
-    def note(self, step: int, began: float, ended: float) -> None:
-        """Take it that there was a frame; what took long comes less often."""
+    def note(self, step: int, now: float, cost: float) -> None:
+        """Take it that there was a frame, at the cost of so many seconds' work."""
         self._stride = min(step & -step, self._stride) or self._stride
-        self._interval = max(self._every, (ended - began) / SHARE)
-        self._told = ended
+        self._interval = max(self._every, cost / SHARE)
+        self._told = now
 
 
 class Outlet(Protocol):
@@ -64,16 +65,24 @@ class Outlet(Protocol):
 
 
 class Publisher:
-    """Publishes a slab's state: when it is due, and at the last one of ``steps``."""
+    """Publishes a slab's state: when it is due, and at the last one of ``steps``.
+
+    ``work`` is a clock that stands still while the process waits for its turn.
+    """
 
     def __init__(
-        self, outlet: Outlet, steps: int, clock: Callable[[], float] = trio.current_time
+        self,
+        outlet: Outlet,
+        steps: int,
+        clock: Callable[[], float] = trio.current_time,
+        work: Callable[[], float] = thread_time,
     ) -> None:
         self.skipped = 0
         """Frames that found no room."""
         self._outlet = outlet
         self._steps = steps
         self._clock = clock
+        self._work = work
         self._rhythm = Rhythm()
 
     def on_step(self, slab: Slab) -> None:
@@ -83,9 +92,9 @@ class Publisher:
 
     def publish(self, slab: Slab) -> None:
         """Publish the state, or skip it."""
-        began = self._clock()
+        began = self._work()
         try:
             self._outlet.send_nowait(frame_of(slab, self.skipped))
         except trio.WouldBlock:
             self.skipped += 1
-        self._rhythm.note(slab.step, began, self._clock())
+        self._rhythm.note(slab.step, self._clock(), self._work() - began)

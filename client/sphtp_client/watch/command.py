@@ -1,0 +1,76 @@
+"""The verb ``sphtp watch``: the present state of a simulation, and what becomes of it."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import trio
+from rich.console import Console
+
+from sphtp.errors import SettingsError, SphtpError
+from sphtp_client.events import Failed
+from sphtp_client.lines import write_line
+from sphtp_client.options import WATCH_OPTIONS, with_options
+from sphtp_client.reach import ReachOptions
+from sphtp_client.stopping import run_until_stopped
+from sphtp_client.verdict import Verdict
+from sphtp_client.watch.display import Display, JsonDisplay, LiveDisplay, PlainDisplay
+from sphtp_client.watch.goal import Goal
+from sphtp_client.watch.watcher import Watcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(ReachOptions):
+    """The values of the command line."""
+
+    steps: int | None
+    seconds: float | None
+    once: bool
+    json: bool
+
+
+@click.command(short_help="Watch a simulation that runs.")
+@with_options(WATCH_OPTIONS)
+def watch(**values: Any) -> None:
+    """Watch a simulation from outside: the present state of every slab, and what becomes of it.
+
+    It takes no part in the simulation, which never waits for it. Clients publish a few states of
+    their slab per second; of what gets lost on the way there is word. Ends with the simulation.
+
+    Exit codes: 0 the simulation ended, or enough was seen, 2 usage or configuration, 3 no
+    simulation was found, or it broke off, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    options = WatchOptions(**values)
+    try:
+        verdict = _watch(options)
+    except (SphtpError, OSError) as error:
+        _complain(error, as_json=options.json)
+        verdict = Verdict.USAGE if isinstance(error, SettingsError) else Verdict.FAILED
+    sys.exit(verdict.code)
+
+
+def _watch(options: WatchOptions) -> Verdict:
+    goal = Goal(options.steps, options.seconds, options.once)
+    reach = options.reach()
+    with _display(as_json=options.json) as display:
+        watcher = Watcher(reach, goal, display)
+        stopped = trio.run(run_until_stopped, watcher.run)
+    broke_off = watcher.outcome == "broken off"
+    return stopped or (Verdict.FAILED if broke_off else Verdict.FINISHED)
+
+
+def _display(*, as_json: bool) -> Display:
+    if as_json:
+        return JsonDisplay(sys.stdout)
+    if sys.stdout.isatty():
+        return LiveDisplay(Console(file=sys.stdout))
+    return PlainDisplay(sys.stdout)
+
+
+def _complain(error: Exception, *, as_json: bool) -> None:
+    failed = Failed(message=str(error))
+    if as_json:
+        write_line(sys.stdout, failed.model_dump_json())
+    else:
+        write_line(sys.stderr, f"failed: {failed.message}")

@@ -1,0 +1,152 @@
+"""How watching is shown: a table that lives on a terminal, plain lines, or JSON for programs."""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.live import Live
+
+from sphtp_client.display import LINE_EVERY
+from sphtp_client.lines import write_line
+from sphtp_client.watch.events import Ended, Joined, Lost, News, Summary
+from sphtp_client.watch.scene import Scene
+from sphtp_client.watch.table import line, render
+
+
+class Display(Protocol):
+    """Shows a scene; the times are of one clock, in seconds."""
+
+    def say(self, news: News) -> None:
+        """Take note of what is new."""
+        ...
+
+    def show(self, now: float, scene: Scene) -> None:
+        """Take a look at the scene; called often."""
+        ...
+
+    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+        """Take the last look."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class JsonDisplay:
+    """One JSON object per line, for all that is new."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def say(self, news: News) -> None:
+        """Write one line."""
+        write_line(self._stream, news.model_dump_json())
+
+    def show(self, now: float, scene: Scene) -> None:
+        """Write nothing."""
+
+    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+        """Write the last line."""
+        self.say(summary)
+
+
+class PlainDisplay:
+    """Happenings as they come, a line every few seconds, and the table at the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def say(self, news: News) -> None:
+        """Write what is worth a line of its own."""
+        sentence = SENTENCES.get(type(news))
+        if sentence is not None:
+            write_line(self._stream, sentence(news))
+
+    def show(self, now: float, scene: Scene) -> None:
+        """Write a line unless that was done a moment ago."""
+        if scene.steps and now - self._shown >= LINE_EVERY:
+            self._shown = now
+            write_line(self._stream, line(scene))
+
+    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+        """Write the table and the last line."""
+        console = Console(file=self._stream)
+        with console.capture() as drawn:
+            console.print(render(now, scene))
+        write_line(self._stream, drawn.get().rstrip())
+        self.say(summary)
+
+
+class LiveDisplay:
+    """A table that lives on a terminal, with happenings above it."""
+
+    def __init__(self, console: Console) -> None:
+        # Drawn by us and not by Live's own thread, so that a drawing never sees half a change.
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._live.stop()
+
+    def say(self, news: News) -> None:
+        """Print what is worth a line of its own."""
+        sentence = SENTENCES.get(type(news))
+        if sentence is not None:
+            self._live.console.print(sentence(news), markup=False, highlight=False)
+
+    def show(self, now: float, scene: Scene) -> None:
+        """Draw the table."""
+        self._live.update(render(now, scene), refresh=True)
+
+    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+        """Draw the table once more, and say how it ended."""
+        self.show(now, scene)
+        self.say(summary)
+
+
+def _joined(news: Joined) -> str:
+    return f"slab {news.slab} of {news.slabs}: joined the stream of id {news.id:#010x}"
+
+
+def _lost(news: Lost) -> str:
+    return f"slab {news.slab}: lost {news.first} to {news.last}: {news.text}"
+
+
+def _ended(news: Ended) -> str:
+    return f"slab {news.slab}: {news.reason}"
+
+
+def _summary(news: Summary) -> str:
+    step = "no step" if news.step is None else f"step {news.step}"
+    return f"{news.outcome}: {step}, {news.frames} frames, {news.losses} losses"
+
+
+SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {
+    Joined: _joined,
+    Lost: _lost,
+    Ended: _ended,
+    Summary: _summary,
+}

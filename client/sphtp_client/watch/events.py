@@ -1,0 +1,83 @@
+"""What watching brings: one JSON object per line with ``--json``."""
+
+from typing import Literal
+
+from sphtp_client.events import Record
+from sphtp_client.frame import Momentum
+
+
+class Joined(Record):
+    """The stream of a slab was joined."""
+
+    event: Literal["joined"] = "joined"
+    slab: int
+    slabs: int
+    steps: int
+    id: int
+    scenario: str
+
+
+class State(Record):
+    """A slab's state after a step; energy in J, momentum in kg m/s.
+
+    ``lag`` is how many steps it is behind the newest state of any slab, ``skipped`` how many frames
+    its publisher has left out so far, ``sha256`` a digest of ids, positions and velocities.
+    """
+
+    event: Literal["state"] = "state"
+    slab: int
+    step: int
+    spheres: int
+    kinetic: float
+    momentum: Momentum
+    sha256: str
+    lag: int
+    skipped: int
+
+
+class Whole(Record):
+    """The state of all slabs after the same step; ``state_sha256`` is that of the simulation."""
+
+    event: Literal["whole"] = "whole"
+    step: int
+    spheres: int
+    kinetic: float
+    momentum: Momentum
+    state_sha256: str
+
+
+class Lost(Record):
+    """Frames that were sent and will not come, by the numbers of their parts in the stream."""
+
+    event: Literal["lost"] = "lost"
+    slab: int
+    first: int
+    last: int
+    reason: str
+    text: str
+
+
+class Ended(Record):
+    """A slab is not watched any more, and why; ``step`` is the last that was seen of it."""
+
+    event: Literal["ended"] = "ended"
+    slab: int
+    step: int | None
+    reason: str
+
+
+Outcome = Literal["finished", "seen", "stopped", "broken off"]
+
+
+class Summary(Record):
+    """The last word: ``outcome`` is "finished" when the simulation is, "seen" when enough was."""
+
+    event: Literal["summary"] = "summary"
+    outcome: Outcome
+    step: int | None
+    frames: int
+    losses: int
+    malformed: int
+
+
+News = Joined | State | Whole | Lost | Ended | Summary

@@ -1,0 +1,150 @@
+"""The scene: what has been seen of a simulation. It only remembers, and says what is new."""
+
+from dataclasses import dataclass
+from math import fsum
+
+from sphtp import Loss, LossReason
+from sphtp_client.frame import Frame, frames_sha256
+from sphtp_client.watch.events import Ended, Joined, Lost, Outcome, State, Summary, Whole
+from sphtp_client.watch.gathering import Gathering
+from sphtp_client.watch.part import Part, Run
+
+
+@dataclass(slots=True)
+class Sight:
+    """What has been seen of one slab; ``heard`` is the time of its last frame."""
+
+    frame: Frame | None = None
+    heard: float | None = None
+    frames: int = 0
+    losses: int = 0
+    ended: str | None = None
+
+    @property
+    def step(self) -> int | None:
+        """The last step seen."""
+        return None if self.frame is None else self.frame.step
+
+
+class Scene:
+    """A simulation as it is watched: its slabs, and the last state that was seen of all of them."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.slabs: dict[int, Sight] = {}
+        self.whole: Whole | None = None
+        self.malformed = 0
+        """Messages that were no frames."""
+        self.first: int | None = None
+        """The step of the first frame."""
+        self._gathering = Gathering(run.slabs)
+
+    @property
+    def steps(self) -> list[int]:
+        """The last steps of the slabs of which there is a frame."""
+        return [sight.frame.step for sight in self.slabs.values() if sight.frame is not None]
+
+    @property
+    def newest(self) -> int | None:
+        """The last step seen of any slab."""
+        return max(self.steps, default=None)
+
+    @property
+    def losses(self) -> int:
+        """How often something was lost."""
+        return sum(sight.losses for sight in self.slabs.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is a frame of every slab."""
+        return len(self.steps) == self.run.slabs
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last step was seen; the other slabs cannot be more than one behind."""
+        return self.newest == self.run.steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no slab is watched any more."""
+        sights = self.slabs.values()
+        return bool(sights) and all(sight.ended is not None for sight in sights)
+
+    def join(self, part: Part, peer_id: int) -> Joined:
+        """Take it that a slab's stream was joined."""
+        return Joined(
+            slab=part.slab,
+            slabs=part.slabs,
+            steps=part.steps,
+            id=peer_id,
+            scenario=part.scenario,
+        )
+
+    def expect(self, slab: int) -> None:
+        """Take it that a slab is going to be watched."""
+        self.slabs[slab] = Sight()
+
+    def take(self, now: float, slab: int, frame: Frame) -> list[State | Whole]:
+        """Take a frame; return what is new."""
+        sight = self.slabs[slab]
+        sight.frame, sight.heard = frame, now
+        sight.frames += 1
+        self.first = frame.step if self.first is None else self.first
+        frames = self._gathering.add(slab, frame)
+        if frames is None:
+            return [self._state(slab, frame)]
+        self.whole = _whole(frames)
+        return [self._state(slab, frame), self.whole]
+
+    def lose(self, slab: int, loss: Loss) -> Lost | None:
+        """Take word of a loss; None for the past that a newer frame took the place of."""
+        sight = self.slabs[slab]
+        if sight.frame is None and loss.reason is LossReason.GONE:
+            return None
+        sight.losses += 1
+        reason, text = loss.reason.name.lower(), str(loss.reason.value)
+        return Lost(slab=slab, first=loss.first, last=loss.last, reason=reason, text=text)
+
+    def end(self, slab: int, reason: str) -> Ended:
+        """Take it that a slab is not watched any more."""
+        sight = self.slabs[slab]
+        sight.ended = reason
+        return Ended(slab=slab, step=sight.step, reason=reason)
+
+    def summary(self, outcome: Outcome) -> Summary:
+        """Return the last word."""
+        return Summary(
+            outcome=outcome,
+            step=self.newest,
+            frames=sum(sight.frames for sight in self.slabs.values()),
+            losses=self.losses,
+            malformed=self.malformed,
+        )
+
+    def lag_of(self, slab: int) -> int:
+        """Return how many steps a slab's last frame is behind the newest one."""
+        step = self.slabs[slab].step
+        return 0 if step is None else max(self.steps) - step
+
+    def _state(self, slab: int, frame: Frame) -> State:
+        return State(
+            slab=slab,
+            step=frame.step,
+            spheres=len(frame),
+            kinetic=frame.kinetic,
+            momentum=frame.momentum,
+            sha256=frames_sha256([frame]),
+            lag=self.lag_of(slab),
+            skipped=frame.skipped,
+        )
+
+
+def _whole(frames: tuple[Frame, ...]) -> Whole:
+    x, y, z = (fsum(frame.momentum[axis] for frame in frames) for axis in range(3))
+    return Whole(
+        step=frames[0].step,
+        spheres=sum(map(len, frames)),
+        kinetic=fsum(frame.kinetic for frame in frames),
+        momentum=(x, y, z),
+        state_sha256=frames_sha256(frames),
+    )
