@@ -20,7 +20,8 @@ EVERY: Final = 0.1
 SHARE: Final = 0.02
 """Of the time, what publishing may take."""
 
-SLACK: Final = 1.5
+SLACK: Final = 0.6
+"""Of a stride that is too long, in intervals; over a half, or it would be doubled again."""
 
 FRAMES: Final = StreamSettings.lan(retention_count=1, window_age=10.0)
 """Of a stream of frames: whoever comes late wants the present state and nothing before."""

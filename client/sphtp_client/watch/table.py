@@ -8,7 +8,7 @@ from rich.table import Table
 from sphtp_client.frame import Momentum
 from sphtp_client.watch.scene import Scene, Sight
 
-NUMBERS = ("slab", "step", "spheres", "kinetic J", "momentum kg m/s", "lag", "age", "losses")
+NUMBERS = ("slab", "step", "spheres", "kinetic\nJ", "|p|\nkg m/s", "lag", "age\ns", "lost")
 
 
 def render(now: float, scene: Scene) -> RenderableType:
@@ -20,7 +20,7 @@ def render(now: float, scene: Scene) -> RenderableType:
     )
     for heading in NUMBERS:
         table.add_column(heading, justify="right")
-    table.add_column("state")
+    table.add_column("state", no_wrap=True)
     for slab in sorted(scene.slabs):
         table.add_row(*_slab(now, scene, slab), end_section=slab == max(scene.slabs))
     table.add_row(*_all(scene))
@@ -45,7 +45,7 @@ def _slab(now: float, scene: Scene, slab: int) -> tuple[str, ...]:
         frame = sight.frame
         motion = _energy(frame.kinetic), _size(frame.momentum)
         what = (str(frame.step), str(len(frame)), *motion)
-    when = "" if sight.heard is None else f"{now - sight.heard:.1f} s"
+    when = "" if sight.heard is None else f"{now - sight.heard:.1f}"
     return (str(slab), *what, str(scene.lag_of(slab)), when, str(sight.losses), _state(sight))
 
 
@@ -69,4 +69,4 @@ def _energy(value: float) -> str:
 
 
 def _size(momentum: Momentum) -> str:
-    return f"{hypot(*momentum):.6g}"
+    return f"{hypot(*momentum):.4g}"

@@ -46,7 +46,8 @@ class Watcher:
             finally:
                 self._display.finish(trio.current_time(), scene, scene.summary(self.outcome))
         if self._goal.once and not scene.is_complete:
-            raise UnreachableError(f"{len(scene.steps)} of {scene.run.slabs} slabs were seen")
+            seen = f"{len(scene.steps)} of {scene.run.slabs} slabs were seen"
+            raise UnreachableError(f"{seen} within {self._patience:g} s")
 
     async def _find(self, client: Client) -> Run:
         wait = self._reach.wait

@@ -7,6 +7,7 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 import trio
 
@@ -68,14 +69,14 @@ class Channel:
 class Source:
     """Keeps what is published, as far as there is room."""
 
-    def __init__(self) -> None:
-        self.room = True
+    def __init__(self, *, has_room: bool) -> None:
+        self.has_room = has_room
         self.sent: list[Any] = []
 
     def send_nowait(self, value: Any) -> None:
-        if not self.room:
+        if not self.has_room:
             raise trio.WouldBlock
-        self.sent.append(value)
+        self.sent.append(msgpack.unpackb(msgpack.packb(value)))
 
 
 class Client:
@@ -84,6 +85,7 @@ class Client:
         self.data = data
         self.servers = {2: None, 4: None}
         self.channels: list[Channel] = []
+        self.has_room = True
         self.sources: dict[str, Source] = {}
         self._hub = hub
         self._listeners: list[trio.MemorySendChannel[Any]] = []
@@ -125,7 +127,7 @@ class Client:
     @asynccontextmanager
     async def open_source(self, topic: str, *, settings: StreamSettings) -> AsyncIterator[Source]:
         assert settings.retention_count == 1
-        source = self.sources[topic] = Source()
+        source = self.sources[topic] = Source(has_room=self.has_room)
         yield source
 
     async def accept(self) -> Channel:

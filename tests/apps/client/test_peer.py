@@ -23,6 +23,7 @@ from sphtp_client.events import (
     ServerCame,
     ServerLost,
 )
+from sphtp_client.frame import frames_sha256, read_frame_untrusted, topic_of
 from sphtp_client.job import SlabJob
 from sphtp_client.peer import run_alone, run_peer
 from sphtp_client.reach import Reach
@@ -253,3 +254,26 @@ async def test_servers_that_go_and_come_are_told(hub, job, event, expected):
     ear = Ear(Progress, change)
     await run_peer(job, REACH, ear)
     assert ear.all(type(expected)) == [expected.model_copy(update={"servers": (4,)})]
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_every_slab_publishes_its_state_and_waits_for_nobody(hub, job, has_room):
+    alone, run = Ear(), Run(job, 3)
+
+    def enter(data: Any) -> Any:
+        client = enter_hub(data)
+        client.has_room = has_room
+        return client
+
+    enter_hub, hub.enter = hub.enter, enter
+    await run_alone(job.scenario, STEPS, alone)
+    await run.to_end()
+    (expected,), (found,) = alone.all(Result), run.ears[0].all(Result)
+    assert found.state_sha256 == expected.state_sha256
+    sources = [hub.of_slab(slab).sources[topic_of(slab)] for slab in range(3)]
+    if not has_room:
+        assert not any(source.sent for source in sources)
+        return
+    frames = [[read_frame_untrusted(sent) for sent in source.sent] for source in sources]
+    assert all((first.step, last.step) == (0, STEPS) for first, *_, last in frames)
+    assert frames_sha256([last for *_, last in frames]) == expected.state_sha256

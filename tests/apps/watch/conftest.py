@@ -1,0 +1,70 @@
+"""Frames, parts and peers to watch, without network."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+
+from sphtp import Peer
+from sphtp_client.frame import Frame, frame_of, read_frame_untrusted
+from sphtp_client.job import SlabJob
+from sphtp_client.scenario import load_scenario
+from sphtp_client.slab import Slab
+from sphtp_client.watch.part import Part, Run
+
+STEPS = 30
+
+
+@pytest.fixture
+def scenario(gas_file: Any) -> Any:
+    return load_scenario(gas_file)
+
+
+@pytest.fixture
+def make_message(scenario: Any) -> Callable[..., Any]:
+    """Make the message of slab ``n`` of three in the initial state, as if it were of a step."""
+
+    def make(slab: int, step: int = 0, skipped: int = 0) -> Any:
+        message = frame_of(Slab(scenario, slab, 3), skipped)
+        return msgpack.unpackb(msgpack.packb({**message, "step": step}))
+
+    return make
+
+
+@pytest.fixture
+def make_frame(make_message: Callable[..., Any]) -> Callable[..., Frame]:
+    """Make what is read from it."""
+
+    def make(slab: int, step: int = 0, skipped: int = 0) -> Frame:
+        return read_frame_untrusted(make_message(slab, step, skipped))
+
+    return make
+
+
+@pytest.fixture
+def make_peer(scenario: Any) -> Callable[..., Peer]:
+    """Make the peer of slab ``n`` of three as the servers introduce it."""
+
+    def make(slab: int, **changes: Any) -> Peer:
+        data = SlabJob(scenario, slab, 3, STEPS).data
+        values = {
+            "id": 7 + 2 * slab,
+            "data": {**data, **changes.pop("data", {})},
+            "addresses": (),
+            "nonce": 1,
+            "topics": (f"slab/{slab}",),
+        }
+        return Peer(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run(slabs=3, steps=STEPS, scenario="ab" * 32)
+
+
+@pytest.fixture
+def part(run: Run) -> Part:
+    return Part(slab=1, **run._asdict())
