@@ -1,6 +1,7 @@
 """Following: a subscription to each slab of a simulation, as soon as its peer is there."""
 
 from collections.abc import Callable
+from typing import Final
 
 import trio
 
@@ -11,6 +12,9 @@ from sphtp_client.watch.events import News
 from sphtp_client.watch.goal import Goal
 from sphtp_client.watch.part import Part, part_of
 from sphtp_client.watch.scene import Scene
+
+PAUSE: Final = 0.5
+"""Seconds before a stream is joined again that ended too soon."""
 
 
 class Follower:
@@ -48,14 +52,28 @@ class Follower:
                 nursery.start_soon(self._follow, part, peer.id)
 
     async def _follow(self, part: Part, peer_id: int) -> None:
-        reason = "its stream ended"
-        try:
-            await self._read(part, peer_id)
-        except (SphtpError, trio.BrokenResourceError) as error:
-            reason = str(error)
+        """Follow a slab to its end; who was left behind joins again, and sees the present."""
+        while True:
+            reason = await self._read_to_end(part, peer_id)
+            if not self._goes_on(part, peer_id):
+                break
+            await trio.sleep(PAUSE)
         self._say(self._scene.end(part.slab, reason))
         if self._scene.is_over:
             self._done.set()
+
+    def _goes_on(self, part: Part, peer_id: int) -> bool:
+        peer = self._client.peers.get(peer_id)
+        is_there = peer is not None and part_of(peer) == part
+        return is_there and self._scene.slabs[part.slab].step != part.steps
+
+    async def _read_to_end(self, part: Part, peer_id: int) -> str:
+        """Read one stream of a slab; return why it ended."""
+        try:
+            await self._read(part, peer_id)
+        except (SphtpError, trio.BrokenResourceError) as error:
+            return str(error)
+        return "its stream ended"
 
     async def _read(self, part: Part, peer_id: int) -> None:
         # Of the past only the last frame is there, and fetching one that is lost would bring none.

@@ -12,9 +12,13 @@ from sphtp_client.watch.part import Part, Run
 
 @dataclass(slots=True)
 class Sight:
-    """What has been seen of one slab; ``heard`` is the time of its last frame."""
+    """What has been seen of one slab; ``heard`` is the time of its last frame.
+
+    ``past`` is the step of the last frame before its stream was joined anew.
+    """
 
     frame: Frame | None = None
+    past: int | None = None
     heard: float | None = None
     frames: int = 0
     losses: int = 0
@@ -71,7 +75,9 @@ class Scene:
         return bool(sights) and all(sight.ended is not None for sight in sights)
 
     def join(self, part: Part, peer_id: int) -> Joined:
-        """Take it that a slab's stream was joined."""
+        """Take it that a slab's stream was joined, for the first time or again."""
+        sight = self.slabs[part.slab]
+        sight.past = sight.step
         return Joined(
             slab=part.slab,
             slabs=part.slabs,
@@ -87,7 +93,10 @@ class Scene:
     def take(self, now: float, slab: int, frame: Frame) -> list[State | Whole]:
         """Take a frame; return what is new."""
         sight = self.slabs[slab]
-        sight.frame, sight.heard = frame, now
+        sight.heard = now
+        if sight.step is not None and frame.step <= sight.step:
+            return []  # what it saw before it joined again
+        sight.frame = frame
         sight.frames += 1
         self.first = frame.step if self.first is None else self.first
         frames = self._gathering.add(slab, frame)
@@ -99,7 +108,7 @@ class Scene:
     def lose(self, slab: int, loss: Loss) -> Lost | None:
         """Take word of a loss; None for the past that a newer frame took the place of."""
         sight = self.slabs[slab]
-        if sight.frame is None and loss.reason is LossReason.GONE:
+        if sight.step == sight.past and loss.reason is LossReason.GONE:
             return None
         sight.losses += 1
         reason, text = loss.reason.name.lower(), str(loss.reason.value)

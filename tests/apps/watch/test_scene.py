@@ -69,6 +69,16 @@ def test_a_past_that_newer_frames_replaced_is_no_loss(scene, make_frame):
     assert scene.lose(0, Loss(5, 5, LossReason.GONE)) is not None
 
 
+def test_who_joins_again_is_told_nothing_twice_and_misses_no_past(scene, part, make_frame):
+    take(scene, make_frame, part.slab, 4)
+    assert scene.join(part, 9).id == 9
+    assert scene.lose(part.slab, Loss(1, 3, LossReason.GONE)) is None
+    assert take(scene, make_frame, part.slab, 4) == []
+    assert len(take(scene, make_frame, part.slab, 8)) == 1
+    assert scene.lose(part.slab, Loss(5, 5, LossReason.GONE)) is not None
+    assert scene.summary("seen").frames == 2
+
+
 def test_it_is_over_when_no_slab_is_watched_and_finished_with_the_last_step(scene, make_frame):
     for slab in range(3):
         assert not scene.is_over

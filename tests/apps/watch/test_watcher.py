@@ -27,6 +27,7 @@ class Client:
         self.peers: dict[int, Peer] = {}
         self.sources: dict[int, trio.MemorySendChannel[Any]] = {}
         self.refusals: dict[int, Exception] = {}
+        self.leaving = set[int]()
         self._streams: dict[int, trio.MemoryReceiveChannel[Any]] = {}
         self._heard, self._events = trio.open_memory_channel[Any](inf)
 
@@ -34,6 +35,11 @@ class Client:
         self.peers[peer.id] = peer
         self.sources[peer.id], self._streams[peer.id] = trio.open_memory_channel[Any](inf)
         self._heard.send_nowait("entered")
+
+    def leave(self, peer_id: int) -> None:
+        """Be gone once its stream is read to the end."""
+        self.sources[peer_id].close()
+        self.leaving.add(peer_id)
 
     async def wait_for_peer(self, wanted: Callable[[Peer], bool], *, timeout: float) -> Peer:
         with trio.move_on_after(timeout):
@@ -56,8 +62,11 @@ class Client:
         assert topic in self.peers[peer_id].topics
         assert (late_join, recover) == (True, False)
         if peer_id in self.refusals:
+            self.peers.pop(peer_id)
             raise self.refusals[peer_id]
         yield self._streams[peer_id]
+        if peer_id in self.leaving:
+            del self.peers[peer_id]
 
     @asynccontextmanager
     async def open(self, _servers: Any, *, data: Any, **_: Any) -> AsyncIterator["Client"]:
@@ -110,7 +119,7 @@ async def test_slabs_are_followed_to_the_end(client, make_peer, make_message):
         client.enter(make_peer(slab))
         for step in (8, 30):
             client.sources[7 + 2 * slab].send_nowait(make_message(slab, step))
-        client.sources[7 + 2 * slab].close()
+        client.leave(7 + 2 * slab)
     outcome, ear = await watched()
     assert outcome == "finished"
     assert {joined.slab for joined in ear.all(Joined)} == {0, 1, 2}
@@ -136,7 +145,7 @@ async def test_slabs_that_come_later_are_followed_too(
 
 async def test_watching_is_taking_no_part(client, make_peer):
     client.enter(make_peer(0))
-    client.sources[7].close()
+    client.leave(7)
     await watched()
     assert "slab" not in client.data
 
@@ -146,7 +155,7 @@ async def test_other_runs_and_other_peers_are_left_alone(client, make_peer, make
     client.enter(make_peer(1, data={"scenario": "other"}))
     client.enter(make_peer(2, data={"slab": "none"}))
     client.sources[7].send_nowait(make_message(0, 30))
-    client.sources[7].close()
+    client.leave(7)
     outcome, ear = await watched()
     assert outcome == "finished"
     assert [joined.slab for joined in ear.all(Joined)] == [0]
@@ -156,9 +165,32 @@ async def test_a_run_whose_streams_end_too_soon_broke_off(client, make_peer, mak
     for slab in range(3):
         client.enter(make_peer(slab))
         client.sources[7 + 2 * slab].send_nowait(make_message(slab, 29))
-        client.sources[7 + 2 * slab].close()
+        client.leave(7 + 2 * slab)
     outcome, ear = await watched()
     assert outcome == ear.said[-1].outcome == "broken off"
+
+
+async def test_whose_stream_ends_too_soon_is_joined_again(
+    client, make_peer, make_message, autojump_clock
+):
+    client.enter(make_peer(0))
+    client.sources[7].send_nowait(make_message(0, 4))
+    client.sources[7].close()
+
+    async def come_back() -> None:
+        await trio.sleep(0.1)
+        client.enter(make_peer(0))
+        for item in (make_message(0, 4), Loss(1, 2, LossReason.WINDOW), make_message(0, 30)):
+            client.sources[7].send_nowait(item)
+        client.leave(7)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come_back)
+        outcome, ear = await watched()
+    assert outcome == "finished"
+    assert len(ear.all(Joined)) == 2
+    assert [state.step for state in ear.all(State)] == [4, 30], "nothing is told twice"
+    assert len(ear.all(Lost)) == 1
 
 
 @pytest.mark.parametrize(
@@ -172,7 +204,7 @@ async def test_a_slab_that_cannot_be_joined_is_told_and_ends_nothing(
     for slab in range(2):
         client.enter(make_peer(slab))
     client.sources[9].send_nowait(make_message(1, 30))
-    client.sources[9].close()
+    client.leave(9)
     outcome, ear = await watched()
     assert outcome == "finished"
     assert (ear.all(Ended)[0].slab, ear.all(Ended)[0].reason) == (0, str(error))
@@ -185,7 +217,7 @@ async def test_losses_are_told_in_their_place_and_nonsense_is_counted(
     items = [make_message(0, 4), Loss(1, 2, LossReason.WINDOW), "nonsense", make_message(0, 30)]
     for item in items:
         client.sources[7].send_nowait(item)
-    client.sources[7].close()
+    client.leave(7)
     _, ear = await watched()
     kinds = [type(news) for news in ear.said]
     assert kinds == [Joined, State, Lost, State, Ended, Summary]
