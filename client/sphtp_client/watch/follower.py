@@ -53,19 +53,20 @@ class Follower:
 
     async def _follow(self, part: Part, peer_id: int) -> None:
         """Follow a slab to its end; who was left behind joins again, and sees the present."""
-        while True:
+        reason = await self._read_to_end(part, peer_id)
+        while await self._goes_on(part, peer_id):
             reason = await self._read_to_end(part, peer_id)
-            if not self._goes_on(part, peer_id):
-                break
-            await trio.sleep(PAUSE)
         self._say(self._scene.end(part.slab, reason))
         if self._scene.is_over:
             self._done.set()
 
-    def _goes_on(self, part: Part, peer_id: int) -> bool:
+    async def _goes_on(self, part: Part, peer_id: int) -> bool:
+        """Say, after a while in which its peer may leave, whether a slab is to be joined again."""
+        if self._scene.slabs[part.slab].step == part.steps:
+            return False
+        await trio.sleep(PAUSE)
         peer = self._client.peers.get(peer_id)
-        is_there = peer is not None and part_of(peer) == part
-        return is_there and self._scene.slabs[part.slab].step != part.steps
+        return peer is not None and part_of(peer) == part
 
     async def _read_to_end(self, part: Part, peer_id: int) -> str:
         """Read one stream of a slab; return why it ended."""
