@@ -62,7 +62,7 @@ class StreamSettings:
 
     # Sources
     flow_window: int = 2 * MEBIBYTE
-    """How far a source may be ahead of a receiver that it sends to by unicast; 0 never waits."""
+    """How far a source may be ahead of its slowest receiver; 0 never waits for any."""
     patience: float = 1.0
     """How long a receiver that does not go on may keep a source waiting."""
     ignore: float = 0.04
