@@ -1,6 +1,6 @@
 """What is measured, as data: systems, and cases that put some of them side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -18,11 +18,16 @@ class Measure(Enum):
     MESSAGES = "messages_per_s"
     BYTES = "mb_per_s"
     ROUND_TRIP = "rtt_p50_us"
+    SENDING = "sender_us_per_message"
+    TOLD = "told"
 
-    @property
-    def is_stream(self) -> bool:
-        """Whether messages stream one way; otherwise they go back and forth."""
-        return self is not Measure.ROUND_TRIP
+
+class Traffic(Enum):
+    """Which way messages go."""
+
+    ONE_WAY = "from one process to the other, none may be missing"
+    TO_AND_FRO = "to the other process and back, one at a time"
+    TO_MANY = "from one process to all others, and what is missing is counted"
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class System:
     text: str
     package: str  # what to import
     distribution: str  # what to install
+    module: str = ""  # of ``sphtp_client.bench.systems``, if not that of its name
 
     @property
     def installed(self) -> bool:
@@ -64,10 +70,58 @@ class Case:
     systems: tuple[str, ...]
     max_datagram: int | None = None
     other_sizes: Mapping[str, int] = field(default_factory=dict)
+    traffic: Traffic = Traffic.ONE_WAY
+    receivers: int = 1
+    reads_per_s: float | None = None  # by a receiver that pauses; None for one that does not
 
     def size_for(self, system: str) -> int:
         """Return the bytes of a message; exceptions are named in ``text``."""
         return self.other_sizes.get(system, self.size)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What is said of two medians: one over the other. Each is that of a case and a system.
+
+    ``beside`` is in which line of which table it is shown, if in any.
+    """
+
+    name: str
+    measure: Measure
+    over: tuple[str, str]
+    under: tuple[str, str]
+    beside: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Systems and cases that belong together, and how the systems are compared."""
+
+    name: str
+    systems: Mapping[str, System]
+    cases: Mapping[str, Case]
+    ratios: Sequence[Ratio]
+
+
+def against(ours: str, theirs: Collection[str], cases: Iterable[Case]) -> list[Ratio]:
+    """Compare ours with each of theirs, in every case that has both: ``case/theirs``."""
+    return [
+        Ratio(f"{case.name}/{peer}", case.measure, (case.name, ours), line, beside=line)
+        for case in cases
+        if ours in case.systems
+        for peer in case.systems
+        if peer in theirs
+        for line in [(case.name, peer)]
+    ]
+
+
+def cost_of(variant: str, ours: str, cases: Iterable[Case]) -> list[Ratio]:
+    """Compare a variant of ours with ours, in every case that has both: ``variant/case``."""
+    return [
+        Ratio(f"{variant}/{case.name}", case.measure, (case.name, variant), (case.name, ours))
+        for case in cases
+        if {ours, variant} <= set(case.systems)
+    ]
 
 
 SYSTEMS: Final = {
@@ -122,6 +176,17 @@ CASES: Final = {
             Measure.ROUND_TRIP,
             64,
             (*_RELIABLE, "udp"),
+            traffic=Traffic.TO_AND_FRO,
         ),
     )
 }
+
+# Ours is in the clear there, as most of theirs are; ``sealed/...`` says what sealing costs. Above
+# one is good for us where a case measures a rate, and bad for round trips.
+CHANNELS: Final = Catalog(
+    "channel",
+    SYSTEMS,
+    CASES,
+    against(OURS, SYSTEMS.keys() - {OURS, SEALED}, CASES.values())
+    + cost_of(SEALED, OURS, CASES.values()),
+)

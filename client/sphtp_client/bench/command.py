@@ -1,67 +1,43 @@
-"""The verb ``sphtp bench``: what channels cost, and how fast they are beside other systems."""
+"""The verb ``sphtp bench``: what channels and streams cost, and how fast they are beside others."""
 
-import json as json_format
-import sys
-from functools import partial
 from pathlib import Path
 
 import click
-import trio
-from rich.console import Console
 
-from sphtp_client.bench.catalog import CASES, OURS, SEALED, SYSTEMS
+from sphtp_client.bench.catalog import CASES, CHANNELS, OURS, SEALED, SYSTEMS
 from sphtp_client.bench.company.command import company
-from sphtp_client.bench.conditions import conditions
-from sphtp_client.bench.figures import Sheet
+from sphtp_client.bench.comparison import compare
 from sphtp_client.bench.flood.command import flood
-from sphtp_client.bench.options import as_json, to_markdown
-from sphtp_client.bench.page import page
-from sphtp_client.bench.rounds import Plan, run_rounds
-from sphtp_client.bench.screen import progress, show
+from sphtp_client.bench.options import (
+    as_json,
+    cases_of,
+    rounds_of_all,
+    seconds_of_each,
+    systems_of,
+    to_markdown,
+)
+from sphtp_client.bench.page import HEAD
+from sphtp_client.bench.rounds import Plan
 from sphtp_client.bench.simulated.command import latency
-from sphtp_client.stopping import run_until_stopped
-from sphtp_client.verdict import Verdict
+from sphtp_client.bench.stream.command import stream
 
 
 @click.group()
 def bench() -> None:
-    """Measure what channels do, on this machine and on simulated networks."""
+    """Measure what channels and streams do, on this machine and on simulated networks."""
 
 
 bench.add_command(latency)
 bench.add_command(company)
 bench.add_command(flood)
+bench.add_command(stream)
 
 
 @bench.command()
-@click.option(
-    "--rounds",
-    help="How often to measure everything; the result is the median.",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-)
-@click.option(
-    "--seconds",
-    help="How long each measurement lasts, after a warm-up of a quarter of that.",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
-)
-@click.option(
-    "--case",
-    "cases",
-    help="A case to measure; repeatable. Default: all.",
-    type=click.Choice(list(CASES)),
-    multiple=True,
-)
-@click.option(
-    "--system",
-    "systems",
-    help="A system to measure; repeatable. Default: all.",
-    type=click.Choice(list(SYSTEMS)),
-    multiple=True,
-)
+@rounds_of_all
+@seconds_of_each
+@cases_of(CHANNELS)
+@systems_of(CHANNELS)
 @click.option(
     "--sealing",
     help="Measure what sealing costs: sealed channels beside channels in the clear, nothing else.",
@@ -90,16 +66,4 @@ def channel(
         cases=cases or tuple(CASES),
         systems=(OURS, SEALED) if sealing else systems or tuple(SYSTEMS),
     )
-    sheet, circumstances = Sheet(), conditions(plan)
-    with progress(plan, Console(stderr=True), quiet=json) as starting:
-        work = partial(run_rounds, plan, sheet, starting)
-        stopped = trio.run(run_until_stopped, work)
-    if stopped:
-        sys.exit(stopped.code)
-    if markdown is not None:
-        markdown.write_text(page(sheet, circumstances), encoding="utf-8")
-    if json:
-        print(json_format.dumps(sheet.document(circumstances), indent=2))
-    else:
-        show(sheet, Console())
-    sys.exit(Verdict.FAILED.code if sheet.failures else 0)
+    compare(plan, HEAD, markdown, json=json)

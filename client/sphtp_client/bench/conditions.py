@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sphtp_client.bench.catalog import SYSTEMS
 from sphtp_client.bench.rounds import Plan
 
 CPU_INFO: Final = Path("/proc/cpuinfo")
@@ -21,7 +20,9 @@ def conditions(plan: Plan) -> dict[str, Any]:
         "cpu": cpu_model(CPU_INFO),
         "cpu_count": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
-        "versions": {system.distribution: system.version for system in SYSTEMS.values()},
+        "versions": {
+            system.distribution: system.version for system in plan.catalog.systems.values()
+        },
         "rounds": plan.rounds,
         "seconds": plan.seconds,
         "warm_up": plan.warm_up,

@@ -1,11 +1,11 @@
 """What measurements say: figures of one, medians of several, ratios of medians."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from statistics import median
 from typing import Any, Self
 
-from sphtp_client.bench.catalog import CASES, OURS, SEALED, Case
+from sphtp_client.bench.catalog import CHANNELS, Catalog, Measure
 
 MB = 1e6
 
@@ -14,7 +14,9 @@ MB = 1e6
 class Figures:
     """One measurement, or medians of several; None is what a case does not measure.
 
-    ``cpu_us_per_message`` is the processor time of both processes together.
+    ``cpu_us_per_message`` is the processor time of both processes together. ``delivered`` and
+    ``reported`` are shares of the messages sent: those that arrived, and those that a receiver was
+    told are lost; ``told`` is both together.
     """
 
     messages_per_s: float | None = None
@@ -22,6 +24,11 @@ class Figures:
     rtt_p50_us: float | None = None
     rtt_p99_us: float | None = None
     cpu_us_per_message: float | None = None
+    sender_us_per_message: float | None = None
+    receiver_us_per_message: float | None = None
+    delivered: float | None = None
+    reported: float | None = None
+    told: float | None = None
 
     @classmethod
     def of_stream(cls, sent: Mapping[str, float], heard: Mapping[str, float], size: int) -> Self:
@@ -29,6 +36,25 @@ class Figures:
         rate = heard["measured"] / heard["seconds"]
         cpu = sent["cpu"] / sent["sent"] + heard["cpu"] / heard["received"]
         return cls(messages_per_s=rate, mb_per_s=rate * size / MB, cpu_us_per_message=cpu * 1e6)
+
+    @classmethod
+    def of_publication(
+        cls, sent: Mapping[str, float], heard: Sequence[Mapping[str, float]], size: int
+    ) -> Self:
+        """Return the figures from what a sender and its receivers reported."""
+        rate = median(each["measured"] / each["seconds"] for each in heard)
+        expected = sent["sent"] * len(heard)
+        delivered = sum(each["received"] for each in heard) / expected
+        reported = sum(each["reported"] for each in heard) / expected
+        return cls(
+            messages_per_s=rate,
+            mb_per_s=rate * size / MB,
+            sender_us_per_message=sent["cpu"] / sent["sent"] * 1e6,
+            receiver_us_per_message=median(each["cpu"] / each["received"] for each in heard) * 1e6,
+            delivered=delivered,
+            reported=reported,
+            told=delivered + reported,
+        )
 
     @classmethod
     def of_round_trips(cls, timed: Mapping[str, float]) -> Self:
@@ -65,6 +91,7 @@ class Row:
 class Sheet:
     """Everything measured so far."""
 
+    catalog: Catalog = CHANNELS
     absent: dict[str, str] = field(default_factory=dict)  # why, by system
     failures: list[str] = field(default_factory=list)
     measured: dict[tuple[str, str], list[Figures]] = field(default_factory=dict)
@@ -81,22 +108,13 @@ class Sheet:
         ]
 
     def ratios(self) -> dict[str, float | None]:
-        """Return ours over theirs by case and peer; None when one of the two was not measured.
-
-        Ours is in the clear there, as most of theirs are; ``sealed/...`` says what sealing costs.
-        Above one is good for us where a case measures a rate, and bad for round trips.
-        """
-        theirs = {
-            f"{case.name}/{peer}": self._ratio(case, OURS, peer)
-            for case in CASES.values()
-            for peer in peers(case)
+        """Return ratios of medians; None when one of the two was not measured."""
+        return {
+            ratio.name: _divide(
+                self._median(*ratio.over, ratio.measure), self._median(*ratio.under, ratio.measure)
+            )
+            for ratio in self.catalog.ratios
         }
-        sealed = {
-            f"{SEALED}/{case.name}": self._ratio(case, SEALED, OURS)
-            for case in CASES.values()
-            if SEALED in case.systems
-        }
-        return theirs | sealed
 
     def document(self, conditions: Mapping[str, Any]) -> dict[str, Any]:
         """Return it all as JSON wants it."""
@@ -108,16 +126,11 @@ class Sheet:
             "ratios": self.ratios(),
         }
 
-    def _ratio(self, case: Case, one: str, other: str) -> float | None:
-        over, under = (self._median(case, system) for system in (one, other))
-        return over / under if over is not None and under else None
-
-    def _median(self, case: Case, system: str) -> float | None:
-        rounds = self.measured.get((case.name, system), [])
-        value: float | None = getattr(Figures.medians(rounds), case.measure.value)
+    def _median(self, case: str, system: str, measure: Measure) -> float | None:
+        rounds = self.measured.get((case, system), [])
+        value: float | None = getattr(Figures.medians(rounds), measure.value)
         return value
 
 
-def peers(case: Case) -> Iterable[str]:
-    """Return the systems of a case that ours is compared with."""
-    return (system for system in case.systems if system not in (OURS, SEALED))
+def _divide(over: float | None, under: float | None) -> float | None:
+    return over / under if over is not None and under else None

@@ -15,7 +15,7 @@ def main() -> None:
     # A thread, because some of the systems block theirs; it sleeps as long as anything is measured.
     threading.Thread(target=end_with_stdin, daemon=True).start()
     part = Part.read(sys.argv[1])
-    module = import_module(f"sphtp_client.bench.systems.{part.system}")
+    module = import_module(f"sphtp_client.bench.systems.{part.module}")
     getattr(module, part.role)(part)
 
 

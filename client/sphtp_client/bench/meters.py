@@ -7,12 +7,14 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 from typing import Final
 
 LAST: Final = 1
 _HELD = 1 << 20  # bytes in a batch of messages that came one by one
 _MOST = 256
+_PAUSE = 0.1  # seconds, of a receiver that is slow
+_ENCORE = 0.01  # seconds between repetitions of the last message
 
 
 class WrongLengthError(Exception):
@@ -50,18 +52,45 @@ class Source:
         self._sent += 1
         yield (self._last,)
 
+    def encores(self) -> Iterator[bytes]:
+        """Iterate over the last message for ever: for systems that may have dropped it."""
+        while True:
+            sleep(_ENCORE)
+            yield self._last
+
     def done(self) -> None:
         """Report that everything has been handed over for delivery."""
         say(sent=self._sent, cpu=process_time() - self._cpu_before)
 
 
+class Pauses:
+    """Slows a receiver down to a rate: it takes what a tenth of a second allows, then sleeps."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._taken = 0
+        self._next = 0.0
+        self._began: float | None = None
+
+    def take(self, count: int) -> None:
+        """Count messages, and sleep when it is time to: nothing else in the thread goes on."""
+        if self._began is None:
+            self._began = perf_counter()
+        self._taken += count
+        if self._taken >= self._next:
+            self._next = self._taken + self._rate * _PAUSE
+            sleep(max(self._began + self._taken / self._rate - perf_counter(), 0.0))
+
+
 class Tally:
     """Counts messages as they arrive, and times those after the warm-up."""
 
-    def __init__(self, size: int, warm_up: float) -> None:
+    def __init__(self, size: int, warm_up: float, pauses: Pauses | None = None) -> None:
         self._size = size
         self._warm_up = warm_up
+        self._pauses = pauses
         self._received = 0
+        self._reported = 0
         self._first: float | None = None
         self._cpu_before = 0.0
         self._start: tuple[float, int] | None = None
@@ -80,9 +109,19 @@ class Tally:
         if self._start is None:
             self._warm(now)
         if messages[-1][0] != LAST:
+            if self._pauses is not None:
+                self._pauses.take(len(messages))
             return False
         self._report(now)
         return True
+
+    def lose(self, count: int) -> None:
+        """Count messages that are reported as lost."""
+        self._reported += count
+
+    def end(self) -> None:
+        """Report: nothing more will come, not even the last message."""
+        self._report(perf_counter())
 
     def take_each(self, receive: Callable[[], bytes]) -> None:
         """Count what a function returns, message by message, up to the last one."""
@@ -109,6 +148,7 @@ class Tally:
         began, before = self._start
         say(
             received=self._received,
+            reported=self._reported,
             measured=self._received - before,
             seconds=now - began,
             cpu=process_time() - self._cpu_before,

@@ -1,9 +1,14 @@
 """Options that several of the verbs have."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
+
+from sphtp_client.bench.catalog import Catalog
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 as_json: Final = click.option(
     "--json", help="Print one JSON document at the end and nothing else.", is_flag=True
@@ -20,3 +25,39 @@ rounds_of_median: Final = click.option(
     default=3,
     show_default=True,
 )
+rounds_of_all: Final = click.option(
+    "--rounds",
+    help="How often to measure everything; the result is the median.",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+)
+seconds_of_each: Final = click.option(
+    "--seconds",
+    help="How long each measurement lasts, after a warm-up of a quarter of that.",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+)
+
+
+def cases_of(catalog: Catalog) -> Callable[[Command], Command]:
+    """Let some of the cases be chosen."""
+    return click.option(
+        "--case",
+        "cases",
+        help="A case to measure; repeatable. Default: all.",
+        type=click.Choice(list(catalog.cases)),
+        multiple=True,
+    )
+
+
+def systems_of(catalog: Catalog) -> Callable[[Command], Command]:
+    """Let some of the systems be chosen."""
+    return click.option(
+        "--system",
+        "systems",
+        help="A system to measure; repeatable. Default: all.",
+        type=click.Choice(list(catalog.systems)),
+        multiple=True,
+    )

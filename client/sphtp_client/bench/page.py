@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sphtp_client.bench.catalog import CASES
 from sphtp_client.bench.figures import Sheet
 from sphtp_client.bench.markdown import table
 from sphtp_client.bench.text import (
@@ -31,16 +30,16 @@ verdict on a protocol.
 """
 
 
-def page(sheet: Sheet, conditions: Mapping[str, Any]) -> str:
-    """Return the whole page."""
+def page(sheet: Sheet, conditions: Mapping[str, Any], head: str = HEAD) -> str:
+    """Return the whole page, which begins with ``head``."""
     parts = [
-        HEAD,
+        head,
         "## Conditions\n",
         *table(("condition", "value"), condition_lines(conditions)),
         "",
-        *table(("system", "what is measured"), legend()),
+        *table(("system", "what is measured"), legend(sheet.catalog)),
         "",
-        *(line for case in CASES for line in _case(case, sheet)),
+        *(line for case in sheet.catalog.cases for line in _case(case, sheet)),
     ]
     if complaints := remarks(sheet):
         parts += ["## What is missing\n", *(f"- {remark}" for remark in complaints), ""]
@@ -51,10 +50,10 @@ def _case(name: str, sheet: Sheet) -> Iterable[str]:
     lines = table_of(name, sheet)
     if not lines:
         return []
-    case = CASES[name]
+    case = sheet.catalog.cases[name]
     return [
         f"## {name}\n",
-        f"{case.text}. {BETTER[case.measure.is_stream]}\n",
+        f"{case.text}. {BETTER[case.measure]}\n",
         *table(lines[0], lines[1:]),
         "",
     ]

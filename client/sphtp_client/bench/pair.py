@@ -3,15 +3,16 @@
 import json
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
 
 from sphtp.shell.lifetime import running
-from sphtp_client.bench.catalog import CASES
+from sphtp_client.bench.catalog import CHANNELS, Traffic
+from sphtp_client.bench.catalogs import CATALOGS
 from sphtp_client.bench.figures import Figures
 from sphtp_client.bench.part import Part, Role
 from sphtp_client.child import Child, Patience
@@ -33,6 +34,7 @@ class Task:
     system: str
     seconds: float
     warm_up: float
+    catalog: str = CHANNELS.name
 
     def part(self, role: Role) -> Part:
         """Return what one of the processes has to do."""
@@ -42,12 +44,13 @@ class Task:
             role=role,
             seconds=self.seconds,
             warm_up=self.warm_up,
+            catalog=self.catalog,
         )
 
 
 async def measure(task: Task, grace: float = GRACE) -> Figures:
     """Make a measurement; raises ``MeasurementError``, and whatever happens leaves no process."""
-    work = _stream if CASES[task.case].measure.is_stream else _round_trips
+    work = WORK[CATALOGS[task.catalog].cases[task.case].traffic]
     with trio.move_on_after(task.warm_up + task.seconds + grace):
         return await work(task)
     raise MeasurementError(f"not done {grace:.0f} s after it should have been")
@@ -72,6 +75,29 @@ async def _round_trips(task: Task) -> Figures:
         port = int((await echo.hear("port"))["port"])
         async with open_half(replace(task.part(Role.PING), port=port)) as pinger:
             return Figures.of_round_trips(await pinger.hear("p50"))
+
+
+async def _publication(task: Task) -> Figures:
+    publishing = task.part(Role.PUBLISH)
+    async with open_half(publishing) as sender, AsyncExitStack() as stack:
+        port = int((await sender.hear("port"))["port"])
+        subscribing = replace(task.part(Role.SUBSCRIBE), port=port)
+        receivers = [
+            await stack.enter_async_context(open_half(subscribing))
+            for _ in range(publishing.receivers)
+        ]
+        sent = await sender.hear("sent")
+        heard = [await receiver.hear("received") for receiver in receivers]
+    if not all(each["measured"] for each in heard):
+        raise MeasurementError("everything arrived within the warm-up")
+    return Figures.of_publication(sent, heard, publishing.size)
+
+
+WORK: Final[Mapping[Traffic, Callable[[Task], Awaitable[Figures]]]] = {
+    Traffic.ONE_WAY: _stream,
+    Traffic.TO_AND_FRO: _round_trips,
+    Traffic.TO_MANY: _publication,
+}
 
 
 @asynccontextmanager

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
-from sphtp_client.bench.catalog import CASES
-from sphtp_client.bench.meters import Source, Stopwatch, Tally
+from sphtp_client.bench.catalog import CHANNELS, Case
+from sphtp_client.bench.catalogs import CATALOGS
+from sphtp_client.bench.meters import Pauses, Source, Stopwatch, Tally
 
 
 class Role(StrEnum):
@@ -16,6 +17,8 @@ class Role(StrEnum):
     SEND = "send"
     ECHO = "echo"
     PING = "ping"
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +34,27 @@ class Part:
     seconds: float
     warm_up: float
     port: int = 0
+    catalog: str = CHANNELS.name
+
+    @property
+    def module(self) -> str:
+        """The module of ``sphtp_client.bench.systems`` that has the role."""
+        return CATALOGS[self.catalog].systems[self.system].module or self.system
 
     @property
     def size(self) -> int:
         """The bytes of a message."""
-        return CASES[self.case].size_for(self.system)
+        return self._case.size_for(self.system)
 
     @property
     def max_datagram(self) -> int | None:
         """The bytes that a datagram may have; None leaves it to the system."""
-        return CASES[self.case].max_datagram
+        return self._case.max_datagram
+
+    @property
+    def receivers(self) -> int:
+        """How many receivers a sender waits for."""
+        return self._case.receivers
 
     def source(self) -> Source:
         """Return the messages to send."""
@@ -48,11 +62,16 @@ class Part:
 
     def tally(self) -> Tally:
         """Return a counter of messages received."""
-        return Tally(self.size, self.warm_up)
+        rate = self._case.reads_per_s
+        return Tally(self.size, self.warm_up, None if rate is None else Pauses(rate))
 
     def stopwatch(self) -> Stopwatch:
         """Return the messages to send to and fro."""
         return Stopwatch(self.size, self.warm_up, self.seconds)
+
+    @property
+    def _case(self) -> Case:
+        return CATALOGS[self.catalog].cases[self.case]
 
     def written(self) -> str:
         """Return it as an argument of a command."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sphtp_client.bench.catalog import CASES, SYSTEMS
+from sphtp_client.bench.catalog import CHANNELS, Catalog
 from sphtp_client.bench.figures import Sheet
 from sphtp_client.bench.pair import MeasurementError, Task, measure
 
@@ -16,6 +16,7 @@ class Plan:
     seconds: float
     cases: Sequence[str]
     systems: Sequence[str]
+    catalog: Catalog = CHANNELS
 
     @property
     def warm_up(self) -> float:
@@ -26,7 +27,7 @@ class Plan:
         """Return each case with each of its systems, installed or not, in order."""
         return [
             (name, system)
-            for name, case in CASES.items()
+            for name, case in self.catalog.cases.items()
             if name in self.cases
             for system in case.systems
             if system in self.systems
@@ -35,9 +36,9 @@ class Plan:
     def absent(self) -> dict[str, str]:
         """Return the systems that are wanted and cannot be had, with the reason."""
         return {
-            name: SYSTEMS[name].absence
+            name: self.catalog.systems[name].absence
             for name in dict.fromkeys(system for _, system in self.wanted())
-            if not SYSTEMS[name].installed
+            if not self.catalog.systems[name].installed
         }
 
     def tasks(self) -> Iterator[Task]:
@@ -45,7 +46,7 @@ class Plan:
         absent = self.absent()
         for case, system in self.wanted():
             if system not in absent:
-                yield Task(case, system, self.seconds, self.warm_up)
+                yield Task(case, system, self.seconds, self.warm_up, self.catalog.name)
 
 
 async def run_rounds(plan: Plan, sheet: Sheet, starting: Callable[[int, Task], None]) -> None:

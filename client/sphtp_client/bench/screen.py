@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sphtp_client.bench.catalog import CASES
 from sphtp_client.bench.figures import Sheet
 from sphtp_client.bench.pair import Task
 from sphtp_client.bench.rounds import Plan
@@ -42,7 +41,7 @@ def progress(plan: Plan, console: Console, *, quiet: bool) -> Iterator[Callable[
 
 def show(sheet: Sheet, console: Console) -> None:
     """Print one table per case, and what is missing."""
-    for name, case in CASES.items():
+    for name, case in sheet.catalog.cases.items():
         lines = table_of(name, sheet)
         if not lines:
             continue
@@ -51,6 +50,6 @@ def show(sheet: Sheet, console: Console) -> None:
             table.add_column(heading, justify="right" if at else "left")
         for line in lines[1:]:
             table.add_row(*line)
-        console.print(table, BETTER[case.measure.is_stream], "", sep="\n")
+        console.print(table, BETTER[case.measure], "", sep="\n")
     for remark in remarks(sheet):
         console.print(remark, markup=False, highlight=False, soft_wrap=True)

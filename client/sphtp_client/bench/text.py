@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sphtp_client.bench.catalog import CASES, SYSTEMS
+from sphtp_client.bench.catalog import Catalog, Measure
 from sphtp_client.bench.figures import Figures, Sheet
 
 HEADINGS: Final = (
@@ -13,11 +13,19 @@ HEADINGS: Final = (
     "round trip p50",
     "p99",
     "CPU per message",
-    "ours/theirs",
+    "sender's CPU",
+    "receiver's CPU",
+    "delivered",
+    "reported lost",
 )
+COMPARED: Final = {Measure.SENDING: "8/1"}
+"""How the column of ratios is called, where it is not that of ours over theirs."""
 BETTER: Final = {
-    True: "Ours over theirs: above 1, ours is faster.",
-    False: "Ours over theirs: below 1, ours is faster.",
+    Measure.MESSAGES: "Ours over theirs: above 1, ours is faster.",
+    Measure.BYTES: "Ours over theirs: above 1, ours is faster.",
+    Measure.ROUND_TRIP: "Ours over theirs: below 1, ours is faster.",
+    Measure.SENDING: "8/1: what eight receivers cost the sender per message, over what one does.",
+    Measure.TOLD: "Ours over theirs, of what is delivered or reported: above 1, ours tells more.",
 }
 
 
@@ -28,22 +36,24 @@ def table_of(case: str, sheet: Sheet) -> list[list[str]]:
     measured.
     """
     lines = _lines(case, sheet)
-    used = [at for at in range(len(HEADINGS)) if any(line[at] for line in lines)]
-    return [[line[at] for at in used] for line in (HEADINGS, *lines)] if lines else []
+    headings = (*HEADINGS, COMPARED.get(sheet.catalog.cases[case].measure, "ours/theirs"))
+    used = [at for at in range(len(headings)) if any(line[at] for line in lines)]
+    return [[line[at] for at in used] for line in (headings, *lines)] if lines else []
 
 
 def _lines(case: str, sheet: Sheet) -> list[tuple[str, ...]]:
     ratios = sheet.ratios()
+    beside = {each.beside: factor(ratios[each.name]) for each in sheet.catalog.ratios}
     rows = {row.system: row for row in sheet.rows() if row.case == case}
     lines: list[tuple[str, ...]] = []
     if not rows:
         return lines
-    for system in CASES[case].systems:
-        ratio = factor(ratios.get(f"{case}/{system}"))
+    for system in sheet.catalog.cases[case].systems:
+        ratio = beside.get((case, system), "")
         if system in rows:
             lines.append((system, *cells(rows[system].figures), ratio))
         elif system in sheet.absent:
-            lines.append((f"{system} (absent)", "", "", "", "", "", ratio))
+            lines.append((f"{system} (absent)", *cells(Figures()), ratio))
     return lines
 
 
@@ -55,6 +65,10 @@ def cells(figures: Figures) -> tuple[str, ...]:
         number(figures.rtt_p50_us, " us"),
         number(figures.rtt_p99_us, " us"),
         number(figures.cpu_us_per_message, " us"),
+        number(figures.sender_us_per_message, " us"),
+        number(figures.receiver_us_per_message, " us"),
+        share(figures.delivered),
+        share(figures.reported),
     )
 
 
@@ -64,6 +78,13 @@ def number(value: float | None, unit: str) -> str:
         return ""
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{digits}f}{unit}"
+
+
+def share(value: float | None) -> str:
+    """Return a share in percent, as a whole only what is whole; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.0%}" if value in {0, 1} else f"{min(max(value, 0.0001), 0.9999):.2%}"
 
 
 def factor(value: float | None) -> str:
@@ -99,6 +120,6 @@ def remarks(sheet: Sheet) -> list[str]:
     ]
 
 
-def legend() -> list[tuple[str, str]]:
+def legend(catalog: Catalog) -> list[tuple[str, str]]:
     """Return what each system is."""
-    return [(system.name, system.text) for system in SYSTEMS.values()]
+    return [(system.name, system.text) for system in catalog.systems.values()]

@@ -8,6 +8,7 @@ An epoch ends after 2^20 datagrams, which hold 2^32 cipher blocks at most. The l
 where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, Protocol
 
@@ -17,6 +18,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from sphtp.core.secure.replay import ReplayWindow
+
+Buffer = bytes | memoryview
 
 EPOCH_BITS: Final = 20
 """Of a counter, the lower bits: so many datagrams share a key."""
@@ -54,28 +57,30 @@ class Sealer:
 
         Returns the sealed ones, one behind the other, and their size.
         """
-        head, cipher, front = self._head, self._cipher, self._front
-        number = -(-len(data) // size)
-        if self._counter + number > self._epoch_end:
-            cipher = self._next_epoch()
-        counter = self._counter
         plain = memoryview(data)
-        sealed: list[bytes] = []
-        for start in range(0, len(data), size):
-            clear = head.pack(front, counter)
-            part = plain[start : start + size]
-            sealed += (clear, cipher.encrypt(_NONCE.pack(counter), part, clear))
+        parts = [plain[start : start + size] for start in range(0, len(data), size)]
+        return self.seal_row(parts), size + self._head.size + TAG_SIZE
+
+    def seal_row(self, datagrams: Sequence[Buffer]) -> bytes:
+        """Seal datagrams, and return the sealed ones, one behind the other."""
+        pack, front, nonce = self._head.pack, self._front, _NONCE.pack
+        if self._counter + len(datagrams) > self._epoch_end:
+            self._next_epoch()
+        encrypt, counter = self._cipher.encrypt, self._counter
+        sealed = list[bytes]()
+        for datagram in datagrams:
+            clear = pack(front, counter)
+            sealed += (clear, encrypt(nonce(counter), datagram, clear))
             counter += 1
         self._counter = counter
-        return b"".join(sealed), size + head.size + TAG_SIZE
+        return b"".join(sealed)
 
-    def _next_epoch(self) -> AESGCM:
+    def _next_epoch(self) -> None:
         """Go on with the next key. Numbers left over are skipped: a row has one key."""
         self._key = self._key.next()
         self._cipher = self._key.cipher
         self._counter = self._epoch_end
         self._epoch_end += 1 << EPOCH_BITS
-        return self._cipher
 
 
 class Tally(Protocol):
@@ -115,27 +120,29 @@ class Opener:
         Returns those that are authentic and new; the others are counted, and change nothing.
         """
         opened: list[bytes] = []
-        view, smallest = memoryview(data), self._body + TAG_SIZE
-        for start in range(0, len(data), size):
-            datagram = view[start : start + size]
-            if len(datagram) < smallest:
+        view, window, end = memoryview(data), self._window, len(data)
+        body, place, unpack = self._body, self._front_size, COUNTER.unpack_from
+        for start in range(0, end, size):
+            if end - start < body + TAG_SIZE or size < body + TAG_SIZE:
                 self._tally.forged += 1
                 continue
-            counter: int = COUNTER.unpack_from(datagram, self._front_size)[0]
-            if not self._window.is_new(counter):
+            counter: int = unpack(data, start + place)[0]
+            if not window.is_new(counter):
                 self._tally.replayed += 1
-            elif (plain := self._decrypt(counter, datagram)) is None:
+                continue
+            split = start + body
+            plain = self._decrypt(counter, view[start:split], view[split : start + size])
+            if plain is None:
                 self._tally.forged += 1
             else:
-                self._window.mark(counter)
+                window.mark(counter)
                 opened.append(plain)
         return opened
 
-    def _decrypt(self, counter: int, datagram: memoryview) -> bytes | None:
+    def _decrypt(self, counter: int, head: memoryview, sealed: memoryview) -> bytes | None:
         key = self._newest if counter >> EPOCH_BITS == self._newest.epoch else self._other(counter)
         if key is None:
             return None
-        sealed, head = datagram[self._body :], datagram[: self._body]
         try:
             plain = key.cipher.decrypt(_NONCE.pack(counter), sealed, head)
         except InvalidTag:

@@ -77,19 +77,21 @@ MOST_PARTS: Final = 1 << 20
 def encode_run(run: Run) -> bytes:
     """Encode whole messages."""
     topic, first, payloads = run
-    lengths = list(map(len, payloads))
+    return b"".join((run_front(topic, first, list(map(len, payloads))), *payloads))
+
+
+def run_front(topic: int, first: int, lengths: Sequence[int]) -> bytes:
+    """Return what stands in front of the payloads of whole messages of these lengths."""
     count, length = len(lengths), lengths[0]
     # Empty ones pay for their lengths, too: no datagram says more messages than it has bytes.
     if length and lengths.count(length) == count:
-        return encode_equal(topic, first, payloads, length)
-    front = _VARIED.pack(RecordKind.VARIED, topic, first, count) + encode_lengths(lengths)
-    return b"".join((front, *payloads))
+        return equal_front(topic, first, count, length)
+    return _VARIED.pack(RecordKind.VARIED, topic, first, count) + encode_lengths(lengths)
 
 
-def encode_equal(topic: int, first: int, payloads: Sequence[bytes], length: int) -> bytes:
-    """Encode whole messages, all of which are known to have the same length, which is not 0."""
-    front = _RUN.pack(RecordKind.RUN, topic, first, len(payloads), length)
-    return b"".join((front, *payloads))
+def equal_front(topic: int, first: int, count: int, length: int) -> bytes:
+    """Return the same where all are known to have one length, which is not 0."""
+    return _RUN.pack(RecordKind.RUN, topic, first, count, length)
 
 
 def encode_fragment(fragment: Fragment) -> bytes:
@@ -99,10 +101,13 @@ def encode_fragment(fragment: Fragment) -> bytes:
     return _FRAGMENT.pack(kind, topic, number, part, parts, len(payload)) + payload
 
 
-def decode_records_untrusted(data: bytes) -> list[Record]:
-    """Decode the records of a datagram; raises ``RemoteError`` when any is not well formed."""
+def decode_records_untrusted(data: bytes, start: int = 0) -> list[Record]:
+    """Decode the records of a datagram from ``start`` on.
+
+    Raises ``RemoteError`` when any is not well formed.
+    """
     records = list[Record]()
-    start, messages = 0, 0
+    size, messages = len(data) - start, 0
     try:
         while start < len(data):
             record, start = _DECODERS[data[start]](data, start)
@@ -114,8 +119,8 @@ def decode_records_untrusted(data: bytes) -> list[Record]:
     except struct.error as error:
         raise RemoteError(f"a record ends before its fields: {error}") from error
     # Empty ones cost nothing in a run, and could be as many as it pleases a liar.
-    if messages > len(data):
-        raise RemoteError(f"{messages} messages in a datagram of {len(data)} bytes")
+    if messages > size:
+        raise RemoteError(f"{messages} messages in a datagram of {size} bytes")
     return records
 
 

@@ -4,7 +4,7 @@ All receivers share the source's key, so that a datagram is sealed once for all 
 leaves, the others get a new key over their channels; for a while a receiver opens both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -71,12 +71,17 @@ class SourceSeal:
         self._sealer = Sealer(draw_key(self._entropy), self._front)
         return self.key
 
-    def seal(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Return the datagrams of these bodies."""
+    def seal(self, bodies: Sequence[bytes]) -> list[tuple[bytes, int]]:
+        """Return the datagrams of these bodies as rows: those of equal size one behind the other.
+
+        With each row comes the size of its datagrams; the last one may be shorter.
+        """
         front, sealer = self._front, self._sealer
         if sealer is None:
-            return [front + body for body in bodies]
-        return [sealer.seal(body, len(body))[0] for body in bodies]
+            overhead = len(front)
+            return [(front + front.join(row), len(row[0]) + overhead) for row in _rows(bodies)]
+        overhead = len(front) + SEAL_OVERHEAD
+        return [(sealer.seal_row(row), len(row[0]) + overhead) for row in _rows(bodies)]
 
 
 class StreamOpener:
@@ -155,6 +160,19 @@ class TcpSeal:
         if not opened:
             raise RemoteError("a frame that the other side has not sealed")
         return opened[0]
+
+
+def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Put together what one system call sends: equal sizes, and one smaller at the end."""
+    sizes, start, end = list(map(len, bodies)), 0, len(bodies)
+    while start < end:
+        size, stop = sizes[start], start + 1
+        while stop < end and sizes[stop] == size:
+            stop += 1
+        if stop < end and sizes[stop] < size:
+            stop += 1
+        yield bodies[start:stop]
+        start = stop
 
 
 def envelope(*, is_sealed: bool) -> int:

@@ -122,6 +122,19 @@ def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = Fals
     return head + records
 
 
+def encode_new(first: int, trail: int, batch: Sequence[bytes]) -> list[bytes]:
+    """Encode new DATA of these records, from the number ``first`` on.
+
+    Each tells itself as the lead: those behind it are on their way, and not missing.
+    """
+    pack, kind, flags, trail = _DATA.pack, BodyType.DATA, BodyFlag.NONE, trail % _SPAN
+    shorts = [sqn % _SPAN for sqn in range(first, first + len(batch))]
+    return [
+        pack(kind, flags, short, trail, short) + records
+        for short, records in zip(shorts, batch, strict=True)
+    ]
+
+
 def encode_session(session: Session) -> bytes:
     """Encode a session message."""
     writer = _head(BodyType.SESSION, session.flags, session.window)
@@ -141,6 +154,21 @@ def encode_ncf(ncf: Ncf) -> bytes:
 def encode_nak(nak: Nak) -> bytes:
     """Encode a NAK."""
     return bytes([BodyType.NAK, BodyFlag.NONE]) + _encode_spans(nak.spans)
+
+
+def trail_of_next(body: bytes, sqn: int) -> int | None:
+    """Return the trail that a body tells if it is new data with the number ``sqn``, its lead.
+
+    None for everything else, be it well formed or not. This is the way of almost every datagram:
+    nothing is made of it but what is needed.
+    """
+    if len(body) < _DATA.size:
+        return None
+    kind, flags, lead, trail, short = _DATA.unpack_from(body)
+    if kind != BodyType.DATA or flags or lead != short or short != sqn % _SPAN:
+        return None
+    reach: int = (lead - trail) % _SPAN
+    return sqn - reach if reach < _HALF else None
 
 
 def decode_body_untrusted(body: bytes | memoryview, lead: int) -> Body:

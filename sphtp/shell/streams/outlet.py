@@ -3,9 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 
-from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN, Address, Row
+from sphtp.core.row import Address, Row
 from sphtp.shell.streams.group import Group, open_sender
 from sphtp.shell.udp import UdpSocket
 
@@ -34,13 +33,12 @@ class Outlet:
         """The group's address; empty and 0 without."""
         return self._group.address if self._group else ("", 0)
 
-    def put(self, datagrams: Sequence[bytes], addresses: Iterable[Address]) -> None:
-        """Let datagrams leave for each of these addresses."""
+    def put(self, rows: Sequence[tuple[bytes, int]], addresses: Iterable[Address]) -> None:
+        """Let rows, each with the size of its datagrams, leave for each of these addresses."""
         if self._group is not None:
             addresses = [self._group.address]
-        joined = [(b"".join(equal), len(equal[0])) for equal in _runs(datagrams)]
         for address in addresses:
-            self._unsent.append(deque(Row(address, data, size) for data, size in joined))
+            self._unsent.append(deque(Row(address, data, size) for data, size in rows))
 
     def send(self) -> bool:
         """Send what waits; false when the socket has no room for all of it."""
@@ -51,13 +49,3 @@ class Outlet:
             self._udp.too_large.clear()
             self._unsent.popleft()
         return True
-
-
-def _runs(datagrams: Sequence[bytes]) -> list[list[bytes]]:
-    """Put together what one system call takes: equal sizes, and not too many."""
-    runs = list[list[bytes]]()
-    for size, group in groupby(datagrams, len):
-        equal = list(group)
-        most = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
-        runs += (equal[at : at + most] for at in range(0, len(equal), most))
-    return runs

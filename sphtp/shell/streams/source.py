@@ -1,6 +1,8 @@
 """A source as users hold it: messages to whoever subscribes."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import trio
@@ -76,12 +78,13 @@ class Source(trio.abc.AsyncResource):
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()
-        start = 0
+        ends, start = list(accumulate(map(len, payloads), initial=0)), 0
         while start < len(payloads):
             await self._wait_for_room()
-            part = payloads[start : start + _fitting(payloads, start, self._hosting.source.room)]
-            self._queue(part, topic)
-            start += len(part)
+            # At least one, and the one that takes up the rest of the room.
+            stop = bisect_left(ends, ends[start] + self._hosting.source.room, lo=start + 1)
+            self._queue(payloads[start:stop], topic)
+            start = stop
 
     async def aclose(self) -> None:
         """Send what waits and repair for the linger, or until all have it. Cancelled, it ends."""
@@ -119,14 +122,3 @@ class Source(trio.abc.AsyncResource):
     def _check_open(self) -> None:
         if self._is_closed or self._hosting.is_abandoned:
             raise trio.ClosedResourceError("this source is closed")
-
-
-def _fitting(payloads: Sequence[bytes], start: int, room: int) -> int:
-    """How many of these messages may go at once: at least one."""
-    size, count = 0, 0
-    for payload in payloads[start:]:
-        size += len(payload)
-        count += 1
-        if size >= room:
-            break
-    return count

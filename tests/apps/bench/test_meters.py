@@ -5,7 +5,15 @@ import json
 import pytest
 
 from sphtp_client.bench import meters
-from sphtp_client.bench.meters import LAST, Source, Stopwatch, Tally, WrongLengthError, percentile
+from sphtp_client.bench.meters import (
+    LAST,
+    Pauses,
+    Source,
+    Stopwatch,
+    Tally,
+    WrongLengthError,
+    percentile,
+)
 
 
 class Clock:
@@ -15,11 +23,15 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(meters, "perf_counter", clock)
+    monkeypatch.setattr(meters, "sleep", clock.sleep)
     monkeypatch.setattr(meters, "process_time", lambda: 0.5)
     return clock
 
@@ -47,7 +59,7 @@ def test_a_tally_does_not_count_the_warm_up(clock, capsys):
     clock.now += 0.5
     assert tally.take([message, last])
     said = json.loads(capsys.readouterr().out)
-    assert said == {"received": 24, "measured": 9, "seconds": 1.0, "cpu": 0.0}
+    assert said == {"received": 24, "reported": 0, "measured": 9, "seconds": 1.0, "cpu": 0.0}
 
 
 def test_a_tally_refuses_a_message_of_another_length():
@@ -60,6 +72,39 @@ def test_a_tally_takes_one_by_one_up_to_the_last(clock, capsys):
     Tally(size=64, warm_up=0.0).take_each(lambda: next(messages))
     assert json.loads(capsys.readouterr().out)["received"] == 601
     assert next(messages) == b"never asked for"
+
+
+def test_a_tally_counts_what_is_lost_and_may_end_without_the_last_message(clock, capsys):
+    tally = Tally(size=4, warm_up=0.0)
+    tally.take([bytes(4)] * 3)
+    clock.now += 0.5
+    tally.lose(6)
+    tally.lose(1)
+    tally.end()
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"received": 3, "reported": 7, "measured": 0, "seconds": 0.5, "cpu": 0.0}
+
+
+def test_the_last_message_is_repeated_for_those_who_missed_it(clock):
+    encores = Source(size=4, seconds=1.0).encores()
+    assert [next(encores) for _ in range(3)] == [bytes([LAST, 0, 0, 0])] * 3
+    assert clock.now == pytest.approx(100.03)
+
+
+def test_a_slow_receiver_keeps_to_its_rate_in_steps_of_a_tenth_of_a_second(clock):
+    tally, times = Tally(size=4, warm_up=0.0, pauses=Pauses(rate=1000.0)), []
+    for _ in range(8):
+        tally.take([bytes(4)] * 50)
+        times.append(clock.now - 100.0)
+    assert times == pytest.approx([0.05, 0.05, 0.15, 0.15, 0.25, 0.25, 0.35, 0.35])
+
+
+def test_a_slow_receiver_that_is_late_does_not_sleep(clock):
+    pauses = Pauses(rate=1000.0)
+    pauses.take(1)
+    clock.now += 5.0
+    pauses.take(100)
+    assert clock.now == pytest.approx(105.001)
 
 
 def test_a_stopwatch_times_answers_after_the_warm_up(clock, capsys):

@@ -1,9 +1,13 @@
 """Seals of streams: one for all receivers, and a new key when one leaves."""
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sphtp.core.row import Row
 from sphtp.core.secure.seal import EPOCH_BITS
 from sphtp.core.stream.membership import StreamKey
 from sphtp.core.stream.sealing import (
@@ -24,6 +28,11 @@ from sphtp.core.stream.wire import (
 BODIES = [b"first", b"second", b"third"]
 
 
+def sealed(seal: SourceSeal, bodies: Sequence[bytes]) -> list[bytes]:
+    rows = [Row(("", 0), data, size) for data, size in seal.seal(bodies)]
+    return [datagram for row in rows for datagram in row.datagrams]
+
+
 def opened(opener: StreamOpener, datagrams: list[bytes]) -> list[bytes]:
     return [body for datagram in datagrams for body in opener.open(datagram, len(datagram))]
 
@@ -36,7 +45,7 @@ def key_of(seal: SourceSeal) -> StreamKey:
 def test_every_receiver_opens_what_was_sealed_once() -> None:
     seal = SourceSeal(4711, Random(1))
     openers = [StreamOpener(seal.key, SealCounters()) for _ in range(3)]
-    datagrams = seal.seal(BODIES)
+    datagrams = sealed(seal, BODIES)
     assert [decode_stream_front_untrusted(one)[0] for one in datagrams] == [4711] * 3
     overhead = envelope(is_sealed=True)
     assert [len(one) - overhead for one in datagrams] == list(map(len, BODIES))
@@ -47,9 +56,9 @@ def test_every_receiver_opens_what_was_sealed_once() -> None:
 
 def test_a_receiver_that_comes_late_opens_what_follows() -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
-    before = seal.seal(BODIES)
+    before = sealed(seal, BODIES)
     opener = StreamOpener(seal.key, counters)
-    assert opened(opener, seal.seal(BODIES)) == BODIES
+    assert opened(opener, sealed(seal, BODIES)) == BODIES
     assert opened(opener, before) == BODIES, "those that were overtaken, too: it has their key"
     assert (counters.forged, counters.replayed) == (0, 0)
 
@@ -60,16 +69,16 @@ def test_a_receiver_may_come_where_an_epoch_ends(before_the_end: int) -> None:
     assert seal._sealer is not None
     seal._sealer._counter = (1 << EPOCH_BITS) - before_the_end
     opener = StreamOpener(seal.key, SealCounters())
-    assert opened(opener, seal.seal(BODIES)) == BODIES
+    assert opened(opener, sealed(seal, BODIES)) == BODIES
 
 
 def test_who_left_cannot_open_what_follows_and_who_stays_can() -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
     staying, left = StreamOpener(seal.key, SealCounters()), StreamOpener(seal.key, counters)
-    overtaken = seal.seal(BODIES[:1])
+    overtaken = sealed(seal, BODIES[:1])
     seal.renew()
     staying.learn(key_of(seal))
-    datagrams = seal.seal(BODIES)
+    datagrams = sealed(seal, BODIES)
     assert opened(left, datagrams) == []
     assert counters.unknown_key == 3
     assert opened(staying, datagrams) == BODIES
@@ -82,18 +91,18 @@ def test_only_two_keys_are_kept_and_numbers_begin_anew() -> None:
     for _ in range(600):
         seal.renew()
         opener.learn(key_of(seal))
-        assert opened(opener, seal.seal(BODIES)) == BODIES
+        assert opened(opener, sealed(seal, BODIES)) == BODIES
         assert len(opener._openers) <= 2
 
 
 def test_replayed_and_forged_datagrams_are_counted() -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
     opener = StreamOpener(seal.key, counters)
-    (datagram,) = seal.seal(BODIES[:1])
+    (datagram,) = sealed(seal, BODIES[:1])
     assert opened(opener, [datagram, datagram]) == BODIES[:1]
     assert counters.replayed == 1
     for place in range(STREAM_FRONT.size, len(datagram)):
-        changed = bytearray(seal.seal(BODIES[:1])[0])
+        changed = bytearray(sealed(seal, BODIES[:1])[0])
         changed[place] ^= 1
         assert opened(opener, [bytes(changed)]) == []
     assert counters.forged + counters.replayed == 1 + len(datagram) - STREAM_FRONT.size
@@ -103,8 +112,22 @@ def test_in_the_clear_a_body_is_what_follows_the_front() -> None:
     seal, opener = SourceSeal(9, None), StreamOpener(None, SealCounters())
     assert seal.key is None
     assert seal.renew() is None
-    row = b"".join(seal.seal([b"abc", b"def", b"g"]))
-    assert opener.open(row, STREAM_FRONT.size + 3) == [b"abc", b"def", b"g"]
+    row = seal.seal([b"abc", b"def", b"g"])[0]
+    assert opener.open(*row) == [b"abc", b"def", b"g"]
+
+
+@pytest.mark.parametrize("entropy", [None, Random(1)], ids=["clear", "sealed"])
+@given(bodies=st.lists(st.sampled_from([b"x", b"yy", b"zz", b"a" * 40]), max_size=12))
+def test_rows_hold_equal_sizes_and_at_most_one_shorter_at_the_end(
+    entropy: Random | None, bodies: list[bytes]
+) -> None:
+    seal = SourceSeal(9, entropy)
+    opener, overhead = StreamOpener(seal.key, SealCounters()), envelope(is_sealed=bool(entropy))
+    rows = seal.seal(bodies)
+    assert [body for data, size in rows for body in opener.open(data, size)] == bodies
+    for data, size in rows:
+        assert size > overhead
+        assert len(data) % size == 0 or len(data) % size > overhead
 
 
 @pytest.mark.parametrize("key", [b"", draw_key(Random(1))])

@@ -1,6 +1,7 @@
 """nng by its blocking interface."""
 
 import socket
+import threading
 
 import pynng
 
@@ -44,6 +45,29 @@ def ping(part: Part) -> None:
         pair.send(message)
         stopwatch.pong(pair.recv())
     stopwatch.done()
+    stay()
+
+
+def publish(part: Part) -> None:
+    """Listen with Pub0, wait for subscribers, and send."""
+    source, arrivals = part.source(), threading.Semaphore(0)
+    pub = pynng.Pub0()
+    pub.add_post_pipe_connect_cb(lambda _pipe: arrivals.release())
+    _listening(pub)
+    for _ in range(part.receivers):
+        arrivals.acquire()
+    for burst in source.bursts(BURST):
+        for message in burst:
+            pub.send(message)
+    source.done()
+    for message in source.encores():
+        pub.send(message)
+
+
+def subscribe(part: Part) -> None:
+    """Dial with Sub0 and count."""
+    sub = pynng.Sub0(topics=b"", dial=f"{HOST}:{part.port}", block_on_dial=True)
+    part.tally().take_each(sub.recv)
     stay()
 
 

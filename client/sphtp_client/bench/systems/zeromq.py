@@ -49,6 +49,33 @@ def ping(part: Part) -> None:
     stay()
 
 
+def publish(part: Part) -> None:
+    """Bind a publisher, wait for its subscribers, and send."""
+    source = part.source()
+    socket = zmq.Context.instance().socket(zmq.XPUB)  # PUB that hears who subscribes
+    socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+    socket.setsockopt(zmq.XPUB_NODROP, part.system == "zeromq-waits")
+    say(port=socket.bind_to_random_port(HOST))
+    for _ in range(part.receivers):
+        socket.recv()
+    copy = part.size < zmq.COPY_THRESHOLD
+    for burst in source.bursts(BURST):
+        for message in burst:
+            socket.send(message, copy=copy)
+    source.done()
+    for message in source.encores():
+        socket.send(message)
+
+
+def subscribe(part: Part) -> None:
+    """Connect SUB and count."""
+    socket = zmq.Context.instance().socket(zmq.SUB)
+    socket.subscribe(b"")
+    socket.connect(f"{HOST}:{part.port}")
+    part.tally().take_each(socket.recv)
+    stay()
+
+
 def _bound(kind: int) -> "zmq.Socket[bytes]":
     socket = zmq.Context.instance().socket(kind)
     say(port=socket.bind_to_random_port(HOST))

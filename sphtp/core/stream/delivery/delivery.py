@@ -18,7 +18,7 @@ from sphtp.core.stream.delivery.statistics import DeliveryStatistics
 from sphtp.core.stream.delivery.table import DELIVERY, Delivering, Tell, Turn
 from sphtp.core.stream.events import Arrived, GivenUp, LossReason, Origin
 from sphtp.core.stream.ranges import RangeSet, Span
-from sphtp.core.stream.records import Record, Run
+from sphtp.core.stream.records import Record
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import StateError
 
@@ -106,12 +106,13 @@ class Delivery:
         if self.is_over:
             return
         sqn, _, records = arrived
-        limit = self._settings.receive_buffer
+        items, passage, limit = self._items, self._passage, self._settings.receive_buffer
         for record in records:
             if record.topic != self.topic:
                 continue
-            if record.first == self._next and type(record) is Run and self._items.size < limit:
-                self._next = self._passage.take_next(record, sqn)
+            is_next = record.first == self._next and items.size + passage.reassembly.size < limit
+            if is_next and passage.take_next(record, sqn):
+                self._next = self._gate.top
             else:
                 self._take(now, record, sqn)
         if self._gate.gaps:

@@ -21,12 +21,23 @@ class Items:
     reader the stream begins there.
     """
 
-    __slots__ = ("_is_begun", "_leading", "_queue", "_reason", "delivered", "lost", "size")
+    __slots__ = (
+        "_is_begun",
+        "_leading",
+        "_queue",
+        "_reason",
+        "_sizes",
+        "delivered",
+        "lost",
+        "size",
+    )
 
     def __init__(self, *, promised: bool) -> None:
         self.size = 0
         """Bytes of messages that wait for the reader."""
         self._queue = deque[Item]()
+        # Of the batches in it.
+        self._sizes = deque[int]()
         self._is_begun = promised
         # In order of arrival, messages may come after losses behind them.
         self._leading = RangeSet()
@@ -36,9 +47,9 @@ class Items:
 
     def add(self, item: Batch | Loss | None) -> None:
         """Tell messages, or a loss, or nothing; adjacent losses for one reason are one."""
-        if isinstance(item, Batch):
+        if type(item) is Batch:
             self._add_batch(item)
-        elif item is not None:
+        elif type(item) is Loss:
             self._add_loss(item)
 
     def end(self) -> None:
@@ -51,11 +62,13 @@ class Items:
             return None
         item = self._queue.popleft()
         if type(item) is Batch:
-            self.size -= _size_of(item)
+            self.size -= self._sizes.popleft()
         return item
 
     def _add_batch(self, batch: Batch) -> None:
-        self.size += _size_of(batch)
+        size = sum(map(len, batch.payloads))
+        self.size += size
+        self._sizes.append(size)
         self.delivered += len(batch.payloads)
         self._queue.append(batch)
         self._is_begun = True
@@ -85,7 +98,3 @@ class Items:
             return loss
         self._queue.pop()
         return Loss(before.first, loss.last, loss.reason)
-
-
-def _size_of(batch: Batch) -> int:
-    return sum(map(len, batch.payloads))

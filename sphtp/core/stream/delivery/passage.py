@@ -68,17 +68,34 @@ class Passage:
 
     @property
     def next(self) -> int:
-        """The number of a run that may take the short way of ``take_next``; or none."""
-        is_plain = self.gate.is_settled and not self.reassembly
-        return self.gate.top if is_plain else NONE
+        """The number of a record that may take the short way of ``take_next``; or none."""
+        return self.gate.top if self.gate.is_settled else NONE
 
-    def take_next(self, run: Run, sqn: int) -> int:
-        """Let a run pass that begins with ``next``; return what is next then."""
-        _, first, payloads = run
+    def take_next(self, record: Record, sqn: int) -> bool:
+        """Let a record pass that begins with ``next``; false when it has to take the long way.
+
+        Nothing is missing and nothing waits, but for the parts of one message before its own.
+        """
+        if isinstance(record, Fragment):
+            return self._take_next_part(record, sqn)
+        if self.reassembly:
+            return False
+        _, first, payloads = record
         top = first + len(payloads)
         self.gate.advance(top, sqn)
         self._order.put(first, top - 1, Batch(first, payloads, Origin.LIVE))
-        return top
+        return True
+
+    def _take_next_part(self, fragment: Fragment, sqn: int) -> bool:
+        reassembly = self.reassembly
+        message = reassembly.find(fragment) if len(reassembly) == 1 else None
+        if message is None or message.size + len(fragment.payload) > self._settings.max_message:
+            return False
+        self.gate.advance(fragment.first + 1, sqn)
+        reassembly.add(fragment)
+        if (whole := message.join()) is not None:
+            self._finish(message, whole, Origin.LIVE)
+        return True
 
     def take(self, now: float, record: Record, sqn: int) -> None:
         """Let pass what is new of a record that came with datagram ``sqn``."""

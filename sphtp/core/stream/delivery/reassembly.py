@@ -47,8 +47,8 @@ class Reassembly:
 
     def find(self, fragment: Fragment) -> Message | None:
         """Return the message that a part belongs to."""
-        message = self._messages.get(fragment.head)
-        is_same = message is not None and message.span == span_of(fragment)
+        message = self._messages.get(fragment.first - fragment.part)
+        is_same = message is not None and message.span.size == fragment.parts
         return message if is_same else None
 
     def within(self, first: int, last: int) -> list[Message]:
@@ -63,7 +63,7 @@ class Reassembly:
 
     def add(self, fragment: Fragment) -> Message:
         """Take a part that came for the first time; return its message."""
-        message = self._messages.get(fragment.head)
+        message = self._messages.get(fragment.first - fragment.part)
         if message is None:
             message = self._messages[fragment.head] = Message(span_of(fragment))
             insort(self._heads, fragment.head)

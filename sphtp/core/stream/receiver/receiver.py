@@ -22,7 +22,12 @@ from sphtp.core.stream.receiver.table import (
 )
 from sphtp.core.stream.records import Record, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import decode_body_untrusted, unwrap
+from sphtp.core.stream.wire import (
+    DATA_OVERHEAD,
+    decode_body_untrusted,
+    trail_of_next,
+    unwrap,
+)
 from sphtp.errors import RemoteError
 
 REACH: Final = 1 << 30
@@ -32,7 +37,6 @@ NOWHERE: Final = 1 << 31
 """The lead before there is one: whatever comes first, its 32 bits are its number."""
 
 ACTIVE: Final = ReceiverState.ACTIVE
-PLAIN: Final = BodyFlag.NONE
 
 
 class Receiver:
@@ -113,21 +117,17 @@ class Receiver:
         counters.datagrams += 1
         counters.bytes += len(body)
         try:
-            said = decode_body_untrusted(body, self._next - 1)
-            if (
-                type(said) is Data
-                and said[2] == self._next == said[1][0]
-                and self.state is ACTIVE
-                and said[0] is PLAIN
-            ):
-                # The next one, as almost always: nothing else can have changed but the trail.
-                _, (_, trail), sqn, records = said
-                self._arrived.append(Arrived(sqn, False, decode_records_untrusted(bytes(records))))
-                self._next = sqn + 1
-                self._heard = now
-                self._recovery.advance_trail(trail)
-            else:
-                self._take_untrusted(now, said)
+            sqn = self._next
+            trail = trail_of_next(body, sqn) if self.state is ACTIVE else None
+            if trail is None:
+                self._take_untrusted(now, decode_body_untrusted(body, sqn - 1))
+                return
+            # The next one, as almost always: nothing else can have changed but the trail.
+            records = decode_records_untrusted(body, DATA_OVERHEAD)
+            self._arrived.append(Arrived(sqn, False, records))
+            self._next = sqn + 1
+            self._heard = now
+            self._recovery.advance_trail(trail)
         except RemoteError:
             counters.malformed += 1
 

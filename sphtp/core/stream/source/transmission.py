@@ -2,14 +2,13 @@
 
 from sys import maxsize
 
-from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.source.buckets import full_pacer
 from sphtp.core.stream.source.bundling import Bundler
 from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.core.stream.source.flow import Flow
 from sphtp.core.stream.source.numbering import Numbered
 from sphtp.core.stream.source.window import TransmissionWindow
-from sphtp.core.stream.wire import encode_data
+from sphtp.core.stream.wire import encode_new
 
 
 class Transmission:
@@ -72,14 +71,8 @@ class Transmission:
         datagrams = self._bundler.pop_many(most)
         if not datagrams:
             return []
-        window = self._window
-        first = window.add(now, datagrams)
-        trail = window.trail
-        # Each tells itself as the lead: those behind it are on their way, and not missing.
-        bodies = [
-            encode_data(sqn, Window(sqn, trail), records)
-            for sqn, records in enumerate(datagrams, first)
-        ]
+        first = self._window.add(now, datagrams)
+        bodies = encode_new(first, self._window.trail, datagrams)
         size = sum(map(len, bodies))
         self._pacer.sent(now, size, self._rate)
         self._counters.datagrams_sent += len(bodies)

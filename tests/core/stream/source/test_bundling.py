@@ -114,7 +114,7 @@ def test_what_has_left_is_let_go_of_while_more_comes() -> None:
             for numbered in numbering.number(0, [bytes(64)], [64]):
                 bundler.add(0, numbered)
         bundler.pop_many(1)
-    held = sum(len(run._payloads) for run in bundler._queue if isinstance(run, QueuedRun))
+    held = sum(len(run._lengths) for run in bundler._queue if isinstance(run, QueuedRun))
     assert held <= 2 * (bundler.waiting // 66) + 44
 
 

@@ -1,0 +1,8 @@
+"""The catalogs that there are, by name."""
+
+from typing import Final
+
+from sphtp_client.bench.catalog import CHANNELS
+from sphtp_client.bench.stream.catalog import STREAMS
+
+CATALOGS: Final = {catalog.name: catalog for catalog in (CHANNELS, STREAMS)}
