@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from sphtp.core.secure.seal import Opener, Sealer
+from sphtp.core.stream.fronts import FEEDBACK_FRONT, STREAM_FRONT, feedback_front, stream_front
 from sphtp.core.stream.membership import KEY_SIZE, StreamKey
-from sphtp.core.stream.wire import FEEDBACK_FRONT, STREAM_FRONT, feedback_front, stream_front
 from sphtp.errors import RemoteError
 
 SEAL_OVERHEAD: Final = 8 + 16

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
-from sphtp.core.front import VERSION, Kind
 from sphtp.core.stream.bodies import (
     Body,
     BodyFlag,
@@ -58,57 +57,15 @@ _STATUS_FIRST: Final = bytes([BodyType.STATUS])
 _TAIL: Final = Struct("<HQ")
 _RANGE: Final = Struct("<IH")
 
-STREAM_FRONT: Final = Struct("<BIB")
-FEEDBACK_FRONT: Final = Struct("<BII")
 DATA_OVERHEAD: Final = _DATA.size
 """Bytes of a DATA body before its records."""
 MOST_TAILS: Final = 64
 """Topics of one source, so that one session message speaks of all."""
 
-_STREAM_FIRST: Final = VERSION << 4 | Kind.STREAM
-_FEEDBACK_FIRST: Final = VERSION << 4 | Kind.FEEDBACK
-
 
 def unwrap(short: int, reference: int) -> int:
     """Restore the full number nearest to ``reference`` whose low 32 bits are ``short``."""
     return reference + ((short - reference + _HALF) % _SPAN) - _HALF
-
-
-# Fronts
-
-
-def stream_front(session: int, key: int) -> bytes:
-    """Start a datagram of the source; ``key`` numbers the key that seals it, 0 in the clear."""
-    return STREAM_FRONT.pack(_STREAM_FIRST, session, key)
-
-
-def feedback_front(session: int, receiver: int) -> bytes:
-    """Start a datagram of a receiver."""
-    return FEEDBACK_FRONT.pack(_FEEDBACK_FIRST, session, receiver)
-
-
-def decode_stream_front_untrusted(datagram: bytes) -> tuple[int, int]:
-    """Return session and key of a STREAM datagram; its body starts at ``STREAM_FRONT.size``."""
-    if len(datagram) < STREAM_FRONT.size or datagram[0] != _STREAM_FIRST:
-        raise RemoteError(f"{len(datagram)} bytes that are no STREAM datagram")
-    _, session, key = STREAM_FRONT.unpack_from(datagram)
-    return session, key
-
-
-def decode_feedback_front_untrusted(datagram: bytes) -> tuple[int, int]:
-    """Return session and receiver of a FEEDBACK; its body starts at ``FEEDBACK_FRONT.size``."""
-    if len(datagram) < FEEDBACK_FRONT.size or datagram[0] != _FEEDBACK_FIRST:
-        raise RemoteError(f"{len(datagram)} bytes that are no FEEDBACK datagram")
-    _, session, receiver = FEEDBACK_FRONT.unpack_from(datagram)
-    return session, receiver
-
-
-def is_of_stream(data: bytes) -> bool:
-    """Whether a datagram belongs to streams, and not to a channel."""
-    return data[:1] in _FIRSTS
-
-
-_FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
 
 
 # Bodies

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from sphtp.core.alarms import earliest
 from sphtp.core.front import Kind
 from sphtp.core.row import Row, divide
-from sphtp.core.stream.wire import (
+from sphtp.core.stream.fronts import (
     FEEDBACK_FRONT,
     STREAM_FRONT,
     decode_feedback_front_untrusted,

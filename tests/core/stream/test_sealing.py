@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 
 from sphtp.core.row import Row
 from sphtp.core.secure.seal import EPOCH_BITS
+from sphtp.core.stream.fronts import (
+    STREAM_FRONT,
+    decode_feedback_front_untrusted,
+    decode_stream_front_untrusted,
+)
 from sphtp.core.stream.membership import StreamKey
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
@@ -18,11 +23,6 @@ from sphtp.core.stream.sealing import (
     StreamOpener,
     draw_key,
     envelope,
-)
-from sphtp.core.stream.wire import (
-    STREAM_FRONT,
-    decode_feedback_front_untrusted,
-    decode_stream_front_untrusted,
 )
 
 BODIES = [b"first", b"second", b"third"]

@@ -22,12 +22,7 @@ from sphtp.core.stream.receiver.table import (
 )
 from sphtp.core.stream.records import Record, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import (
-    DATA_OVERHEAD,
-    decode_body_untrusted,
-    trail_of_next,
-    unwrap,
-)
+from sphtp.core.stream.wire import DATA_OVERHEAD, decode_body_untrusted, trail_of_next, unwrap
 from sphtp.errors import RemoteError
 
 REACH: Final = 1 << 30

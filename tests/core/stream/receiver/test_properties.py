@@ -15,12 +15,7 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.receiver.table import ReceiverState
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import (
-    DATA_OVERHEAD,
-    decode_body_untrusted,
-    encode_data,
-    encode_session,
-)
+from sphtp.core.stream.wire import DATA_OVERHEAD, decode_body_untrusted, encode_data, encode_session
 from sphtp.errors import RemoteError
 from tests.core.stream.receiver.ear import Ear, payload
 
