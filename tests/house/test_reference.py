@@ -22,6 +22,7 @@ from sphtp import (
     Impairment,
     ServerLimits,
     SettingsError,
+    StreamSettings,
     messages,
 )
 from sphtp_server.settings import SOURCES, ServerSettings
@@ -153,6 +154,7 @@ TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "The server": (ServerSettings, server_settings),
     "A channel": (ChannelSettings, channel_settings),
     "The gate": (GateSettings, GateSettings),
+    "A stream": (StreamSettings, StreamSettings),
     "Impairment": (Impairment, Impairment),
     "Control timers": (ControlTimers, ControlTimers),
     "Server limits": (ServerLimits, ServerLimits),
