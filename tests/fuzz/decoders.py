@@ -40,6 +40,7 @@ from sphtp_client.slab import Side, Slab
 from sphtp_client.state import Spheres, pack, unpack_untrusted
 from tests.core.messages.kinds import KINDS, Declared, Written
 from tests.fuzz.choices import Script
+from tests.fuzz.streams import STREAMS
 
 Decoder = Callable[[bytes], None]
 
@@ -241,4 +242,5 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "message-inflated": inflated,
     "simulation-spheres": spheres,
     "simulation-slab": slab,
+    **STREAMS,
 }

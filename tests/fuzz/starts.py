@@ -41,6 +41,7 @@ from tests.fuzz.choices import Dice
 from tests.fuzz.control import overheard
 from tests.fuzz.decoders import COMPRESSION, FACTORIES, scenario
 from tests.fuzz.sealed import OPENER, TOKEN
+from tests.fuzz.stream_starts import STREAM_STARTS
 
 OFFER: Final = Offer(7, 3, 0, 1024, 2**20, 1200, 10_000, 99)
 SENTENCES: Final[Sequence[Sequence[Frame]]] = (
@@ -205,4 +206,5 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "gate-parlour": _to_the_parlour,
     "gate-guest": _to_the_host,
     "gate-called": _introductions,
+    **STREAM_STARTS,
 }

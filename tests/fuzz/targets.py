@@ -9,15 +9,22 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import trio
+from trio.testing import MockClock
+
 from sphtp.errors import RemoteError
+from tests.fuzz.broadcast import Broadcast
+from tests.fuzz.callers import call
 from tests.fuzz.census import census
 from tests.fuzz.choices import Script
 from tests.fuzz.control import Lodge, Machine, make_client, make_joining_server, make_server
 from tests.fuzz.crossing import Crossing
 from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.nodes import SUBJECTS, Subject
+from tests.fuzz.reading import Reading
 from tests.fuzz.sealed import SEALED
 from tests.fuzz.siege import Siege
+from tests.fuzz.stands import Stand
 
 Target = Callable[[bytes], None]
 
@@ -59,6 +66,33 @@ def _tell(make: Callable[[], Machine], data: bytes) -> None:
     check_size(lodge.machine)
 
 
+def _broadcast(data: bytes) -> None:
+    script = Script(data)
+    broadcast = Broadcast(script)
+    while script:
+        broadcast.step()
+    check_size(broadcast.source)
+
+
+def _read(data: bytes) -> None:
+    script = Script(data)
+    reading = Reading(script)
+    while script:
+        reading.step()
+    check_size(reading.subscription)
+
+
+def _attend(data: bytes) -> None:
+    async def attend() -> None:
+        script = Script(data)
+        stand = Stand(script)
+        while script:
+            stand.step()
+        check_size(stand)
+
+    trio.run(attend, clock=MockClock())
+
+
 def check_size(holder: object) -> None:
     """Raise ``AssertionError`` if something holds more than it should."""
     held = census(holder)
@@ -75,6 +109,10 @@ def _all() -> Iterator[tuple[str, Target]]:
     yield "control-server", partial(_tell, make_server)
     yield "control-server-joining", partial(_tell, make_joining_server)
     yield "control-client", partial(_tell, make_client)
+    yield "stream-source", _broadcast
+    yield "stream-subscription", _read
+    yield "stream-desk", _attend
+    yield "stream-callers", call
 
 
 TARGETS: Final[Mapping[str, Target]] = dict(_all())

@@ -156,7 +156,7 @@ class TcpSeal:
         """Return the frame; raises ``RemoteError`` when the other side has not sealed it."""
         if self._opener is None:
             return data
-        opened = self._opener.open(data, len(data))
+        opened = self._opener.open(data, len(data) or 1)
         if not opened:
             raise RemoteError("a frame that the other side has not sealed")
         return opened[0]

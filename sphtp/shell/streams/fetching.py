@@ -4,7 +4,7 @@ A connection begins with ``session u32, receiver u32, salt 16`` from the receive
 from the source; then frames go both ways, sealed with keys that both salts give.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from struct import Struct
@@ -21,6 +21,7 @@ from sphtp.errors import RemoteError
 from sphtp.shell.lifetime import running
 from sphtp.shell.streams.attendance import Attendance
 from sphtp.shell.streams.hosting import Hosting
+from sphtp.shell.streams.strangers import Strangers
 
 HELLO: Final = Struct("<II16s")
 SALT_SIZE: Final = 16
@@ -71,7 +72,7 @@ async def serving_history(
         return
     listeners = await trio.open_tcp_listeners(0, host=host)
     hosting.history_port = listeners[0].socket.getsockname()[1]
-    strangers = trio.CapacityLimiter(MOST_STRANGERS)
+    strangers = Strangers(MOST_STRANGERS, PATIENCE)
     serve = partial(_serve, hosting, strangers, entropy)
     async with running(partial(trio.serve_listeners, serve, listeners)):
         yield
@@ -79,17 +80,18 @@ async def serving_history(
 
 async def _serve(
     hosting: Hosting,
-    strangers: trio.CapacityLimiter,
+    strangers: Strangers,
     entropy: Entropy,
     stream: trio.SocketStream,
 ) -> None:
     with suppress(*LOST, RemoteError):
         async with stream:
-            with trio.fail_after(PATIENCE):
-                async with strangers:
-                    line, receiver = await _answer_untrusted(hosting, entropy, stream)
+            with strangers.one():
+                line, receiver = await _answer_untrusted(hosting, entropy, stream)
+                # A hello can be repeated by anyone; what is sealed shows who it is.
+                asked = await line.receive_untrusted()
             with hosting.only_line_of(receiver):
-                await _answer_all(hosting, line)
+                await _answer_all(hosting, line, asked)
 
 
 async def _answer_untrusted(
@@ -106,12 +108,13 @@ async def _answer_untrusted(
     return Line(stream, TcpSeal(outgoing, incoming, hosting.seals)), receiver
 
 
-async def _answer_all(hosting: Hosting, line: Line) -> None:
+async def _answer_all(hosting: Hosting, line: Line, asked: Sequence[bytes]) -> None:
     server = hosting.fetch_server()
-    while frames := await line.receive_untrusted():
-        for frame in frames:
+    while asked:
+        for frame in asked:
             server.handle_frame_untrusted(frame)
         await _send_answers(server, line)
+        asked = await line.receive_untrusted()
 
 
 async def _send_answers(server: FetchServer, line: Line) -> None:

@@ -20,6 +20,7 @@ from sphtp.core.stream.sealing import (
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.source.table import SourceState
+from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.outlet import Outlet
 
@@ -136,6 +137,7 @@ class Hosting:
         self._is_stale = False
         if self.is_over:
             return None
+        # Even if nobody is left: the next one to come must not share a key with those.
         key = self._seal.renew()
         return key if self._attendees else None
 
@@ -156,7 +158,12 @@ class Hosting:
 
     @contextmanager
     def only_line_of(self, receiver: int) -> Iterator[None]:
-        """Cancel the block when the same receiver has a newer connection, or is gone."""
+        """Cancel the block when the same receiver has a newer connection, or is gone.
+
+        Raises ``RemoteError`` when it is gone already.
+        """
+        if receiver not in self._attendees:
+            raise RemoteError("it has left meanwhile")
         if (before := self._lines.pop(receiver, None)) is not None:
             before.cancel()
         with trio.CancelScope() as scope:

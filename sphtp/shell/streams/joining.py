@@ -16,9 +16,12 @@ from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.desk import StreamDesk
 from sphtp.shell.streams.hosting import Hosting
+from sphtp.shell.streams.strangers import Strangers
 
 PATIENCE: Final = 5.0
 """Seconds within which whoever opened such a channel has to say what it wants."""
+MOST_STRANGERS: Final = 64
+"""Channels whose peers have not said it yet, or take their time to hear that it cannot be."""
 
 GATHERING: Final = 0.05
 """Seconds from a receiver's leaving to the key that it does not get."""
@@ -32,6 +35,7 @@ class Reception:
 
     def __init__(self, desk: StreamDesk) -> None:
         self._desk = desk
+        self._strangers = Strangers(MOST_STRANGERS, PATIENCE)
         self._arrived, self._arriving = trio.open_memory_channel[Channel](64)
         self._nursery: trio.Nursery | None = None
 
@@ -50,19 +54,26 @@ class Reception:
         # What its peer says wrong, or does not say, ends the channel.
         with suppress(*GONE, RemoteError, trio.TooSlowError):
             async with channel:
-                with trio.fail_after(PATIENCE):
-                    join = await hear_untrusted(channel)
-                if isinstance(join, Join):
-                    await self._answer(channel, join.topic)
+                joined = await self._receive(channel)
+                if joined is not None:
+                    await self._attend(channel, *joined)
 
-    async def _answer(self, channel: Channel, topic: str) -> None:
-        hosting = self._desk.find_topic(topic)
-        if hosting is None:
-            await say(channel, Refused(f"this node has no source of the topic {topic!r}"))
-        elif hosting.is_full:
-            await say(channel, Refused(f"the topic {topic!r} has all receivers that it may have"))
-        else:
-            await self._attend(channel, hosting, topic)
+    async def _receive(self, channel: Channel) -> tuple[Hosting, str] | None:
+        """Hear what a peer wants: a source here and its topic, or None if it was refused."""
+        try:
+            with self._strangers.one():
+                join = await hear_untrusted(channel)
+                if not isinstance(join, Join):
+                    return None
+                hosting = self._desk.find_topic(join.topic)
+                if hosting is not None and not hosting.is_full:
+                    return hosting, join.topic
+                await say(channel, _refusal(hosting, join.topic))
+                await channel.aclose()
+        except trio.TooSlowError:
+            # It would not answer a good-bye, either.
+            channel.abort("too slow to join")
+        return None
 
     async def _attend(self, channel: Channel, hosting: Hosting, topic: str) -> None:
         """Keep a receiver for as long as its channel lives."""
@@ -77,6 +88,12 @@ class Reception:
             is_first = hosting.dismiss(trio.current_time(), welcome.receiver)
             if is_first and self._nursery is not None:
                 self._nursery.start_soon(_renew_key, hosting)
+
+
+def _refusal(hosting: Hosting | None, topic: str) -> Refused:
+    if hosting is None:
+        return Refused(f"this node has no source of the topic {topic!r}")
+    return Refused(f"the topic {topic!r} has all receivers that it may have")
 
 
 async def _renew_key(hosting: Hosting) -> None:

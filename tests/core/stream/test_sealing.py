@@ -21,9 +21,12 @@ from sphtp.core.stream.sealing import (
     SealCounters,
     SourceSeal,
     StreamOpener,
+    TcpSeal,
     draw_key,
     envelope,
+    fetch_keys,
 )
+from sphtp.errors import RemoteError
 
 BODIES = [b"first", b"second", b"third"]
 
@@ -138,3 +141,12 @@ def test_feedback_is_for_the_source_alone(key: bytes) -> None:
     assert opener.open(datagram, len(datagram)) == [b"nak"]
     assert FeedbackOpener(bytes(32), counters := SealCounters()).open(datagram, len(datagram)) == []
     assert counters.forged == 1
+
+
+@pytest.mark.parametrize("frame", [b"", b"?", bytes(24), bytes(100)])
+def test_a_frame_that_nobody_sealed_is_refused_however_short(frame: bytes) -> None:
+    counters = SealCounters()
+    seal = TcpSeal(*fetch_keys(draw_key(Random(1)), bytes(32)), counters)
+    with pytest.raises(RemoteError, match="not sealed"):
+        seal.open_untrusted(frame)
+    assert counters.forged == bool(frame)

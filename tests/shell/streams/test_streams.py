@@ -264,6 +264,20 @@ async def test_bad_topics_are_refused_by_name() -> None:
                     pass
         with pytest.raises(SettingsError, match="late_join"):
             Terms(late_join=-1)
+        for interface in ("lo", "239.0.0.1", "::1"):
+            with pytest.raises(SettingsError, match="interface"):
+                Terms(interface=interface)
+
+
+async def test_an_error_in_the_block_leaves_as_itself() -> None:
+    async with open_node() as here, open_node() as there:
+        with pytest.raises(ValueError, match="mine"):
+            async with here.open_source(TOPIC):
+                raise ValueError("mine")
+        async with here.open_source(TOPIC):
+            with pytest.raises(ValueError, match="mine"):
+                async with there.subscribe(*here.address, topic=TOPIC):
+                    raise ValueError("mine")
 
 
 async def test_an_error_inside_a_block_leaves_it_as_it_is() -> None:

@@ -1,0 +1,84 @@
+"""The targets of streams can fail, too: whatever goes wrong on purpose is seen."""
+
+from random import Random
+
+import pytest
+
+from sphtp.core.secure.seal import Opener
+from sphtp.core.stream.bodies import Window
+from sphtp.core.stream.delivery.gate import Gate
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.receiver.recovery import Recovery
+from sphtp.core.stream.records import Run, encode_run
+from sphtp.core.stream.sealing import TcpSeal
+from sphtp.core.stream.source.budget import NakBudget
+from sphtp.core.stream.source.repair_queue import RepairQueue
+from sphtp.core.stream.source.source import Source
+from sphtp.core.stream.wire import encode_data
+from tests.fuzz.targets import TARGETS
+
+Patch = pytest.MonkeyPatch
+TRIES = 150
+
+
+def run(name: str) -> None:
+    for number in range(TRIES):
+        TARGETS[name](Random(number).randbytes(400))
+
+
+@pytest.mark.parametrize(
+    "name", ["stream-source", "stream-subscription", "stream-desk", "stream-callers"]
+)
+def test_what_is_well_is_survived(name: str) -> None:
+    run(name)
+
+
+def test_a_source_that_takes_any_number_of_repairs_is_seen(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(RepairQueue, "is_full", False)
+    monkeypatch.setattr(NakBudget, "take", lambda _, __, wanted: min(wanted, 100))
+    with pytest.raises(AssertionError, match="repair"):
+        run("stream-source")
+
+
+def test_a_source_that_is_woken_for_nothing_is_seen(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Source, "poll_timeout", lambda _: 1.0)
+    with pytest.raises(AssertionError, match="busy at"):
+        run("stream-source")
+
+
+def test_a_receiver_that_asks_without_end_is_seen(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Recovery, "poll_nak", lambda *_: b"?")
+    with pytest.raises(AssertionError, match="still talking"):
+        run("stream-subscription")
+
+
+def test_a_message_that_is_told_twice_is_seen(monkeypatch: Patch) -> None:
+    honest = Gate.take_known
+
+    def generous(gate: Gate, first: int, last: int) -> list[Span]:
+        return honest(gate, first, last) or [Span(first, last)]
+
+    monkeypatch.setattr(Gate, "take_known", generous)
+    with pytest.raises(AssertionError, match=r"told twice|after \d+"):
+        run("stream-subscription")
+
+
+def test_a_desk_that_believes_what_was_forged_is_seen(monkeypatch: Patch) -> None:
+    """Whatever was not sealed by the source is taken for what it might have said."""
+    honest, forged = Opener.open, encode_run(Run(0, 0, [b"forged!!"]))
+
+    def credulous(opener: Opener, data: bytes, size: int) -> list[bytes]:
+        return honest(opener, data, size) or [encode_data(1, Window(1, 1), forged)]
+
+    monkeypatch.setattr(Opener, "open", credulous)
+    with pytest.raises(AssertionError, match="forgery"):
+        run("stream-desk")
+
+
+def test_a_line_that_raises_what_it_should_not_is_seen(monkeypatch: Patch) -> None:
+    def raising(_: TcpSeal, data: bytes) -> bytes:
+        return data[1 // len(data) :] if len(data) != 1 else data
+
+    monkeypatch.setattr(TcpSeal, "open_untrusted", raising)
+    with pytest.raises(ExceptionGroup):
+        run("stream-callers")
