@@ -26,6 +26,8 @@ STREAMS: Final = Schema(["sphtp.Streams: version 1"])
 """What channels of this kind say they are for."""
 
 KEY_SIZE: Final = 32
+MOST_TEXT: Final = 1000
+"""Bytes of a refusal that are looked at."""
 
 
 class MemberKind(IntEnum):
@@ -157,7 +159,7 @@ def _encode_refused(writer: Writer, refused: Refused) -> None:
 
 
 def _decode_refused(reader: Reader) -> Refused:
-    return Refused(_text(reader.rest()))
+    return Refused(_text(reader.rest()[:MOST_TEXT]))
 
 
 def _encode_key(writer: Writer, key: StreamKey) -> None:

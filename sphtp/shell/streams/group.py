@@ -30,9 +30,9 @@ class Group:
     ttl: int = 1
 
     def __post_init__(self) -> None:
-        if not _is(self.host, multicast=True):
+        if not is_ipv4(self.host, multicast=True):
             raise SettingsError(f"host is {self.host!r}; allowed are IPv4 multicast addresses")
-        if not _is(self.interface, multicast=False):
+        if not is_ipv4(self.interface, multicast=False):
             raise SettingsError(f"interface is {self.interface!r}; allowed is an IPv4 address")
         if not 1 <= self.port <= 65_535:
             raise SettingsError(f"port is {self.port}; allowed is 1 to 65535")
@@ -57,24 +57,24 @@ def open_sender(group: Group) -> UdpSocket:
     return udp
 
 
-def open_receiver(host: str, port: int, interface: str) -> UdpSocket:
-    """Bind a socket that gets what is sent to a group, and join it on one interface.
+def open_receiver(group: Group) -> UdpSocket:
+    """Bind a socket that gets what is sent to a group, and join it on its interface.
 
-    Raises ``UdpAddressError``, and ``SettingsError`` for what is no group.
+    Raises ``UdpAddressError``.
     """
-    group = Group(host, port, interface)
-    udp = UdpSocket(host, port, is_shared=True)
-    membership = _MEMBERSHIP.pack(socket.inet_aton(group.host), socket.inet_aton(interface))
+    udp = UdpSocket(*group.address, is_shared=True)
+    membership = _MEMBERSHIP.pack(socket.inet_aton(group.host), socket.inet_aton(group.interface))
     try:
         udp.set_options((socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership))
     except OSError as error:
         udp.close()
-        where = f"{host} on the interface {interface}"
+        where = f"{group.host} on the interface {group.interface}"
         raise UdpAddressError(f"cannot join the group {where}: {error.strerror}") from error
     return udp
 
 
-def _is(text: str, *, multicast: bool) -> bool:
+def is_ipv4(text: str, *, multicast: bool) -> bool:
+    """Whether this is the address of one machine, or that of a multicast group."""
     try:
         return ipaddress.IPv4Address(text).is_multicast == multicast
     except ValueError:

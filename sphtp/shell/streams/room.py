@@ -87,7 +87,7 @@ class StreamRoom:
         """Join a source over a channel that is being dialled, for the length of the block."""
         check_topic(topic)
         async with dialling as channel:
-            welcome = await join(channel, topic)
+            welcome = await join(channel, topic, is_sealed=self._is_sealed)
             subscription = self._make(welcome, terms)
             attendance = Attendance(welcome, channel, subscription, self.touched)
             async with (

@@ -9,13 +9,13 @@ import trio
 
 from sphtp.core.entropy import Entropy
 from sphtp.core.stream.membership import Join, Refused, StreamKey, Welcome
-from sphtp.errors import RefusedError, RemoteError, UnreachableError
+from sphtp.errors import RefusedError, RemoteError, SettingsError, UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
 from sphtp.shell.streams.attendance import Attendance
 from sphtp.shell.streams.desk import StreamDesk
 from sphtp.shell.streams.fetching import fetch
-from sphtp.shell.streams.group import open_receiver
+from sphtp.shell.streams.group import Group, open_receiver
 from sphtp.shell.streams.joining import GONE, hear_untrusted, say
 from sphtp.shell.udp import UdpSocket
 
@@ -26,7 +26,7 @@ BATCH: Final = 256
 """Datagrams taken off a group's socket before others have their turn."""
 
 
-async def join(channel: Channel, topic: str) -> Welcome:
+async def join(channel: Channel, topic: str, *, is_sealed: bool) -> Welcome:
     """Ask to be let in; raises ``RefusedError`` or ``UnreachableError``."""
     try:
         with trio.fail_after(PATIENCE):
@@ -35,7 +35,8 @@ async def join(channel: Channel, topic: str) -> Welcome:
     except (*GONE, trio.TooSlowError, RemoteError) as error:
         raise UnreachableError(f"no answer about the topic {topic!r}: {error}") from error
     match answer:
-        case Welcome():
+        # A stream is sealed exactly if the channel is.
+        case Welcome() if is_sealed == (answer.key is not None):
             return answer
         case Refused(text):
             raise RefusedError(text, "topic")
@@ -80,7 +81,11 @@ def _listening(
     welcome = attendance.welcome
     if not welcome.group:
         return nullcontext()
-    udp = open_receiver(welcome.group, welcome.port, interface)
+    try:
+        group = Group(welcome.group, welcome.port, interface)
+    except SettingsError as error:
+        raise UnreachableError(f"the source sends to a group that is none: {error}") from error
+    udp = open_receiver(group)
     return running(partial(_hear_group, desk, attendance, udp))
 
 

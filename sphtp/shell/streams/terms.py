@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import ALL
 from sphtp.errors import SettingsError
+from sphtp.shell.streams.group import is_ipv4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class Terms:
     def __post_init__(self) -> None:
         if self.late_join < 0:
             raise SettingsError(f"late_join is {self.late_join}; allowed is 0 or more, or a bool")
+        if not is_ipv4(self.interface, multicast=False):
+            raise SettingsError(f"interface is {self.interface!r}; allowed is an IPv4 address")
 
     @property
     def wanted(self) -> int:
