@@ -79,7 +79,7 @@ class Flow:
     def expire(self, now: float) -> None:
         """Leave behind those that it has waited for too long."""
         for receiver, pace in tuple(self._followed.items()):
-            if pace.since is not None and now - pace.since >= self._patience:
+            if pace.since is not None and now >= pace.since + self._patience:
                 pace.since = None
                 self._left[receiver] = self._followed.pop(receiver)
                 self.left_behind += 1
