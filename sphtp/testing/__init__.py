@@ -9,5 +9,5 @@ from sphtp.testing.network import Delivery as Delivery
 from sphtp.testing.network import Flight as Flight
 from sphtp.testing.network import SimulatedNetwork as SimulatedNetwork
 from sphtp.testing.pair import Pair as Pair
-from sphtp.testing.stage import NeverIdleError as NeverIdleError
+from sphtp.testing.simulation import NeverIdleError as NeverIdleError
 from sphtp.testing.stage import Stage as Stage

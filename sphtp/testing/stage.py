@@ -1,33 +1,23 @@
 """Endpoints, a network between them, and a clock that jumps from event to event."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.errors import SettingsError
-from sphtp.testing.clock import VirtualClock
 from sphtp.testing.faults import Faults
-from sphtp.testing.network import Address, SimulatedNetwork
+from sphtp.testing.network import Address
 from sphtp.testing.rows import rows
-
-# Steps without a tick of the clock that no honest exchange needs.
-STANDSTILL = 10_000
+from sphtp.testing.simulation import Simulation
 
 # Messages taken off a connection at once.
 BATCH = 256
 
 
-class NeverIdleError(AssertionError):
-    """A stage did not get where it was driven, or time stood still.
-
-    The message holds the seed that replays it.
-    """
-
-
-class Stage:
+class Stage(Simulation):
     """Endpoints by address, as scripts drive them. Time is in seconds and starts at zero.
 
     Some may be sealed.
@@ -43,16 +33,8 @@ class Stage:
         endpoints: Mapping[Address, Endpoint | SealedEndpoint],
         faults: Faults | None = None,
     ) -> None:
-        self.seed = seed
-        self.clock = VirtualClock()
-        self.network = SimulatedNetwork(seed, faults)
+        super().__init__(seed, faults)
         self.endpoints = dict(endpoints)
-        self._steps = 0
-
-    @property
-    def now(self) -> float:
-        """The present, in seconds."""
-        return self.clock.now
 
     def connect(
         self,
@@ -117,39 +99,6 @@ class Stage:
         self.drive(is_over, seconds)
         return received
 
-    def step(self) -> bool:
-        """Jump to the next event and handle it; false when there is none."""
-        self._flush()
-        due = self._next_time()
-        if due is None:
-            return False
-        self._tick(max(self.now, due))
-        for destination, row in rows(self.network.take_due(self.now)):
-            endpoint = self.endpoints.get(destination)
-            if endpoint is not None:
-                endpoint.handle_row_untrusted(self.now, row)
-        for endpoint in self.endpoints.values():
-            endpoint.handle_timeout(self.now)
-        self._flush()
-        return True
-
-    def drive(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Step until a condition holds; raises ``NeverIdleError`` after ``seconds`` of its time."""
-        deadline = self.now + seconds
-        while not until():
-            if not self.step() or self.now > deadline:
-                raise NeverIdleError(f"not reached after {self.now:.3f} s; seed {self.seed}")
-
-    def run(self, seconds: float, watch: Callable[[], None] | None = None) -> None:
-        """Let time pass; ``watch`` is called after each event."""
-        end = self.now + seconds
-        self._flush()
-        while (due := self._next_time()) is not None and due <= end:
-            self.step()
-            if watch is not None:
-                watch()
-        self.clock.advance_to(end)
-
     def _dial(
         self, endpoint: Endpoint | SealedEndpoint, destination: Address, key: bytes | None
     ) -> Connection:
@@ -164,11 +113,13 @@ class Stage:
         times += [endpoint.poll_timeout() for endpoint in self.endpoints.values()]
         return min((time for time in times if time is not None), default=None)
 
-    def _tick(self, when: float) -> None:
-        self._steps = self._steps + 1 if when == self.now else 0
-        self.clock.advance_to(when)
-        if self._steps > STANDSTILL:
-            raise NeverIdleError(f"time stands still at {self.now:.3f} s; seed {self.seed}")
+    def _happen(self) -> None:
+        for destination, row in rows(self.network.take_due(self.now)):
+            endpoint = self.endpoints.get(destination)
+            if endpoint is not None:
+                endpoint.handle_row_untrusted(self.now, row)
+        for endpoint in self.endpoints.values():
+            endpoint.handle_timeout(self.now)
 
     def _flush(self) -> None:
         for address, endpoint in self.endpoints.items():

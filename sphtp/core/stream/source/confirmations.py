@@ -1,22 +1,26 @@
 """NAK confirmations: why a repair does not come now, said once per sqn and ignore interval.
 
-What NAKs of a moment have in common goes into one NCF.
+What NAKs of a moment have in common goes into one NCF: the reason, and about how long to wait.
 """
 
 from math import ceil
+from typing import Final
 
 from sphtp.core.stream.bodies import Ncf, NcfReason, Window
 from sphtp.core.stream.ranges import RangeSet
 from sphtp.core.stream.source.recent import Recent
 from sphtp.core.stream.wire import MOST_RANGES, cut, encode_ncf
 
+ALIKE: Final = 64
+"""Milliseconds: waits that are no longer are told as one; of longer ones, those up to the double."""
+
 
 class Confirmations:
-    """What is still to be confirmed, by reason."""
+    """What is still to be confirmed, by reason and order of magnitude of the wait."""
 
     def __init__(self, interval: float) -> None:
         self._confirmed = Recent(interval)
-        self._pending: dict[NcfReason, tuple[RangeSet, float]] = {}
+        self._pending: dict[tuple[NcfReason, int], tuple[RangeSet, int]] = {}
 
     @property
     def has_any(self) -> bool:
@@ -28,23 +32,25 @@ class Confirmations:
         if self._confirmed.remaining(now, sqn):
             return
         self._confirmed.mark(now, sqn)
-        sqns, latest = self._pending.get(reason) or (RangeSet(), 0.0)
+        # Who asks again too early gets no answer at all: whole milliseconds, which is what travels,
+        # and the latest of all that are told as one.
+        wait = ceil(retry_after * 1000)
+        kind = reason, max(wait, ALIKE).bit_length()
+        sqns, latest = self._pending.get(kind) or (RangeSet(), 0)
         sqns.add(sqn, sqn)
-        # Who asks again too early gets no answer at all: the latest of all, and whole milliseconds,
-        # which is what travels.
-        self._pending[reason] = sqns, max(latest, ceil(retry_after * 1000) / 1000)
+        self._pending[kind] = sqns, max(latest, wait)
 
     def pop(self, window: Window) -> bytes | None:
         """Take the next NCF; None when all is said."""
         while self._pending:
-            reason, (sqns, retry_after) = self._pending.popitem()
+            kind, (sqns, wait) = self._pending.popitem()
             spans = cut(sqns.within(window.trail, window.lead))
             if len(spans) == MOST_RANGES:
                 sqns.discard(sqns.first, spans[-1].last)
                 if len(sqns):
-                    self._pending[reason] = sqns, retry_after
+                    self._pending[kind] = sqns, wait
             if spans:
-                return encode_ncf(Ncf(window, reason, retry_after, spans))
+                return encode_ncf(Ncf(window, kind[0], wait / 1000, spans))
         return None
 
     def clear(self) -> None:

@@ -79,13 +79,13 @@ class Repairs:
             self._confirmations.add(now, sqn, NcfReason.IGNORED, remaining)
         elif sqn in self._queue:
             counters.naks_rx_delay += 1
-            self._confirmations.add(now, sqn, NcfReason.RX_DELAY, self._delay(now))
+            self._confirmations.add(now, sqn, NcfReason.RX_DELAY, self._delay(now, sqn))
         elif self._queue.is_full:
             counters.naks_shed += 1
-            self._confirmations.add(now, sqn, NcfReason.SHED, self._delay(now))
+            self._confirmations.add(now, sqn, NcfReason.SHED, self._delay(now, sqn))
         else:
             self._queue.add(sqn, DATA_OVERHEAD + len(self._window.find(sqn)))
-            if (delay := self._delay(now)) > 0:
+            if (delay := self._delay(now, sqn)) > 0:
                 counters.naks_rx_delay += 1
                 self._confirmations.add(now, sqn, NcfReason.RX_DELAY, delay)
 
@@ -105,6 +105,7 @@ class Repairs:
         size = DATA_OVERHEAD + len(self._window.find(self._queue.first))
         return self._pacer.ready_at(now, size, self._rate)
 
-    def _delay(self, now: float) -> float:
-        """How long the queue takes, in seconds."""
-        return max(self._queue.size - self._pacer.budget(now, self._rate), 0) / self._rate
+    def _delay(self, now: float, sqn: int) -> float:
+        """How long it takes until all that waits, and is as old or older, has left, in seconds."""
+        waiting = self._queue.size_up_to(sqn) - self._pacer.budget(now, self._rate)
+        return max(waiting, 0) / self._rate

@@ -1,0 +1,261 @@
+"""Sources and receivers of streams on one network."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from random import Random
+from typing import Any, Final
+
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.errors import SettingsError
+from sphtp.testing.agenda import Agenda
+from sphtp.testing.faults import Faults
+from sphtp.testing.history_line import LineFaults
+from sphtp.testing.network import Address, Delivery, Flight
+from sphtp.testing.publisher import Publisher
+from sphtp.testing.simulation import Simulation
+from sphtp.testing.subscriber import Subscriber, Terms
+
+STATION: Final[Address] = ("10.2.0.1", 1000)
+"""Where sources are, unless they are told."""
+GROUP: Final[Address] = ("239.2.0.1", 1000)
+"""Where shared datagrams go to."""
+MOST: Final = 65_000
+
+Party = Publisher | Subscriber
+
+
+class Observer:
+    """Sees what is said on a broadcast; does nothing unless a subclass does."""
+
+    def said(self, now: float, publisher: Publisher, bodies: Sequence[bytes]) -> None:
+        """A source lets bodies leave."""
+
+    def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
+        """Bodies of its session reach a subscriber."""
+
+    def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
+        """A subscriber lets a NAK or STATUS leave."""
+
+    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+        """A subscriber reads."""
+
+
+class Broadcast(Simulation):
+    """A ``publisher``, and ``subscribers`` that were there before it sent anything.
+
+    Others of both may come and go. What leaves a source is lost or not for each receiver by itself,
+    as datagrams of unicast are; with ``shared`` for all of them at once, as on the one line to a
+    multicast group, and receivers have the settings for groups. Nothing is sealed. ``line`` is how
+    connections to a history are. Members come and go as over a channel: without loss, and the end
+    of a source's node is known after the line's delay.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        receivers: int = 1,
+        faults: Faults | None = None,
+        settings: StreamSettings | None = None,
+        *,
+        shared: bool = False,
+        topics: int = 1,
+        first: int = 1,
+        line: LineFaults | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        if not 0 <= receivers <= MOST:
+            raise SettingsError(f"receivers is {receivers}; allowed is 0 to {MOST}")
+        super().__init__(seed, faults)
+        self.settings = settings or StreamSettings()
+        self.line = line or LineFaults()
+        self.publishers: list[Publisher] = []
+        self.subscribers: list[Subscriber] = []
+        self._shared = shared
+        self._observers = tuple(observers)
+        self._agenda = Agenda[Party]()
+        self._notices = Flight[partial[None]]()
+        self._parties: dict[Address, list[Party]] = {}
+        self._drawn = 0
+        self.publisher = self.open_source(topics=topics, first=first)
+        for _ in range(receivers):
+            self.join()
+
+    # Who takes part
+
+    def open_source(
+        self,
+        address: Address = STATION,
+        *,
+        topics: int = 1,
+        first: int = 1,
+        **changes: Any,
+    ) -> Publisher:
+        """Open a source, with ``changes`` of the settings; several may share an address."""
+        publisher = Publisher(
+            self._random("publisher"),
+            replace(self.settings, **changes),
+            address,
+            now=self.now,
+            topics=topics,
+            first=first,
+        )
+        self.publishers.append(publisher)
+        self._enter(publisher, address)
+        return publisher
+
+    def join(
+        self,
+        publisher: Publisher | None = None,
+        terms: Terms | None = None,
+        *,
+        address: Address | None = None,
+        **changes: Any,
+    ) -> Subscriber:
+        """Let a receiver join, at an address of its own unless told, with changed settings."""
+        settings = replace(self.settings, **changes)
+        number = len(self.subscribers)
+        subscriber = Subscriber(
+            self._random("subscriber"),
+            settings.for_group() if self._shared else settings,
+            address or (f"10.3.{number >> 8}.{number & 255}", 1000),
+            publisher or self.publisher,
+            terms or Terms(),
+            self.line,
+            now=self.now,
+        )
+        self.subscribers.append(subscriber)
+        self._enter(subscriber, GROUP if self._shared else subscriber.address)
+        self.touch(subscriber.publisher)
+        return subscriber
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """Let a receiver leave as it should: its source knows."""
+        self.vanish(subscriber)
+        subscriber.publisher.leave(self.now, subscriber.number)
+        self.touch(subscriber.publisher)
+
+    def vanish(self, subscriber: Subscriber) -> None:
+        """Let a receiver be no more, and its source not know."""
+        subscriber.line.cut(self.now)
+        self._exit(subscriber, GROUP if self._shared else subscriber.address)
+
+    def close(self, publisher: Publisher | None = None) -> None:
+        """Let a source close; receivers know of its end when it has lingered."""
+        publisher = publisher or self.publisher
+        publisher.source.close(self.now)
+        self.touch(publisher)
+
+    def crash(self, publisher: Publisher, *, unnoticed: bool = False) -> None:
+        """Let the node of a source be no more; with ``unnoticed`` receivers hear just silence."""
+        publisher.is_on_air = False
+        self._exit(publisher, publisher.address)
+        for subscriber in self.subscribers:
+            if subscriber.publisher is publisher:
+                subscriber.line.cut(self.now)
+                self.touch(subscriber)
+                if not unnoticed:
+                    notice = partial(self._tell_gone, subscriber)
+                    self._notices.add(self.now + self.line.delay, notice)
+
+    # What they do
+
+    def send(
+        self, payloads: Sequence[bytes], publisher: Publisher | None = None, *, topic: int = 0
+    ) -> int:
+        """Let messages leave; return the number of the first one.
+
+        Raises as ``Source.send_many`` does.
+        """
+        publisher = publisher or self.publisher
+        number = publisher.source.send_many(self.now, topic, payloads)
+        self.touch(publisher)
+        return number
+
+    def touch(self, party: Party) -> None:
+        """Let leave what something done to a party gave rise to, and know its time."""
+        if isinstance(party, Publisher):
+            self._hear_publisher(party)
+        elif party in self._parties.get(GROUP if self._shared else party.address, ()):
+            self._hear_subscriber(party)
+        else:
+            return
+        self._agenda.set(party, party.poll_timeout())
+
+    # What happens
+
+    def _next_time(self) -> float | None:
+        times = (self.network.next_time(), self._agenda.next_time(), self._notices.next_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def _happen(self) -> None:
+        now = self.now
+        arrived = self.network.take_due(now)
+        for (sender, place), group in groupby(arrived, attrgetter("source", "destination")):
+            self._deliver(sender, place, list(group))
+        for party in self._agenda.take_due(now):
+            party.handle_timeout(now)
+            self.touch(party)
+        for notice in self._notices.take_due(now):
+            notice()
+
+    def _flush(self) -> None:
+        """Nothing waits to leave: whoever something was done to has been looked after."""
+
+    def _deliver(self, sender: Address, place: Address, group: Sequence[Delivery]) -> None:
+        datagrams = [delivery.datagram for delivery in group]
+        for party in tuple(self._parties.get(place, ())):
+            if isinstance(party, Subscriber):
+                bodies = party.admit_untrusted(datagrams)
+                for observer in self._observers:
+                    observer.heard(self.now, party, bodies)
+                party.handle_bodies_untrusted(self.now, bodies)
+            else:
+                for datagram in datagrams:
+                    party.handle_datagram_untrusted(self.now, sender, datagram)
+            self.touch(party)
+
+    def _hear_publisher(self, publisher: Publisher) -> None:
+        now, address = self.now, publisher.address
+        for bodies in publisher.poll_transmit(now):
+            for observer in self._observers:
+                observer.said(now, publisher, bodies)
+            datagrams = publisher.datagrams(bodies)
+            for place in [GROUP] if self._shared else publisher.places:
+                for datagram in datagrams:
+                    self.network.send(now, address, place, datagram)
+        if publisher.is_over and publisher.is_on_air:
+            self.crash(publisher)
+
+    def _hear_subscriber(self, subscriber: Subscriber) -> None:
+        now, address = self.now, subscriber.address
+        if subscriber.is_reading and (items := subscriber.read()):
+            for observer in self._observers:
+                observer.told(now, subscriber, items)
+        for body in subscriber.poll_transmit(now):
+            for observer in self._observers:
+                observer.asked(now, subscriber, body)
+            self.network.send(
+                now, address, subscriber.publisher.address, subscriber.datagram(body)
+            )
+
+    def _tell_gone(self, subscriber: Subscriber) -> None:
+        subscriber.handle_gone(self.now)
+        self.touch(subscriber)
+
+    # Who is where
+
+    def _random(self, purpose: str) -> Random:
+        self._drawn += 1
+        return Random(f"{self.seed} {purpose} {self._drawn}")
+
+    def _enter(self, party: Party, place: Address) -> None:
+        self._parties.setdefault(place, []).append(party)
+        self.touch(party)
+
+    def _exit(self, party: Party, place: Address) -> None:
+        self._parties[place].remove(party)
+        self._agenda.set(party, None)

@@ -1,0 +1,113 @@
+"""A source of a stream at its address, and who listens to it."""
+
+from collections.abc import Iterator, Sequence
+
+from sphtp.core.entropy import Entropy
+from sphtp.core.stream.fetch.server import FetchServer
+from sphtp.core.stream.sealing import envelope
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source.events import SourceEvent
+from sphtp.core.stream.source.source import Source
+from sphtp.core.stream.source.table import SourceState
+from sphtp.core.stream.wire import FEEDBACK_FRONT, decode_feedback_front_untrusted, stream_front
+from sphtp.errors import RemoteError
+from sphtp.testing.network import Address
+
+
+class Publisher:
+    """A source on the network, in the clear.
+
+    ``is_on_air`` says whether its node is there; ``events`` are what the source told, ``foreign``
+    counts datagrams that were for somebody else. Several may share an address.
+    """
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        settings: StreamSettings,
+        address: Address,
+        *,
+        now: float,
+        topics: int = 1,
+        first: int = 1,
+    ) -> None:
+        self.settings = settings
+        self.address = address
+        self.source = Source(
+            entropy,
+            settings,
+            now=now,
+            topics=topics,
+            first=first,
+            envelope=envelope(is_sealed=False),
+        )
+        self.is_on_air = True
+        self.events: list[SourceEvent] = []
+        self.foreign = 0
+        self._topics = topics
+        self._front = stream_front(self.source.session, 0)
+        self._places: dict[int, Address] = {}
+        self._joined = 0
+
+    @property
+    def session(self) -> int:
+        """The id of the source's session."""
+        return self.source.session
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the source has ended."""
+        return self.source.state is SourceState.CLOSED
+
+    @property
+    def places(self) -> Sequence[Address]:
+        """Where its receivers are; several at one address are one place."""
+        return tuple(dict.fromkeys(self._places.values()))
+
+    def join(self, now: float, place: Address) -> int:
+        """Take a receiver in; return its number."""
+        self._joined += 1
+        self._places[self._joined] = place
+        self.source.handle_joined(now, self._joined)
+        return self._joined
+
+    def leave(self, now: float, receiver: int) -> None:
+        """Let a receiver go."""
+        del self._places[receiver]
+        self.source.handle_left(now, receiver)
+
+    def fetch_server(self) -> FetchServer:
+        """What answers one connection from the history, as fast as repairs may be sent."""
+        source, rate = self.source, self.settings.repair_rate
+        return FetchServer(source.history, source.session, self._topics, source.part, rate)
+
+    def handle_datagram_untrusted(self, now: float, sender: Address, datagram: bytes) -> None:
+        """Take what a receiver sent; what is for another session, or from elsewhere, is counted."""
+        try:
+            session, receiver = decode_feedback_front_untrusted(datagram)
+        except RemoteError:
+            self.foreign += 1
+            return
+        if session != self.session or self._places.get(receiver) != sender:
+            self.foreign += 1
+            return
+        self.source.handle_feedback_untrusted(now, receiver, datagram[FEEDBACK_FRONT.size :])
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        self.source.handle_timeout(now)
+
+    def poll_timeout(self) -> float | None:
+        """When it has something to do."""
+        return self.source.poll_timeout() if self.is_on_air else None
+
+    def poll_transmit(self, now: float) -> Iterator[list[bytes]]:
+        """Take bodies that leave for all receivers, until no more may leave now."""
+        while self.is_on_air and (bodies := self.source.poll_transmit(now)):
+            yield bodies
+        while (event := self.source.poll_event()) is not None:
+            self.events.append(event)
+
+    def datagrams(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Return bodies as they travel."""
+        return [self._front + body for body in bodies]

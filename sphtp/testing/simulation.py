@@ -1,0 +1,80 @@
+"""Virtual time that jumps from event to event, whoever it is that something happens to."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from sphtp.testing.clock import VirtualClock
+from sphtp.testing.faults import Faults
+from sphtp.testing.network import SimulatedNetwork
+
+STANDSTILL: Final = 10_000
+"""Steps without a tick of the clock that no honest exchange needs."""
+
+
+class NeverIdleError(AssertionError):
+    """A simulation did not get where it was driven, or time stood still.
+
+    The message holds the seed that replays it.
+    """
+
+
+class Simulation(ABC):
+    """A network, a clock, and whoever is on them. Time is in seconds and starts at zero."""
+
+    def __init__(self, seed: int, faults: Faults | None = None) -> None:
+        self.seed = seed
+        self.clock = VirtualClock()
+        self.network = SimulatedNetwork(seed, faults)
+        self._steps = 0
+
+    @property
+    def now(self) -> float:
+        """The present, in seconds."""
+        return self.clock.now
+
+    def step(self) -> bool:
+        """Jump to the next event and handle it; false when there is none."""
+        self._flush()
+        due = self._next_time()
+        if due is None:
+            return False
+        self._tick(max(self.now, due))
+        self._happen()
+        self._flush()
+        return True
+
+    def drive(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Step until a condition holds; raises ``NeverIdleError`` after ``seconds`` of its time."""
+        deadline = self.now + seconds
+        while not until():
+            if not self.step() or self.now > deadline:
+                raise NeverIdleError(f"not reached after {self.now:.3f} s; seed {self.seed}")
+
+    def run(self, seconds: float, watch: Callable[[], None] | None = None) -> None:
+        """Let time pass; ``watch`` is called after each event."""
+        end = self.now + seconds
+        self._flush()
+        while (due := self._next_time()) is not None and due <= end:
+            self.step()
+            if watch is not None:
+                watch()
+        self.clock.advance_to(end)
+
+    @abstractmethod
+    def _next_time(self) -> float | None:
+        """When something happens next."""
+
+    @abstractmethod
+    def _happen(self) -> None:
+        """Let happen what is due now."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Let leave what has to leave."""
+
+    def _tick(self, when: float) -> None:
+        self._steps = self._steps + 1 if when == self.now else 0
+        self.clock.advance_to(when)
+        if self._steps > STANDSTILL:
+            raise NeverIdleError(f"time stands still at {self.now:.3f} s; seed {self.seed}")

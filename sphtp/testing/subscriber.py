@@ -1,0 +1,129 @@
+"""A receiver of a stream at its address: a subscription, its history line, and what it was told."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import NamedTuple
+
+from sphtp.core.alarms import earliest
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.delivery.table import Delivering
+from sphtp.core.stream.events import Batch
+from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.wire import STREAM_FRONT, decode_stream_front_untrusted, feedback_front
+from sphtp.errors import RemoteError
+from sphtp.testing.history_line import HistoryLine, LineFaults
+from sphtp.testing.network import Address
+from sphtp.testing.publisher import Publisher
+
+
+class Terms(NamedTuple):
+    """What a subscriber wants: see ``Subscription``."""
+
+    topic: int = 0
+    ordered: bool = True
+    late_join: int = 0
+    recover: bool = True
+
+
+class Subscriber:
+    """A subscription on the network, in the clear.
+
+    ``items`` are what it was told; while ``is_reading`` is false nothing is read, and what comes
+    waits. ``foreign`` counts datagrams that were for somebody else.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        settings: StreamSettings,
+        address: Address,
+        publisher: Publisher,
+        terms: Terms,
+        line: LineFaults,
+        *,
+        now: float,
+    ) -> None:
+        window, tails = publisher.source.window, dict(publisher.source.tails)
+        self.address = address
+        self.publisher = publisher
+        self.terms = terms
+        self.joined_at = tails[terms.topic]
+        """The number that the topic's next message had."""
+        self.number = publisher.join(now, address)
+        self.transport = Receiver(random, settings, now, window)
+        self.subscription = Subscription(
+            settings,
+            now,
+            self.transport,
+            publisher.session,
+            terms.topic,
+            self.joined_at,
+            ordered=terms.ordered,
+            late_join=terms.late_join,
+            recover=terms.recover,
+        )
+        self.line = HistoryLine(self.subscription, publisher, line, random)
+        self.items: list[Item] = []
+        self.is_reading = True
+        self.foreign = 0
+        self._front = feedback_front(publisher.session, self.number)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """All messages that were read."""
+        batches = (item for item in self.items if isinstance(item, Batch))
+        return [payload for batch in batches for payload in batch.payloads]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream has ended, and all of it was told."""
+        return self.subscription.state is Delivering.ENDED
+
+    def admit_untrusted(self, datagrams: Sequence[bytes]) -> list[bytes]:
+        """Return the bodies of those datagrams that are of its session; others are counted."""
+        bodies = list[bytes]()
+        for datagram in datagrams:
+            try:
+                session, _ = decode_stream_front_untrusted(datagram)
+            except RemoteError:
+                session = 0
+            if session == self.publisher.session:
+                bodies.append(datagram[STREAM_FRONT.size :])
+            else:
+                self.foreign += 1
+        return bodies
+
+    def handle_bodies_untrusted(self, now: float, bodies: Sequence[bytes]) -> None:
+        """Take what the source sent."""
+        self.subscription.handle_bodies_untrusted(now, bodies)
+
+    def handle_gone(self, now: float) -> None:
+        """The node of the source is gone."""
+        self.line.cut(now)
+        self.subscription.handle_gone(now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        self.line.handle_timeout(now)
+        self.subscription.handle_timeout(now)
+
+    def poll_timeout(self) -> float | None:
+        """When it has something to do."""
+        return earliest(self.subscription.poll_timeout(), self.line.poll_timeout())
+
+    def poll_transmit(self, now: float) -> Iterator[bytes]:
+        """Take bodies that leave for the source."""
+        self.line.look(now)
+        return iter(lambda: self.subscription.poll_transmit(now), None)
+
+    def read(self) -> list[Item]:
+        """Read all that waits to be told."""
+        told = list(iter(self.subscription.poll_item, None))
+        self.items += told
+        return told
+
+    def datagram(self, body: bytes) -> bytes:
+        """Return a body as it travels."""
+        return self._front + body
