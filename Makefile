@@ -73,6 +73,7 @@ diagrams: $(RUNS) ## Write docs/reference/state-machines anew from the tables
 docs: diagrams ## Write all pages anew that come from the code: diagrams, commands, latency
 	.venv/bin/python docs/tools/cli_reference.py
 	.venv/bin/sphtp bench latency --markdown docs/reference/latency.md
+	.venv/bin/sphtp bench recovery --markdown docs/reference/recovery.md
 
 format: $(DEVELOPS) ## Put the code in order as `make check` wants it
 	.venv/bin/ruff check --fix .

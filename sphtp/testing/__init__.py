@@ -1,5 +1,7 @@
 """The public test kit: a simulated network in virtual time, without sockets, tasks or clocks."""
 
+from sphtp.testing.broadcast import Broadcast as Broadcast
+from sphtp.testing.broadcast import Observer as Observer
 from sphtp.testing.clock import VirtualClock as VirtualClock
 from sphtp.testing.crowd import Crowd as Crowd
 from sphtp.testing.faults import Faults as Faults

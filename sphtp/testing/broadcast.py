@@ -238,9 +238,7 @@ class Broadcast(Simulation):
         for body in subscriber.poll_transmit(now):
             for observer in self._observers:
                 observer.asked(now, subscriber, body)
-            self.network.send(
-                now, address, subscriber.publisher.address, subscriber.datagram(body)
-            )
+            self.network.send(now, address, subscriber.publisher.address, subscriber.datagram(body))
 
     def _tell_gone(self, subscriber: Subscriber) -> None:
         subscriber.handle_gone(self.now)

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from sphtp.core.entropy import Entropy
 from sphtp.core.stream.fetch.server import FetchServer
+from sphtp.core.stream.fronts import FEEDBACK_FRONT, decode_feedback_front_untrusted, stream_front
 from sphtp.core.stream.sealing import envelope
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.events import SourceEvent
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.source.table import SourceState
-from sphtp.core.stream.wire import FEEDBACK_FRONT, decode_feedback_front_untrusted, stream_front
 from sphtp.errors import RemoteError
 from sphtp.testing.network import Address
 

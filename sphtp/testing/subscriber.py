@@ -8,10 +8,10 @@ from sphtp.core.alarms import earliest
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.delivery.table import Delivering
 from sphtp.core.stream.events import Batch
+from sphtp.core.stream.fronts import STREAM_FRONT, decode_stream_front_untrusted, feedback_front
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
-from sphtp.core.stream.wire import STREAM_FRONT, decode_stream_front_untrusted, feedback_front
 from sphtp.errors import RemoteError
 from sphtp.testing.history_line import HistoryLine, LineFaults
 from sphtp.testing.network import Address
@@ -63,6 +63,8 @@ class Subscriber:
             ordered=terms.ordered,
             late_join=terms.late_join,
             recover=terms.recover,
+            reach=publisher.source.reach,
+            size=publisher.source.size,
         )
         self.line = HistoryLine(self.subscription, publisher, line, random)
         self.items: list[Item] = []
@@ -120,7 +122,9 @@ class Subscriber:
 
     def read(self) -> list[Item]:
         """Read all that waits to be told."""
-        told = list(iter(self.subscription.poll_item, None))
+        told = list[Item]()
+        while (item := self.subscription.poll_item()) is not None:
+            told.append(item)
         self.items += told
         return told
 

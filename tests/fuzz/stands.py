@@ -130,8 +130,8 @@ class Stand:
     def rekey(self) -> None:
         """Somebody else joins and leaves, and the receiver is told of the new key some day."""
         other = self._hosting.welcome(self.now, TOPIC, make_channel(STRANGER))
-        key = self._hosting.dismiss(self.now, other.receiver)
-        if key is not None:
+        self._hosting.dismiss(self.now, other.receiver)
+        if (key := self._hosting.renew_key()) is not None:
             self._keys.append(key)
 
     def learn(self) -> None:

@@ -17,6 +17,7 @@ from sphtp_client.bench.options import (
     to_markdown,
 )
 from sphtp_client.bench.page import HEAD
+from sphtp_client.bench.recovery.command import recovery
 from sphtp_client.bench.rounds import Plan
 from sphtp_client.bench.simulated.command import latency
 from sphtp_client.bench.stream.command import stream
@@ -28,6 +29,7 @@ def bench() -> None:
 
 
 bench.add_command(latency)
+bench.add_command(recovery)
 bench.add_command(company)
 bench.add_command(flood)
 bench.add_command(stream)

@@ -10,6 +10,7 @@ import trio
 
 from sphtp.core.front import Kind
 from sphtp.core.stream.bodies import BodyFlag, Nak, Ncf, NcfReason, Session, Status, Window
+from sphtp.core.stream.fronts import feedback_front, stream_front
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Run, encode_run
 from sphtp.core.stream.wire import (
@@ -18,8 +19,6 @@ from sphtp.core.stream.wire import (
     encode_ncf,
     encode_session,
     encode_status,
-    feedback_front,
-    stream_front,
 )
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.source import Source

@@ -12,7 +12,7 @@ from sphtp.core.stream.source.recent import Recent
 from sphtp.core.stream.wire import MOST_RANGES, cut, encode_ncf
 
 ALIKE: Final = 64
-"""Milliseconds: waits that are no longer are told as one; of longer ones, those up to the double."""
+"""Milliseconds: waits up to that are told as one; of longer ones, those up to the double."""
 
 
 class Confirmations:
