@@ -77,6 +77,8 @@ class StreamSettings:
     window_age: float = 60.0
     """How long they are kept, at most."""
     max_datagram: int = 1400
+    local_datagram: int = 31_000
+    """The same for a source that only its own machine reaches: there, larger ones cost less."""
     data_rate: float | None = None
     """Of new data; None does not hold back."""
     repair_rate: float = 50 * MBIT
@@ -130,6 +132,14 @@ class StreamSettings:
     def for_group(self) -> Self:
         """The same for receivers that share their losses, as those of a multicast group do."""
         return replace(self, backoff=Backoff.EXPONENTIAL, initial_backoff=0.03)
+
+    def for_loopback(self, most: int) -> Self:
+        """The same for a source that only its own machine reaches, by datagrams of ``most`` bytes.
+
+        Windows stay such that they hold several datagrams.
+        """
+        size = min(self.local_datagram, most, self.window // 4, self.flow_window // 8 or most)
+        return replace(self, max_datagram=max(self.max_datagram, size))
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -206,6 +216,7 @@ UM: Final[dict[str, Any]] = {
     "session_max": 10.0,
     "linger": 0.0,
     "max_datagram": 8192,
+    "local_datagram": 8192,
     "data_rate": 10 * MBIT,
     "repair_rate": 5 * MBIT,
     "lenient": True,
@@ -246,6 +257,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "window": (65_536, 2**30),
     "window_age": (0.1, 86_400),
     "max_datagram": (1024, 65_507),
+    "local_datagram": (1024, 65_507),
     "data_rate": (1000, 1e12),
     "repair_rate": (1000, 1e12),
     "repair_queue": (1, 2**20),

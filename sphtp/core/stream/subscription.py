@@ -75,7 +75,7 @@ class Subscription:
         self._fetcher = Fetcher(
             settings, session, topic, self._delivery.wanted, late_join=late_join > 0
         )
-        self._reports = StatusReports(reach, size)
+        self._reports = StatusReports(reach, size, lead)
         self._heed: Mapping[type, Callable[[Any], None]] = {
             Known: self._begin,
             Came: self._take,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from sphtp.core.row import Address, Row
+from sphtp.shell.loopback import largest_datagram
 from sphtp.shell.streams.group import Group, open_sender
 from sphtp.shell.udp import UdpSocket
 
@@ -32,6 +33,11 @@ class Outlet:
     def group(self) -> Address:
         """The group's address; empty and 0 without."""
         return self._group.address if self._group else ("", 0)
+
+    @property
+    def loopback_datagram(self) -> int:
+        """Bytes of the largest datagram if only this machine is reached, else 0."""
+        return largest_datagram(self._udp.address)
 
     def put(self, rows: Sequence[tuple[bytes, int]], addresses: Iterable[Address]) -> None:
         """Let rows, each with the size of its datagrams, leave for each of these addresses."""

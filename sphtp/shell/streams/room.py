@@ -65,6 +65,8 @@ class StreamRoom:
         """Open a source of these topics for the length of the block; leaving it lingers."""
         self._check(topics)
         with open_outlet(self._udp, group) as outlet:
+            if most := outlet.loopback_datagram:
+                settings = settings.for_loopback(most)
             hosting = Hosting(
                 self._entropy, settings, topics, outlet, self.touched, is_sealed=self._is_sealed
             )

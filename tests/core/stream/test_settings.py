@@ -65,3 +65,16 @@ def test_what_is_out_of_range_is_refused_by_name(name: str) -> None:
 def test_contradictions_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         StreamSettings(**changes)
+
+
+def test_on_loopback_datagrams_are_larger_and_windows_hold_several() -> None:
+    assert StreamSettings().for_loopback(65_507).max_datagram == StreamSettings().local_datagram
+    assert StreamSettings().for_loopback(9000).max_datagram == 9000
+    assert StreamSettings(local_datagram=1400).for_loopback(65_507) == StreamSettings(
+        local_datagram=1400
+    )
+    assert StreamSettings(max_datagram=60_000).for_loopback(65_507).max_datagram == 60_000
+    assert StreamSettings(window=65_536).for_loopback(65_507).max_datagram == 16_384
+    assert StreamSettings(flow_window=65_536).for_loopback(65_507).max_datagram == 8192
+    assert StreamSettings(flow_window=0).for_loopback(20_000).max_datagram == 20_000
+    assert StreamSettings.um().for_loopback(65_507) == StreamSettings.um()

@@ -88,6 +88,32 @@ async def test_a_bad_network_loses_and_repeats_nothing(security: Security | None
             assert stream.statistics().transport.naks_sent > 0
 
 
+@pytest.mark.parametrize(("host", "least", "most"), [("127.0.0.1", 4, 20), ("0.0.0.0", 80, 200)])
+async def test_datagrams_are_large_where_only_this_machine_is_reached(
+    host: str, least: int, most: int
+) -> None:
+    async with open_node(host) as here, open_node() as there, here.open_source(TOPIC) as source:
+        async with there.subscribe("127.0.0.1", here.address[1], topic=TOPIC) as stream:
+            messages = [bytes([n]) * 100 for n in range(250)] * 5
+            await source.send_many(messages)
+            assert await take(stream, len(messages)) == messages
+        assert least <= source.statistics().datagrams_sent <= most
+
+
+async def test_who_receives_one_by_one_and_many_gets_all_in_order() -> None:
+    async with opened() as (source, (stream,)):
+        await source.send_many(range(3000))
+        got = [await stream.receive(), stream.receive_nowait()]
+        for limit in (1, 5, 64, 100, 1, 1500):
+            items = await stream.receive_many(limit)
+            assert 1 <= len(items) <= limit
+            got += items
+        got += await take(stream, 3000 - len(got))
+        assert got == list(range(3000))
+        with pytest.raises(trio.WouldBlock):
+            stream.receive_nowait()
+
+
 async def test_large_messages_arrive_whole() -> None:
     async with opened() as (source, (stream,)):
         large = [bytes([n]) * 300_000 for n in range(4)]

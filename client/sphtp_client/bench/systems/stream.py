@@ -66,5 +66,5 @@ def _open_node(part: Part) -> AbstractAsyncContextManager[sphtp.Node]:
 def _settings(part: Part) -> StreamSettings:
     changes: dict[str, Any] = {"flow_window": 0} if part.system == UNHELD else {}
     if part.max_datagram is not None:
-        changes["max_datagram"] = part.max_datagram
+        changes |= {"max_datagram": part.max_datagram, "local_datagram": part.max_datagram}
     return StreamSettings(**changes)

@@ -11,18 +11,18 @@ SHARE: Final = 4
 class StatusReports:
     """Reports a receiver's status when the source asks, or has used up much of the last one.
 
-    ``reach`` is how many datagrams of ``size`` bytes the source may be ahead; 0 for no matter how
-    many.
+    ``reach`` is how many datagrams of ``size`` bytes the source may be ahead, 0 for no matter how
+    many; ``lead`` is where it was when this receiver joined, None if nobody knows.
     """
 
     __slots__ = ("_every", "_is_asked", "_reach", "_size", "_told")
 
-    def __init__(self, reach: int, size: int) -> None:
+    def __init__(self, reach: int, size: int, lead: int | None = None) -> None:
         self._reach = reach
         self._size = size
         self._every = max(reach // SHARE, 1)
-        # The highest datagram that the source was told that it may send.
-        self._told: int | None = None
+        # The highest datagram that the source was told that it may send, or takes for granted.
+        self._told = None if lead is None else lead + reach
         self._is_asked = False
 
     def ask(self) -> None:

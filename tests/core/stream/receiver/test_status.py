@@ -1,0 +1,47 @@
+"""When a receiver reports how far it is."""
+
+import pytest
+
+from sphtp.core.stream.bodies import Status
+from sphtp.core.stream.receiver.status import StatusReports
+
+REACH, SIZE = 8, 1000
+ROOM = REACH * SIZE
+
+
+@pytest.fixture
+def reports() -> StatusReports:
+    return StatusReports(REACH, SIZE, 100)
+
+
+def poll(reports: StatusReports, lead: int, room: int = ROOM) -> Status | None:
+    return reports.poll(lead, room, is_fetching=False)
+
+
+def test_a_report_is_due_when_a_quarter_of_the_reach_is_used_up(reports: StatusReports) -> None:
+    told = [lead for lead in range(100, 107) if poll(reports, lead)]
+    assert told == [102, 104, 106]
+
+
+def test_the_first_report_needs_no_question(reports: StatusReports) -> None:
+    """The source may have asked before this side listened, and waits for a report now."""
+    assert not poll(reports, 108, room=0), "it has no more room than the source knows"
+    assert not reports.is_due(108, SIZE)
+    assert reports.is_due(108, 2 * SIZE)
+    assert poll(reports, 108) == Status(108, ROOM)
+
+
+def test_who_does_not_know_where_the_source_was_reports_when_asked() -> None:
+    reports = StatusReports(REACH, SIZE)
+    assert not poll(reports, 1000)
+    reports.ask()
+    assert poll(reports, 1000) == Status(1000, ROOM)
+    assert poll(reports, 1002) == Status(1002, ROOM)
+
+
+def test_a_source_that_never_waits_is_told_only_when_it_asks() -> None:
+    reports = StatusReports(0, SIZE, 100)
+    assert not poll(reports, 100_000)
+    reports.ask()
+    assert poll(reports, 100_000) == Status(100_000, ROOM)
+    assert not poll(reports, 200_000)
