@@ -80,6 +80,8 @@ def make_attendance(hosting: Hosting, now: float, *, late_join: int = 0) -> Atte
         welcome.next,
         late_join=late_join,
         recover=False,
+        reach=welcome.reach,
+        size=welcome.size,
     )
     return Attendance(welcome, make_channel(SOURCE), subscription, lambda: None)
 
@@ -130,8 +132,8 @@ class Stand:
     def rekey(self) -> None:
         """Somebody else joins and leaves, and the receiver is told of the new key some day."""
         other = self._hosting.welcome(self.now, TOPIC, make_channel(STRANGER))
-        key = self._hosting.dismiss(self.now, other.receiver)
-        if key is not None:
+        self._hosting.dismiss(self.now, other.receiver)
+        if (key := self._hosting.renew_key()) is not None:
             self._keys.append(key)
 
     def learn(self) -> None:

@@ -20,6 +20,7 @@ from sphtp.core.stream.fetch.wire import (
     encode_msg,
     prefixed,
 )
+from sphtp.core.stream.fronts import feedback_front, stream_front
 from sphtp.core.stream.membership import (
     KEY_SIZE,
     Join,
@@ -37,8 +38,6 @@ from sphtp.core.stream.wire import (
     encode_ncf,
     encode_session,
     encode_status,
-    feedback_front,
-    stream_front,
 )
 
 WINDOW: Final = Window(5, 2)
@@ -54,7 +53,7 @@ RECORDS: Final[Iterable[Record]] = (
 MEMBERS: Final[Iterable[Member]] = (
     Join("positions"),
     Welcome(1, 2, 3, WINDOW, 4),
-    Welcome(1, 2, 3, WINDOW, 4, 4711, "239.1.2.3", 9000, KEY, bytes(KEY_SIZE)),
+    Welcome(1, 2, 3, WINDOW, 4, 99, 1370, 4711, "239.1.2.3", 9000, KEY, bytes(KEY_SIZE)),
     Refused("no"),
     KEY,
 )

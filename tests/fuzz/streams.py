@@ -21,6 +21,14 @@ from sphtp.core.stream.fetch.wire import (
     encode_msg,
     prefixed,
 )
+from sphtp.core.stream.fronts import (
+    FEEDBACK_FRONT,
+    STREAM_FRONT,
+    decode_feedback_front_untrusted,
+    decode_stream_front_untrusted,
+    feedback_front,
+    stream_front,
+)
 from sphtp.core.stream.membership import Join, Welcome, decode_member_untrusted, encode_member
 from sphtp.core.stream.records import (
     Record,
@@ -31,19 +39,13 @@ from sphtp.core.stream.records import (
 )
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.core.stream.wire import (
-    FEEDBACK_FRONT,
-    STREAM_FRONT,
     decode_body_untrusted,
-    decode_feedback_front_untrusted,
     decode_feedback_untrusted,
-    decode_stream_front_untrusted,
     encode_data,
     encode_nak,
     encode_ncf,
     encode_session,
     encode_status,
-    feedback_front,
-    stream_front,
 )
 from sphtp.errors import RemoteError
 from tests.fuzz.choices import Script
