@@ -34,6 +34,7 @@ from sphtp.core.messages.codec import MessageCodec
 from sphtp.core.row import Row
 from sphtp.errors import RemoteError
 from sphtp.shell.encoding import encoding_for
+from sphtp_client.frame import frames_sha256, read_frame_untrusted
 from sphtp_client.initial import initial_spheres
 from sphtp_client.scenario import Scenario, parse_scenario
 from sphtp_client.slab import Side, Slab
@@ -205,6 +206,14 @@ def slab(data: bytes) -> None:
     ours.kick()
 
 
+def frame(data: bytes) -> None:
+    """A slab's state, as it is published: a message, and then a frame."""
+    for message in encoding_for(None).decode_many_untrusted([data]):
+        read = read_frame_untrusted(message)
+        assert read.x.shape == read.v.shape == (len(read), 3)
+        frames_sha256([read])
+
+
 @cache
 def scenario() -> Scenario:
     gas = {"kind": "gas", "count": 40, "radius": 0.01, "spread": 0.2, "speed": 3.0, "seed": 1}
@@ -242,5 +251,6 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "message-inflated": inflated,
     "simulation-spheres": spheres,
     "simulation-slab": slab,
+    "simulation-frame": frame,
     **STREAMS,
 }

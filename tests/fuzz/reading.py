@@ -65,6 +65,8 @@ class Reading:
             ordered=self.is_ordered,
             late_join=choices.pick((0, 5, ALL)),
             recover=choices.below(4) > 0,
+            reach=self._source.reach,
+            size=self._source.size,
         )
         self._source.handle_joined(self.now, 1)
         self._server: FetchServer | None = None
@@ -244,6 +246,7 @@ class Reading:
         if self._reads:
             while (item := subscription.poll_item()) is not None:
                 self._read(item)
+                subscription.handle_read(self.now)
 
     def _read(self, item: Item) -> None:
         """Each number is told once, and in order if that was wanted."""

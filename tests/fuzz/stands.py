@@ -80,6 +80,8 @@ def make_attendance(hosting: Hosting, now: float, *, late_join: int = 0) -> Atte
         welcome.next,
         late_join=late_join,
         recover=False,
+        reach=welcome.reach,
+        size=welcome.size,
     )
     return Attendance(welcome, make_channel(SOURCE), subscription, lambda: None)
 

@@ -34,7 +34,10 @@ from sphtp.core.channel.handshake import (
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
+from sphtp.shell.encoding import PLAIN
+from sphtp_client.frame import frame_of
 from sphtp_client.initial import initial_spheres
+from sphtp_client.slab import Slab
 from sphtp_client.state import pack
 from tests.core.messages.kinds import Declared, Point, Shot, Step, Written
 from tests.fuzz.choices import Dice
@@ -122,6 +125,12 @@ def _spheres() -> Iterable[bytes]:
     yield pack(table.take(np.arange(2)), 1)
 
 
+def _frames_of_slabs() -> Iterable[bytes]:
+    """So few spheres that an input holds them."""
+    slab = Slab(scenario(), 0, 2, initial=initial_spheres(scenario()).take(np.arange(3)))
+    yield PLAIN.encode(frame_of(slab, 1), None)
+
+
 def _introductions() -> Iterable[bytes]:
     """A proof, and a datagram for the token and the connection id that targets expect."""
     offer = replace(OFFER, connection_id=OPENER)
@@ -195,6 +204,7 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "message-inflated": lambda: (COMPRESSION.deflate(bytes(5000), compress=True) or b"",),
     "simulation-spheres": _spheres,
     "simulation-slab": _spheres,
+    "simulation-frame": _frames_of_slabs,
     "gate-greet": _greets,
     "gate-stranger": _of_strangers,
     "gate-answer": _answers,

@@ -53,7 +53,7 @@ RECORDS: Final[Iterable[Record]] = (
 MEMBERS: Final[Iterable[Member]] = (
     Join("positions"),
     Welcome(1, 2, 3, WINDOW, 4),
-    Welcome(1, 2, 3, WINDOW, 4, 1500, 1400, 4711, "239.1.2.3", 9000, KEY, bytes(KEY_SIZE)),
+    Welcome(1, 2, 3, WINDOW, 4, 99, 1370, 4711, "239.1.2.3", 9000, KEY, bytes(KEY_SIZE)),
     Refused("no"),
     KEY,
 )

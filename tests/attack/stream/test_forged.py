@@ -23,7 +23,16 @@ from sphtp.core.stream.wire import (
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
-from tests.attack.stream.wire import TOPIC, Way, is_of_stream, opened, somebody, streaming, until
+from tests.attack.stream.wire import (
+    TOPIC,
+    Way,
+    is_of_stream,
+    kind_of,
+    opened,
+    somebody,
+    streaming,
+    until,
+)
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -96,17 +105,26 @@ async def test_a_capture_holds_no_message(monkeypatch: pytest.MonkeyPatch) -> No
     assert not any(b"business" in it or TOPIC.encode() in it for it in way.captured)
 
 
-async def test_without_keys_nobody_speaks_on_a_sealed_stream() -> None:
+async def test_without_keys_nobody_speaks_on_a_sealed_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither from elsewhere nor in the source's own place."""
+    way = Way(monkeypatch)
     async with streaming() as (_, there, source, stream):
         await source.send(0)
-        welcome = stream._attendance.welcome
-        lead = source._hosting.source.window.lead
+        assert await stream.receive() == 0
+        front = stream_front(stream._attendance.session, 0)
+        said = [front + body for body in lies(source._hosting.source.window.lead)]
+        said += [front + bytes(8) + it[len(front) :] + bytes(16) for it in said]
         with somebody() as send:
-            for body in lies(lead):
-                for sealed in (body, bytes(8) + body + bytes(16)):
-                    send(stream_front(welcome.session, 0) + sealed, there.address)
-        await until(lambda: stream._attendance.counters.forged == 2 * len(list(lies(lead))))
-        assert await send_all(source, stream, range(1, 100)) == list(range(100))
+            for datagram in said:
+                send(datagram, there.address)
+        counters = stream._attendance.counters
+        await until(lambda: counters.foreign == len(said))
+        way.meddle = lambda datagram: said if kind_of(datagram) == Kind.STREAM else ()
+        assert await send_all(source, stream, range(1, 100)) == list(range(1, 100))
+        assert counters.forged + counters.replayed >= len(said)
+        assert stream.statistics().transport.malformed == 0
 
 
 async def test_in_the_clear_nobody_is_believed_who_speaks_from_elsewhere() -> None:

@@ -129,7 +129,8 @@ async def test_those_who_come_and_go_all_the_time_cost_the_others_no_message() -
         await works(scene)
         key = scene.source._hosting._seal.key
         assert key is not None
-        assert key.number == 60
+        # Those who leave at about the same time are answered with one key.
+        assert 0 < key.number < 60
 
 
 async def test_those_who_join_and_report_nothing_hold_a_source_up_for_its_patience() -> None:

@@ -47,6 +47,8 @@ class Hall:
             0,
             0,
             recover=False,
+            reach=self.source.reach,
+            size=self.source.size,
         )
         self._left_at: dict[bytes, float] = {}
         for receiver in (HONEST, LIAR):
@@ -74,6 +76,7 @@ class Hall:
         while (body := reader.poll_transmit(self.now)) is not None:
             source.handle_feedback_untrusted(self.now, HONEST, body)
         while isinstance(item := reader.poll_item(), Batch):
+            reader.handle_read(self.now)
             for payload in item.payloads:
                 self.told.append(payload)
                 self.worst = max(self.worst, self.now - self._left_at.pop(payload))
