@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.interop import second_reader, second_reader_control, second_reader_sealed
+from tests.interop import (
+    second_reader,
+    second_reader_control,
+    second_reader_sealed,
+    second_reader_streams,
+)
 from tests.interop.second_page import OPENING, TEXT, VECTORS, Vector, each, named, unhex
 from tests.interop.second_reader import Malformed
 
 BAD = [vector for vector in VECTORS if vector.name.startswith("malformed/")]
-# They want keys: see `test_second_reader_sealed`.
-KEYED = [vector for vector in VECTORS if vector.name.startswith(second_reader_sealed.FAMILIES)]
+# They want keys: see `test_second_reader_sealed` and `test_second_reader_streams`.
+WANT_KEYS = second_reader_sealed.FAMILIES + second_reader_streams.FAMILIES
+KEYED = [vector for vector in VECTORS if vector.name.startswith(WANT_KEYS)]
 GOOD = [vector for vector in VECTORS if vector not in BAD and vector not in KEYED]
 
 to_server = partial(second_reader_control.read_message, receiver="server")
@@ -48,6 +54,18 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "malformed/to-server/": to_server,
     "malformed/to-client/": to_client,
     "malformed/datagram/": second_reader.read_datagram,
+    "stream/": second_reader_streams.read_stream,
+    "feedback/": second_reader_streams.read_feedback,
+    "record/": second_reader_streams.read_record,
+    "membership/": second_reader_streams.read_member,
+    "history/": second_reader_streams.read_frame,
+    "history-hello/": second_reader_streams.read_hello,
+    "history-salt/": second_reader_streams.read_salt,
+    "malformed/stream/": second_reader_streams.read_stream,
+    "malformed/feedback/": second_reader_streams.read_feedback,
+    "malformed/record/": second_reader_streams.read_record,
+    "malformed/membership/": second_reader_streams.read_member,
+    "malformed/history/": second_reader_streams.read_frame,
 }
 
 # What `fields` says beside what is in the bytes: from what they were made.
