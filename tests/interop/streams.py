@@ -5,7 +5,7 @@ from typing import Any
 
 from sphtp.core.front import Kind
 from sphtp.core.packing import MALFORMED, pack, unpack
-from sphtp.core.stream import bodies, wire
+from sphtp.core.stream import bodies, fronts, wire
 from sphtp.core.stream.bodies import BodyFlag, BodyType, NcfReason, Window
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import (
@@ -66,8 +66,8 @@ def read_record(data: bytes) -> Named:
 
 def read_stream(data: bytes) -> Named:
     """Read a STREAM in the clear, and name its fields."""
-    session, key = wire.decode_stream_front_untrusted(data)
-    body = wire.decode_body_untrusted(data[wire.STREAM_FRONT.size :], REFERENCE)
+    session, key = fronts.decode_stream_front_untrusted(data)
+    body = wire.decode_body_untrusted(data[fronts.STREAM_FRONT.size :], REFERENCE)
     front = {"kind": int(Kind.STREAM), "session": session, "key": key}
     return front | SAID[type(body)](body)
 
@@ -109,7 +109,7 @@ SAID: dict[type, Callable[[Any], Named]] = {
 
 def write_stream(named: Named) -> bytes:
     """Write a STREAM in the clear of these named fields."""
-    front = wire.stream_front(named["session"], named["key"])
+    front = fronts.stream_front(named["session"], named["key"])
     return front + SAY[BodyType(named["type"])](named)
 
 
@@ -150,8 +150,8 @@ SAY: dict[BodyType, Callable[[Named], bytes]] = {
 
 def read_feedback(data: bytes) -> Named:
     """Read a FEEDBACK in the clear, and name its fields."""
-    session, receiver = wire.decode_feedback_front_untrusted(data)
-    body = wire.decode_feedback_untrusted(data[wire.FEEDBACK_FRONT.size :], REFERENCE)
+    session, receiver = fronts.decode_feedback_front_untrusted(data)
+    body = wire.decode_feedback_untrusted(data[fronts.FEEDBACK_FRONT.size :], REFERENCE)
     front = {"kind": int(Kind.FEEDBACK), "session": session, "receiver": receiver}
     if isinstance(body, bodies.Nak):
         return front | {"type": int(BodyType.NAK), "flags": 0, "ranges": name_ranges(body.spans)}
@@ -162,7 +162,7 @@ def read_feedback(data: bytes) -> Named:
 
 def write_feedback(named: Named) -> bytes:
     """Write a FEEDBACK in the clear of these named fields."""
-    front = wire.feedback_front(named["session"], named["receiver"])
+    front = fronts.feedback_front(named["session"], named["receiver"])
     if named["type"] == BodyType.NAK:
         return front + wire.encode_nak(bodies.Nak(spans_of(named)))
     is_fetching = bool(named["flags"] & BodyFlag.FETCHING)

@@ -7,7 +7,7 @@ import pytest
 
 from sphtp.core.front import Kind
 from sphtp.core.secure.seal import Sealer
-from sphtp.core.stream import records, wire
+from sphtp.core.stream import fronts, records, wire
 from sphtp.core.stream.bodies import BodyFlag, BodyType, NcfReason
 from sphtp.core.stream.fetch import server
 from sphtp.core.stream.fetch import wire as fetch
@@ -85,7 +85,7 @@ def test_varied_lengths_that_are_equal_are_read_as_a_run_is() -> None:
 def test_a_source_seals_so(vector: Vector) -> None:
     fields = vector.fields
     key, plain = bytes.fromhex(fields["key"]), bytes.fromhex(fields["plain"])
-    front, first = wire.stream_front(fields["session"], fields["number"]), fields["counter"]
+    front, first = fronts.stream_front(fields["session"], fields["number"]), fields["counter"]
     assert Sealer(key, front, first).seal(plain, len(plain))[0] == vector.data
     opener = StreamOpener(StreamKey(fields["number"], key, first), SealCounters())
     assert opener.open(vector.data, len(vector.data)) == [plain]

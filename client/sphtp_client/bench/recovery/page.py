@@ -14,8 +14,8 @@ Written by `sphtp bench recovery --markdown FILE`; not edited by hand. One sourc
 datagrams a second, {DATAGRAMS:,} in all, over a round trip of {ROUND_TRIP * 1e3:g} ms; data,
 repairs, NAKs and NCFs are lost alike. Timed is from when a datagram should have come until it is
 there, over all those that were lost. Where receivers share, what the source sends is lost for
-all of them or for none, as on the line to a multicast group. Simulated, in virtual time: with the same seed, here
-{{seed}}, every machine finds the same.
+all of them or for none, as on the line to a multicast group. Simulated, in virtual time: with the
+same seed, here {{seed}}, every machine finds the same.
 """
 AFTER: Final = """\
 `lan` is what `StreamSettings()` is, `um` has the timers of Ultra Messaging's defaults, with which
