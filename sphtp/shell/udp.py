@@ -119,6 +119,12 @@ class UdpSocket:
         """IPv4 or IPv6."""
         return self._socket.family
 
+    @property
+    def receive_buffer(self) -> int:
+        """Bytes of datagrams that the kernel keeps for this socket, about."""
+        # It grants double of what was asked for, and takes its bookkeeping out of that.
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
     def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
         """Set options of the socket, each as level, name and value."""
         for option in options:

@@ -40,6 +40,8 @@ class StatusReports:
         if not self._is_asked and not self.is_due(lead, room):
             return None
         self._told, self._is_asked = self._limit(lead, room), False
+        if self._reach:
+            room = min(room, self._reach * self._size)
         return Status(lead, room, is_fetching)
 
     def _limit(self, lead: int, room: int) -> int:
