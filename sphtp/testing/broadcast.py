@@ -209,13 +209,13 @@ class Broadcast(Simulation):
         datagrams = [delivery.datagram for delivery in group]
         for party in tuple(self._parties.get(place, ())):
             if isinstance(party, Subscriber):
-                bodies = party.admit_untrusted(datagrams)
+                bodies = party.admit(datagrams)
                 for observer in self._observers:
                     observer.heard(self.now, party, bodies)
-                party.handle_bodies_untrusted(self.now, bodies)
+                party.handle_bodies(self.now, bodies)
             else:
                 for datagram in datagrams:
-                    party.handle_datagram_untrusted(self.now, sender, datagram)
+                    party.handle_datagram(self.now, sender, datagram)
             self.touch(party)
 
     def _hear_publisher(self, publisher: Publisher) -> None:

@@ -81,7 +81,7 @@ class Publisher:
         source, rate = self.source, self.settings.repair_rate
         return FetchServer(source.history, source.session, self._topics, source.part, rate)
 
-    def handle_datagram_untrusted(self, now: float, sender: Address, datagram: bytes) -> None:
+    def handle_datagram(self, now: float, sender: Address, datagram: bytes) -> None:
         """Take what a receiver sent; what is for another session, or from elsewhere, is counted."""
         try:
             session, receiver = decode_feedback_front_untrusted(datagram)

@@ -83,7 +83,7 @@ class Subscriber:
         """Whether the stream has ended, and all of it was told."""
         return self.subscription.state is Delivering.ENDED
 
-    def admit_untrusted(self, datagrams: Sequence[bytes]) -> list[bytes]:
+    def admit(self, datagrams: Sequence[bytes]) -> list[bytes]:
         """Return the bodies of those datagrams that are of its session; others are counted."""
         bodies = list[bytes]()
         for datagram in datagrams:
@@ -97,7 +97,7 @@ class Subscriber:
                 self.foreign += 1
         return bodies
 
-    def handle_bodies_untrusted(self, now: float, bodies: Sequence[bytes]) -> None:
+    def handle_bodies(self, now: float, bodies: Sequence[bytes]) -> None:
         """Take what the source sent."""
         self.subscription.handle_bodies_untrusted(now, bodies)
 
