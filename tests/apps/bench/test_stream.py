@@ -146,16 +146,6 @@ async def test_a_system_that_drops_is_measured_by_what_arrives() -> None:
 
 
 @within_20_seconds
-async def test_zeromq_is_measured_where_it_is_installed() -> None:
-    pytest.importorskip("zmq")
-    dropping = await measure(Task("64B", "zeromq", **SHORT))
-    waiting = await measure(Task("64B", "zeromq-waits", **SHORT))
-    assert dropping.delivered is not None
-    assert 0 < dropping.delivered <= 1
-    assert waiting.delivered == 1.0
-
-
-@within_20_seconds
 @pytest.mark.parametrize("system", ["sphtp", "unheld"])
 async def test_a_slow_receiver_hears_of_every_message(system: str) -> None:
     figures = await measure(Task("slow", system, **SHORT))

@@ -67,6 +67,7 @@ async def watching(run: Run, *options: str) -> AsyncIterator[Eye]:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 async def test_a_watched_run_is_verified_and_seen_to_its_end(gas_file):
     steps = 200
     options = ("--servers", "1", "--clients", str(SLABS), "--steps", str(steps), "--verify")

@@ -174,7 +174,7 @@ def is_open(stream: trio.SocketStream) -> bool:
 
 
 async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
-    settings = StreamSettings(repair_rate=1e9)
+    settings = StreamSettings(repair_rate=1e9, local_datagram=1400)
     async with streaming(settings=settings) as scene, opened() as third:
         welcome = welcome_of(scene)
         for number in range(40):

@@ -35,6 +35,7 @@ def count_channels(node: Node) -> int:
     return len(node._endpoint.connections)
 
 
+@pytest.mark.soak
 async def test_a_flood_of_those_who_say_nothing_is_bounded_and_shuts_nobody_out() -> None:
     async with (
         streaming(security=None) as scene,
