@@ -132,12 +132,31 @@ MAKING_ROOM: dict[str, dict[str, Any]] = {
 }
 
 
+MAKING_ROOM_IN_STREAMS: dict[str, dict[str, Any]] = {
+    "nak_backoff": {"generation": 3600.0},
+    "suppress": {"generation": 3600.0},
+    "generation": {"nak_backoff": 0.001, "suppress": 0.001},
+    "activity_timeout": {"session_min": 0.001, "session_max": 0.003},
+    "order_map_bytes": {"max_message": 1},
+    "max_message": {"order_map_bytes": 2**27},
+    "session_min": {"session_max": 3600.0, "activity_timeout": 86_400.0},
+    "session_max": {"session_min": 0.001, "activity_timeout": 86_400.0},
+    "max_datagram": {"window": 2**30},
+    "data_rate": {"repair_rate": 1000.0},
+}
+
+
 def server_settings(**values: Any) -> ServerSettings:
     return SOURCES.load({name: str(value) for name, value in with_room(values).items()}, {}, None)
 
 
 def channel_settings(**values: Any) -> ChannelSettings:
     return ChannelSettings(**with_room(values))
+
+
+def stream_settings(**values: Any) -> StreamSettings:
+    room = MAKING_ROOM_IN_STREAMS.get(next(iter(values), ""), {})
+    return StreamSettings(**{"lenient": True, **room, **values})
 
 
 def with_room(values: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +173,7 @@ TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "The server": (ServerSettings, server_settings),
     "A channel": (ChannelSettings, channel_settings),
     "The gate": (GateSettings, GateSettings),
-    "A stream": (StreamSettings, StreamSettings),
+    "A stream": (StreamSettings, stream_settings),
     "Impairment": (Impairment, Impairment),
     "Control timers": (ControlTimers, ControlTimers),
     "Server limits": (ServerLimits, ServerLimits),
@@ -200,7 +219,8 @@ def values_for(allowed: str, step: float) -> tuple[list[Any], list[Any]]:
         return [low, high - step], [low - step, high]
     if match := re.fullmatch(r"(.+) to (.+)", allowed):
         low, high = map(figure, match.groups())
-        return [low, high], [low - step, high + step]
+        # What is large is not told apart by a small step.
+        return [low, high], [low - step, high + max(step, high // 10**9)]
     if match := re.fullmatch(r"more than (.+)", allowed):
         return [figure(match[1]) + step], [figure(match[1])]
     if match := re.fullmatch(r"at least (.+)", allowed):
