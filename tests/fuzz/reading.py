@@ -31,9 +31,9 @@ from sphtp.core.stream.records import Fragment, Record, Run, encode_fragment, en
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.subscription import ALL, Subscription
 from sphtp.core.stream.wire import cut, encode_data, encode_ncf, encode_session
-from tests.fuzz.broadcast import FIRST, MOST_SAID, NEAR, SETTINGS, SIZES, WAITS
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import EDGES, mutate
+from tests.fuzz.speaker import FIRST, MOST_SAID, NEAR, SETTINGS, SIZES, WAITS
 
 TOPIC: Final = 1
 TOPICS: Final = 2

@@ -24,9 +24,9 @@ from sphtp.shell.streams.outlet import Outlet
 from sphtp.shell.udp import UdpSocket
 from sphtp.testing.network import Delivery as Arrival
 from sphtp.testing.rows import rows
-from tests.fuzz.broadcast import SETTINGS, WAITS
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate
+from tests.fuzz.speaker import SETTINGS, WAITS
 
 SOURCE: Final[Address] = ("10.0.0.1", 1000)
 READER: Final[Address] = ("10.0.0.2", 2000)

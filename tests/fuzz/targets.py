@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from sphtp.errors import RemoteError
-from tests.fuzz.broadcast import Broadcast
+from tests.fuzz.airing import Airing
 from tests.fuzz.callers import call
 from tests.fuzz.census import census
 from tests.fuzz.choices import Script
@@ -24,6 +24,7 @@ from tests.fuzz.nodes import SUBJECTS, Subject
 from tests.fuzz.reading import Reading
 from tests.fuzz.sealed import SEALED
 from tests.fuzz.siege import Siege
+from tests.fuzz.speaker import Speaker
 from tests.fuzz.stands import Stand
 
 Target = Callable[[bytes], None]
@@ -66,12 +67,12 @@ def _tell(make: Callable[[], Machine], data: bytes) -> None:
     check_size(lodge.machine)
 
 
-def _broadcast(data: bytes) -> None:
+def _speak(data: bytes) -> None:
     script = Script(data)
-    broadcast = Broadcast(script)
+    speaker = Speaker(script)
     while script:
-        broadcast.step()
-    check_size(broadcast.source)
+        speaker.step()
+    check_size(speaker.source)
 
 
 def _read(data: bytes) -> None:
@@ -80,6 +81,14 @@ def _read(data: bytes) -> None:
     while script:
         reading.step()
     check_size(reading.subscription)
+
+
+def _air(data: bytes) -> None:
+    script = Script(data)
+    airing = Airing(script)
+    while script:
+        airing.step()
+    airing.finish()
 
 
 def _attend(data: bytes) -> None:
@@ -109,8 +118,9 @@ def _all() -> Iterator[tuple[str, Target]]:
     yield "control-server", partial(_tell, make_server)
     yield "control-server-joining", partial(_tell, make_joining_server)
     yield "control-client", partial(_tell, make_client)
-    yield "stream-source", _broadcast
+    yield "stream-source", _speak
     yield "stream-subscription", _read
+    yield "stream-airing", _air
     yield "stream-desk", _attend
     yield "stream-callers", call
 

@@ -7,6 +7,7 @@ import pytest
 from sphtp.core.secure.seal import Opener
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.delivery.gate import Gate
+from sphtp.core.stream.delivery.items import Items
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver.recovery import Recovery
 from sphtp.core.stream.records import Run, encode_run
@@ -82,3 +83,9 @@ def test_a_line_that_raises_what_it_should_not_is_seen(monkeypatch: Patch) -> No
     monkeypatch.setattr(TcpSeal, "open_untrusted", raising)
     with pytest.raises(ExceptionGroup):
         run("stream-callers")
+
+
+def test_a_stream_that_loses_a_message_in_silence_is_seen(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Items, "_add_loss", lambda *_: None)
+    with pytest.raises(AssertionError, match="neither told nor lost"):
+        run("stream-airing")

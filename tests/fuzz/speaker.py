@@ -60,7 +60,7 @@ RECEIVERS: Final = (1, 2, 3, 4)
 NEAR: Final = 40
 
 
-class Broadcast:
+class Speaker:
     """A source, and what it is told; ``step`` does one thing out of all that may happen."""
 
     def __init__(self, choices: Choices) -> None:
@@ -209,20 +209,20 @@ class Broadcast:
             pass
 
 
-_SHARES: Final[Mapping[Callable[[Broadcast], None], int]] = {
-    Broadcast.send: 5,
-    Broadcast.join: 3,
-    Broadcast.leave: 1,
-    Broadcast.hear_nak: 5,
-    Broadcast.hear_status: 3,
-    Broadcast.hear_changed: 3,
-    Broadcast.hear_noise: 1,
-    Broadcast.ask: 3,
-    Broadcast.wait: 3,
-    Broadcast.wait_for_timer: 3,
-    Broadcast.close: 1,
+_SHARES: Final[Mapping[Callable[[Speaker], None], int]] = {
+    Speaker.send: 5,
+    Speaker.join: 3,
+    Speaker.leave: 1,
+    Speaker.hear_nak: 5,
+    Speaker.hear_status: 3,
+    Speaker.hear_changed: 3,
+    Speaker.hear_noise: 1,
+    Speaker.ask: 3,
+    Speaker.wait: 3,
+    Speaker.wait_for_timer: 3,
+    Speaker.close: 1,
 }
 
-HAPPENINGS: Final[Sequence[Callable[[Broadcast], None]]] = tuple(
+HAPPENINGS: Final[Sequence[Callable[[Speaker], None]]] = tuple(
     it for it, share in _SHARES.items() for _ in range(share)
 )
