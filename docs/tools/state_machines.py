@@ -35,6 +35,7 @@ SOURCES = (
     Source("stream-missing-range", "sphtp.core.stream.receiver.gap_table", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
     Source("stream-source", "sphtp.core.stream.source.table", "SOURCE"),
+    Source("stream-tempo", "sphtp.core.stream.source.tempo_table", "TEMPO"),
     Source("stream-delivery", "sphtp.core.stream.delivery.table", "DELIVERY"),
     Source("stream-fetcher", "sphtp.core.stream.fetch.table", "FETCH"),
 )

@@ -82,6 +82,10 @@ class StreamSettings:
     data_rate: float | None = None
     """Of new data; None does not hold back."""
     repair_rate: float = 50 * MBIT
+    repair_share: float | None = 3.0
+    """Repairs as a multiple of new data of late, at most; while more wait, new data does not grow.
+
+    None minds neither."""
     repair_queue: int = 4096
     """Repairs that may wait for their turn."""
     nak_budget: float = 2000.0
@@ -219,6 +223,8 @@ UM: Final[dict[str, Any]] = {
     "local_datagram": 8192,
     "data_rate": 10 * MBIT,
     "repair_rate": 5 * MBIT,
+    "repair_share": None,
+    "flow_window": 0,
     "lenient": True,
 }
 
@@ -260,6 +266,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "local_datagram": (1024, 65_507),
     "data_rate": (1000, 1e12),
     "repair_rate": (1000, 1e12),
+    "repair_share": (0.01, 1e6),
     "repair_queue": (1, 2**20),
     "nak_budget": (1, 1e9),
     "max_receivers": (1, 2**24),

@@ -1,24 +1,28 @@
 """Flow control of a stream: how far its source may be ahead of its slowest receiver.
 
 A receiver reports what it has, and how much room its reader leaves (Aeron's status messages). It
-holds the source up only as long as it goes on: who makes no progress for ``patience`` seconds while
-the source waits is left behind until it does, and gets what can still be repaired.
+holds the source up only as long as it goes on: who says of no progress for ``patience`` seconds,
+from when it joins, or the source is half a window ahead of its word, or waits for it, is left
+behind until it does, and gets what can still be repaired. So one that is gone, or hears nothing,
+mostly is left behind before anybody has waited for it.
 """
+
+from sys import maxsize
 
 from sphtp.core.alarms import earliest
 from sphtp.core.stream.bodies import Status
 
 
 class _Pace:
-    """One receiver; ``limit`` is the highest datagram that it can take."""
+    """One receiver: it has all up to ``lead``; ``limit`` is the highest datagram it can take."""
 
     __slots__ = ("lead", "limit", "since")
 
-    def __init__(self, lead: int, limit: int) -> None:
+    def __init__(self, now: float, lead: int, limit: int) -> None:
         self.lead = lead
         self.limit = limit
-        # Since when the source waits for it; None while it does not.
-        self.since: float | None = None
+        # Since when its word is awaited; None while it is not.
+        self.since: float | None = now
 
 
 class Flow:
@@ -38,6 +42,8 @@ class Flow:
         self._patience = patience
         self._followed: dict[int, _Pace] = {}
         self._left: dict[int, _Pace] = {}
+        # The datagram with which the source is too far ahead of somebody's word.
+        self._ahead = maxsize
 
     @property
     def due(self) -> float | None:
@@ -48,10 +54,10 @@ class Flow:
                 ends = earliest(ends, pace.since + self._patience)
         return ends
 
-    def join(self, receiver: int, lead: int) -> None:
-        """Wait for one more."""
+    def join(self, now: float, receiver: int, lead: int) -> None:
+        """Wait for one more, which needs nothing up to ``lead``."""
         if self.reach:
-            self._followed[receiver] = _Pace(lead, lead + self.reach)
+            self._followed[receiver] = _Pace(now, lead, lead + self.reach)
             self._find_limit()
 
     def leave(self, receiver: int) -> None:
@@ -74,8 +80,16 @@ class Flow:
             self._followed[receiver] = self._left.pop(receiver)
         self._find_limit()
 
+    def go_on(self, now: float, lead: int) -> None:
+        """Take it that the source has sent all up to ``lead``."""
+        if lead >= self._ahead:
+            for pace in self._followed.values():
+                if pace.since is None and lead >= pace.lead + self.reach // 2:
+                    pace.since = now
+            self._find_limit()
+
     def hold(self, now: float) -> None:
-        """Take it that the source waits: patience runs for those that it waits for."""
+        """Take it that the source waits."""
         for pace in self._followed.values():
             if pace.since is None and pace.limit == self.limit:
                 pace.since = now
@@ -90,4 +104,7 @@ class Flow:
         self._find_limit()
 
     def _find_limit(self) -> None:
-        self.limit = min((pace.limit for pace in self._followed.values()), default=None)
+        paces = self._followed.values()
+        self.limit = min((pace.limit for pace in paces), default=None)
+        leads = (pace.lead for pace in paces if pace.since is None)
+        self._ahead = min(leads, default=maxsize) + self.reach // 2

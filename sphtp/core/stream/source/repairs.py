@@ -11,6 +11,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.buckets import full_pacer
 from sphtp.core.stream.source.confirmations import Confirmations
 from sphtp.core.stream.source.counters import SourceCounters
+from sphtp.core.stream.source.pulse import Pulse
 from sphtp.core.stream.source.recent import Recent
 from sphtp.core.stream.source.repair_queue import RepairQueue
 from sphtp.core.stream.source.window import TransmissionWindow
@@ -18,14 +19,15 @@ from sphtp.core.stream.wire import DATA_OVERHEAD, encode_data
 
 
 class Repairs:
-    """Repairs from a window; datagrams have at most ``size`` bytes."""
+    """Repairs from a window, as fast as ``pulse`` has it; datagrams have at most ``size`` bytes."""
 
     def __init__(
         self,
         settings: StreamSettings,
+        size: int,
+        pulse: Pulse,
         window: TransmissionWindow,
         counters: SourceCounters,
-        size: int,
     ) -> None:
         self.ready: float | None = None
         """When the next repair or NCF may leave; None when there is none."""
@@ -34,7 +36,7 @@ class Repairs:
         self._queue = RepairQueue(settings.repair_queue)
         self._repaired = Recent(settings.ignore)
         self._confirmations = Confirmations(settings.ignore)
-        self._rate = settings.repair_rate
+        self._pulse = pulse
         self._pacer = full_pacer(size, settings.repair_rate)
 
     @property
@@ -65,10 +67,11 @@ class Repairs:
     def poll(self, now: float, most: int) -> list[bytes]:
         """Take repairs that may leave now, ``most`` at most."""
         self._drop_evicted()
-        bodies, span = list[bytes](), self._window.span
-        while self._queue and len(bodies) < most and self._ready_at(now) <= now:
-            bodies.append(self._repair(now, self._queue.pop(), span))
-        self.ready = self._ready_at(now) if self._queue else None
+        bodies, span, rate = list[bytes](), self._window.span, self._pulse.repair_rate(now)
+        while self._queue and len(bodies) < most and self._ready_at(now, rate) <= now:
+            bodies.append(self._repair(now, self._queue.pop(), span, rate))
+        self.ready = self._ready_at(now, rate) if self._queue else None
+        self._pulse.handle_repairs(now, self._queue.size)
         return bodies
 
     def _ask(self, now: float, sqn: int) -> None:
@@ -89,9 +92,9 @@ class Repairs:
                 counters.naks_rx_delay += 1
                 self._confirmations.add(now, sqn, NcfReason.RX_DELAY, delay)
 
-    def _repair(self, now: float, sqn: int, window: Window) -> bytes:
+    def _repair(self, now: float, sqn: int, window: Window, rate: float) -> bytes:
         body = encode_data(sqn, window, self._window.find(sqn), repair=True)
-        self._pacer.sent(now, len(body), self._rate)
+        self._pacer.sent(now, len(body), rate)
         self._repaired.mark(now, sqn)
         self._counters.repairs_sent += 1
         self._counters.repair_bytes_sent += len(body)
@@ -100,12 +103,12 @@ class Repairs:
     def _drop_evicted(self) -> None:
         self._counters.repairs_evicted += self._queue.drop_below(self._window.trail)
 
-    def _ready_at(self, now: float) -> float:
+    def _ready_at(self, now: float, rate: float) -> float:
         """When the first that waits may leave."""
         size = DATA_OVERHEAD + len(self._window.find(self._queue.first))
-        return self._pacer.ready_at(now, size, self._rate)
+        return self._pacer.ready_at(now, size, rate)
 
     def _delay(self, now: float, sqn: int) -> float:
         """How long it takes until all that waits, and is as old or older, has left, in seconds."""
-        waiting = self._queue.size_up_to(sqn) - self._pacer.budget(now, self._rate)
-        return max(waiting, 0) / self._rate
+        rate = self._pulse.repair_rate(now)
+        return max(self._queue.size_up_to(sqn) - self._pacer.budget(now, rate), 0) / rate

@@ -24,6 +24,7 @@ from sphtp.core.stream.source.flow import Flow
 from sphtp.core.stream.source.hearing import Hearing
 from sphtp.core.stream.source.history import History
 from sphtp.core.stream.source.numbering import Numbering
+from sphtp.core.stream.source.pulse import Pulse
 from sphtp.core.stream.source.repairs import Repairs
 from sphtp.core.stream.source.session_schedule import SessionSchedule
 from sphtp.core.stream.source.table import (
@@ -74,10 +75,11 @@ class Source:
         self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
         self._flow = Flow(settings.flow_window, size, settings.patience)
+        pulse = Pulse(settings)
         self._transmission = Transmission(
-            settings.data_rate, size, self._bundler, self._window, self._flow, counters
+            size, pulse, self._bundler, self._window, self._flow, counters
         )
-        self._repairs = Repairs(settings, self._window, counters, size)
+        self._repairs = Repairs(settings, size, pulse, self._window, counters)
         self._sessions = SessionSchedule(now, settings)
         self._audience = Audience(settings.nak_budget)
         self._events: deque[SourceEvent] = deque(maxlen=1024)
@@ -181,7 +183,7 @@ class Source:
     def handle_joined(self, now: float, receiver: int) -> None:
         """A receiver came; what it is to have begins after the present window."""
         self._audience.join(now, receiver, self._window.lead)
-        self._flow.join(receiver, self._window.lead)
+        self._flow.join(now, receiver, self._window.lead)
         self._sessions.handle_joined(now)
 
     def handle_left(self, now: float, receiver: int) -> None:

@@ -7,17 +7,18 @@ from sphtp.core.stream.source.bundling import Bundler
 from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.core.stream.source.flow import Flow
 from sphtp.core.stream.source.numbering import Numbered
+from sphtp.core.stream.source.pulse import Pulse
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import encode_new
 
 
 class Transmission:
-    """Datagrams of at most ``size`` bytes, at ``rate`` bytes/s; None holds nothing back."""
+    """Datagrams of at most ``size`` bytes, as fast as ``pulse`` has it and ``flow`` lets them."""
 
     def __init__(
         self,
-        rate: float | None,
         size: int,
+        pulse: Pulse,
         bundler: Bundler,
         window: TransmissionWindow,
         flow: Flow,
@@ -29,8 +30,8 @@ class Transmission:
         self._window = window
         self._counters = counters
         self._size = size
-        self._rate = rate
-        self._pacer = full_pacer(size, rate)
+        self._pulse = pulse
+        self._pacer = full_pacer(size, pulse.data_rate(0.0))
         self._flow = flow
 
     @property
@@ -47,7 +48,7 @@ class Transmission:
     def poll(self, now: float, most: int) -> list[bytes]:
         """Take datagrams that may leave now, ``most`` at most."""
         # As for the pacer: nobody waits for a fraction of a byte.
-        paid = (self._pacer.budget(now, self._rate) + 1) // self._size
+        paid = (self._pacer.budget(now, self._pulse.data_rate(now)) + 1) // self._size
         bodies = self._send(now, min(most, paid, self._allowed()))
         self.look(now)
         return bodies
@@ -57,9 +58,10 @@ class Transmission:
         if not self._bundler.waiting:
             self.ready = None
         elif self._allowed() > 0:
-            self.ready = self._pacer.ready_at(now, self._size, self._rate)
+            self.ready = self._pacer.ready_at(now, self._size, self._pulse.data_rate(now))
         else:
             self._flow.hold(now)
+            self._pulse.handle_data(now, 0, waits=True)
             self.ready = None
 
     def _allowed(self) -> int:
@@ -74,7 +76,9 @@ class Transmission:
         first = self._window.add(now, datagrams)
         bodies = encode_new(first, self._window.trail, datagrams)
         size = sum(map(len, bodies))
-        self._pacer.sent(now, size, self._rate)
+        self._pacer.sent(now, size, self._pulse.data_rate(now))
+        self._pulse.handle_data(now, size, waits=self._bundler.waiting > 0)
+        self._flow.go_on(now, first + len(bodies) - 1)
         self._counters.datagrams_sent += len(bodies)
         self._counters.bytes_sent += size
         return bodies
