@@ -1,4 +1,4 @@
-"""Where the time of a channel goes: one of the two processes of a measurement, under cProfile."""
+"""Where the time goes: one of the two processes of a measurement, under cProfile."""
 
 import cProfile
 import json
@@ -9,36 +9,51 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from importlib import import_module
 from typing import Final
 
 import click
 
-from sphtp_client.bench.catalog import CASES, OURS
+from sphtp_client.bench.catalog import OURS, Traffic
+from sphtp_client.bench.catalogs import CATALOGS
 from sphtp_client.bench.part import Part, Role
-from sphtp_client.bench.systems import sphtp as channel
 
 OTHER: Final = {
     Role.SEND: Role.RECEIVE,
     Role.RECEIVE: Role.SEND,
     Role.PING: Role.ECHO,
     Role.ECHO: Role.PING,
+    Role.PUBLISH: Role.SUBSCRIBE,
+    Role.SUBSCRIBE: Role.PUBLISH,
 }
-WAITING: Final = {Role.RECEIVE, Role.ECHO}
+WAITING: Final = {Role.RECEIVE, Role.ECHO, Role.PUBLISH}
+ROLES: Final = {
+    Traffic.ONE_WAY: (Role.SEND, Role.RECEIVE),
+    Traffic.TO_AND_FRO: (Role.PING, Role.ECHO),
+    Traffic.TO_MANY: (Role.PUBLISH, Role.SUBSCRIBE),
+}
 GRACE: Final = 1.5
 
 
 @click.command()
-@click.option("--case", type=click.Choice(list(CASES)), default="64B", show_default=True)
-@click.option("--role", type=click.Choice(["send", "receive", "echo", "ping"]), default="send")
+@click.argument("kind", type=click.Choice(list(CATALOGS)), default="channel")
+@click.option("--case", default="64B", show_default=True)
+@click.option(
+    "--role", type=click.Choice([role.value for role in Role]), help="Default: the side that sends."
+)
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True)
 @click.option("--sort", type=click.Choice(["tottime", "cumtime"]), default="tottime")
 @click.option("--lines", type=click.IntRange(1), default=30, show_default=True)
-def main(case: str, role: str, seconds: float, sort: str, lines: int) -> None:
-    """Profile one side of a channel; the other side runs in a process of its own."""
-    chosen = Role(role)
-    if CASES[case].measure.is_stream != (chosen in {Role.SEND, Role.RECEIVE}):
-        raise click.UsageError(f"case {case} has no role {role}")
-    mine = Part(system=OURS, case=case, role=chosen, seconds=seconds, warm_up=0.0)
+def main(kind: str, case: str, role: str | None, seconds: float, sort: str, lines: int) -> None:
+    """Profile one side of a channel, or of a stream; the other runs in a process of its own."""
+    cases = CATALOGS[kind].cases
+    roles = ROLES[cases[case].traffic] if case in cases and cases[case].receivers == 1 else ()
+    chosen = Role(role) if role else next(iter(roles), Role.SEND)
+    if chosen not in roles:
+        raise click.UsageError(
+            f"{kind} has no case {case} with one {chosen} and one {OTHER[chosen]}"
+        )
+    mine = Part(system=OURS, case=case, role=chosen, seconds=seconds, warm_up=0.0, catalog=kind)
     other = replace(mine, role=OTHER[chosen])
     run = profile_waiting if chosen in WAITING else profile_calling
     profile = run(mine, other)
@@ -86,7 +101,8 @@ def profiled(part: Part) -> cProfile.Profile:
     stop.start()
     profile = cProfile.Profile()
     try:
-        profile.runcall(getattr(channel, part.role), part)
+        module = import_module(f"sphtp_client.bench.systems.{part.module}")
+        profile.runcall(getattr(module, part.role), part)
     except (KeyboardInterrupt, BaseExceptionGroup):
         pass
     finally:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Protocol
 
+import trio
+
 from sphtp.core.alarms import earliest
 from sphtp.core.front import Kind
 from sphtp.core.row import Row, divide
@@ -18,6 +20,7 @@ from sphtp.core.stream.fronts import (
 )
 from sphtp.errors import RemoteError, StateError
 from sphtp.shell.streams.attendance import Attendance
+from sphtp.shell.streams.early import EarlyRows
 from sphtp.shell.streams.hosting import Hosting
 from sphtp.shell.udp import UdpSocket
 
@@ -51,6 +54,7 @@ class StreamDesk:
         self._udp = udp
         self._hosted: dict[int, Hosting] = {}
         self._attended: dict[int, list[Attendance]] = {}
+        self.early = EarlyRows()
         self._feedback: deque[Row] = deque()
         self._has_room = True
         # When to try again what the socket of a group had no room for.
@@ -58,8 +62,8 @@ class StreamDesk:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is any stream at all."""
-        return bool(self._hosted or self._attended)
+        """Whether there is any stream at all, or will be."""
+        return bool(self._hosted or self._attended or self.early.is_expecting)
 
     @property
     def is_blocked(self) -> bool:
@@ -102,8 +106,10 @@ class StreamDesk:
             hosting.abandon()
 
     def attend(self, attendance: Attendance) -> None:
-        """Let a subscription take part."""
+        """Let a subscription take part, and have what came before this side was ready."""
         self._attended.setdefault(attendance.session, []).append(attendance)
+        for row in self.early.take(attendance.session):
+            attendance.handle_row_untrusted(trio.current_time(), row)
 
     def unattend(self, attendance: Attendance) -> None:
         """Forget a subscription."""
@@ -144,7 +150,8 @@ class StreamDesk:
         session, _ = decode_stream_front_untrusted(row.data)
         attendances = self._attended.get(session)
         if attendances is None:
-            self.counters.stream_unknown += row.number
+            if not self.early.keep(session, row):
+                self.counters.stream_unknown += row.number
             return
         for attendance in attendances:
             attendance.handle_row_untrusted(now, row)

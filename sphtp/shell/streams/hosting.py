@@ -218,7 +218,7 @@ class Hosting:
         while self._outlet.send():
             bodies = self.source.poll_transmit(now)
             if not bodies:
-                if self.changed:
+                if self.changed and (self.source.has_much_room or self.is_over):
                     self.changed.unpark_all()
                 return True
             self._outlet.put(self._seal.seal(bodies), self._places())

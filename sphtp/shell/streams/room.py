@@ -1,7 +1,7 @@
 """The streams of a node: opens sources and subscriptions, and lets them share its socket."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import trio
 
@@ -88,14 +88,15 @@ class StreamRoom:
     ) -> AsyncIterator[Stream]:
         """Join a source over a channel that is being dialled, for the length of the block."""
         check_topic(topic)
-        async with dialling as channel:
-            welcome = await join(channel, topic, is_sealed=self._is_sealed)
-            subscription = self._make(welcome, terms)
-            attendance = Attendance(welcome, channel, subscription, self.touched)
-            async with (
-                attending(self.desk, attendance, terms.interface, self._entropy),
-                Stream(topic, attendance, self._encoding) as stream,
-            ):
+        async with AsyncExitStack() as stack:
+            with self.desk.early.expecting():
+                channel = await stack.enter_async_context(dialling)
+                welcome = await join(channel, topic, is_sealed=self._is_sealed)
+                subscription = self._make(welcome, terms)
+                attendance = Attendance(welcome, channel, subscription, self.touched)
+                work = attending(self.desk, attendance, terms.interface, self._entropy)
+                await stack.enter_async_context(work)
+            async with Stream(topic, attendance, self._encoding) as stream:
                 yield stream
 
     def _check(self, topics: Sequence[str]) -> None:

@@ -9,14 +9,17 @@ import trio
 
 from sphtp.core.channel.gate.security import SEALED, Security
 from sphtp.core.stream.events import Loss
+from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError, StateError, UnreachableError
+from sphtp.shell.channel import Channel
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.node import Node
 from sphtp.shell.opening import open_node
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
+from sphtp.shell.streams.subscribing import join
 from sphtp.shell.streams.terms import Terms
 from tests.deadline import within_20_seconds
 
@@ -98,6 +101,28 @@ async def test_datagrams_are_large_where_only_this_machine_is_reached(
             await source.send_many(messages)
             assert await take(stream, len(messages)) == messages
         assert least <= source.statistics().datagrams_sent <= most
+
+
+async def test_what_comes_before_this_side_is_ready_is_not_lost() -> None:
+    """The source does not wait until its answer was read."""
+    async with open_node() as here, open_node() as there, here.open_source(TOPIC) as source:
+        late = trio.Event()
+
+        async def answer_late(channel: Channel, *args: Any, **kwargs: Any) -> Welcome:
+            welcome = await join(channel, *args, **kwargs)
+            await source.send_many(range(1000))
+            while there.statistics().received < 3 + source.statistics().datagrams_sent:
+                await trio.lowlevel.checkpoint()
+            late.set()
+            return welcome
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sphtp.shell.streams.room.join", answer_late)
+            async with there.subscribe(*here.address, topic=TOPIC) as stream:
+                assert late.is_set()
+                assert await take(stream, 1000) == list(range(1000))
+                assert stream.statistics().transport.lost == 0
+        assert there.statistics().stream_unknown == 0
 
 
 async def test_who_receives_one_by_one_and_many_gets_all_in_order() -> None:

@@ -9,13 +9,12 @@ may leave, then looks for events and at ``poll_timeout``.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Entropy
 from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
-from sphtp.core.stream.settings import MEBIBYTE, StreamSettings
+from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.audience import Audience
 from sphtp.core.stream.source.bundling import Bundler
 from sphtp.core.stream.source.counters import SourceCounters, SourceStatistics, snapshot
@@ -35,13 +34,10 @@ from sphtp.core.stream.source.table import (
     SourceInput,
     SourceState,
 )
-from sphtp.core.stream.source.transmission import Transmission
+from sphtp.core.stream.source.transmission import WORTH_WAKING, Transmission
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import DATA_OVERHEAD, MOST_TAILS, encode_session
 from sphtp.errors import LocalError, SettingsError, StateError
-
-MOST_WAITING: Final = MEBIBYTE
-"""Bytes of messages that may wait to leave; whoever finds room may go over it once."""
 
 
 class Source:
@@ -122,7 +118,12 @@ class Source:
     @property
     def room(self) -> int:
         """How many bytes of messages may be sent now; more go in as long as there are any."""
-        return max(MOST_WAITING - self._transmission.waiting, 0)
+        return self._transmission.room
+
+    @property
+    def has_much_room(self) -> bool:
+        """Whether there is so much room that it is worth waking whoever waits for it."""
+        return self._transmission.room >= WORTH_WAKING
 
     @property
     def size(self) -> int:

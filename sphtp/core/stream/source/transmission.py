@@ -1,7 +1,9 @@
 """New data on its way out: bundled, held back by the data rate, kept in the transmission window."""
 
 from sys import maxsize
+from typing import Final
 
+from sphtp.core.stream.settings import MEBIBYTE
 from sphtp.core.stream.source.buckets import full_pacer
 from sphtp.core.stream.source.bundling import Bundler
 from sphtp.core.stream.source.counters import SourceCounters
@@ -10,6 +12,12 @@ from sphtp.core.stream.source.numbering import Numbered
 from sphtp.core.stream.source.pulse import Pulse
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import encode_new
+
+MOST_WAITING: Final = MEBIBYTE
+"""Bytes of messages that may wait to leave; whoever finds room may go over it once."""
+
+WORTH_WAKING: Final = MOST_WAITING // 4
+"""How much of that has to be free until whoever waits is woken: that costs as much as a message."""
 
 
 class Transmission:
@@ -38,6 +46,11 @@ class Transmission:
     def waiting(self) -> int:
         """How much waits: bytes, and two for each message."""
         return self._bundler.waiting
+
+    @property
+    def room(self) -> int:
+        """How much more may wait."""
+        return max(MOST_WAITING - self._bundler.waiting, 0)
 
     def add(self, now: float, topic: int, numbered: Numbered) -> None:
         """Let messages leave as soon as it is their turn."""

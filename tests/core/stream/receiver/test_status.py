@@ -39,6 +39,12 @@ def test_who_does_not_know_where_the_source_was_reports_when_asked() -> None:
     assert poll(reports, 1002) == Status(1002, ROOM)
 
 
+def test_no_more_room_is_told_than_a_reach(reports: StatusReports) -> None:
+    assert poll(reports, 104, room=10**9) == Status(104, ROOM)
+    assert poll(reports, 108, room=3 * SIZE) is None
+    assert poll(reports, 112, room=3 * SIZE) == Status(112, 3 * SIZE)
+
+
 def test_a_source_that_never_waits_is_told_only_when_it_asks() -> None:
     reports = StatusReports(0, SIZE, 100)
     assert not poll(reports, 100_000)
