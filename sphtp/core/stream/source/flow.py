@@ -103,6 +103,13 @@ class Flow:
                 self.left_behind += 1
         self._find_limit()
 
+    def close(self) -> None:
+        """Wait for nobody any more, whoever joins."""
+        self.reach = 0
+        self._followed.clear()
+        self._left.clear()
+        self._find_limit()
+
     def _find_limit(self) -> None:
         paces = self._followed.values()
         self.limit = min((pace.limit for pace in paces), default=None)

@@ -63,7 +63,8 @@ class Source:
         """A number that no other session has, in all likelihood; never 0."""
         self.history = History(settings, topics)
         """What late joiners and off-transport recovery may fetch."""
-        self._size = size = settings.max_datagram - envelope
+        self.size = size = settings.max_datagram - envelope
+        """Bytes of a datagram's body, at most."""
         self._settings = settings
         self._state = SOURCE.initial
         self._counters = counters = SourceCounters()
@@ -124,11 +125,6 @@ class Source:
     def has_much_room(self) -> bool:
         """Whether there is so much room that it is worth waking whoever waits for it."""
         return self._transmission.room >= WORTH_WAKING
-
-    @property
-    def size(self) -> int:
-        """Bytes of a datagram's body, at most."""
-        return self._size
 
     @property
     def part(self) -> int:
@@ -294,6 +290,7 @@ class Source:
     def _finish(self, now: float) -> None:
         self._linger_over = None
         self._repairs.clear()
+        self._flow.close()
         self._sessions.finish(now)
 
     def _report(self, _now: float) -> None:

@@ -36,7 +36,7 @@ class SourceAction(Name):
     """What the source then does."""
 
     LINGER = "start the clock of lingering; session messages at the minimum interval"
-    FINISH = "drop repairs that wait; start the last session messages"
+    FINISH = "drop repairs that wait, wait for nobody; start the last session messages"
     REPORT = "tell the application, with how much is not known to have arrived"
 
 

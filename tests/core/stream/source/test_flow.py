@@ -111,3 +111,14 @@ def test_who_was_left_behind_is_followed_again_when_it_keeps_up() -> None:
     assert flowing.limit is None, "it is too far behind to be waited for"
     flowing.hear(1, heard(450), 500)
     assert flowing.limit == 450 + REACH
+
+
+def test_a_source_that_is_done_waits_for_nobody_whoever_joins() -> None:
+    flowing = flow()
+    flowing.join(0.0, 1, 0)
+    flowing.close()
+    flowing.join(0.5, 2, 0)
+    flowing.go_on(0.5, 90)
+    flowing.hold(0.5)
+    assert flow_is_free(flowing)
+    assert flowing.left_behind == 0
