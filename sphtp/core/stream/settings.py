@@ -61,7 +61,7 @@ class StreamSettings:
     """Bytes of messages that wait for the reader; those that come when it is full are lost."""
 
     # Sources
-    flow_window: int = 2 * MEBIBYTE
+    flow_window: int = 8 * MEBIBYTE
     """How far a source may be ahead of its slowest receiver; 0 never waits for any."""
     patience: float = 1.0
     """How long a receiver that does not go on may keep a source waiting."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Any, Final
 
 from sphtp.core.alarms import earliest
@@ -41,7 +42,8 @@ class Subscription:
     ``transport`` is the session's, ``first`` the number that the topic's next message had when this
     side joined. ``late_join`` is how many messages before that are wanted, at most; ``recover``
     says whether what the transport gives up is fetched from the source's history. ``reach`` is how
-    many datagrams of ``size`` bytes the source may be ahead of this side; 0 if it does not care.
+    many datagrams of ``size`` bytes the source may be ahead of this side, 0 if it does not care;
+    ``burst`` how many this side can take at once.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Subscription:
         recover: bool = True,
         reach: int = 0,
         size: int = 1,
+        burst: int = maxsize,
     ) -> None:
         lead = transport.lead
         self._transport = transport
@@ -75,7 +78,7 @@ class Subscription:
         self._fetcher = Fetcher(
             settings, session, topic, self._delivery.wanted, late_join=late_join > 0
         )
-        self._reports = StatusReports(reach, size, lead)
+        self._reports = StatusReports(reach, size, burst, lead)
         self._heed: Mapping[type, Callable[[Any], None]] = {
             Known: self._begin,
             Came: self._take,
@@ -152,8 +155,10 @@ class Subscription:
         if self._fetcher.state is not Fetching.RESTING:
             self._follow(now)
             return True
-        settled = self._transport.settled
-        return settled is not None and self._reports.is_due(settled, self._delivery.room)
+        settled, lead = self._transport.settled, self._transport.lead
+        if settled is None or lead is None:
+            return False
+        return self._reports.is_due(settled, lead, self._delivery.room)
 
     # Outputs
 
@@ -175,11 +180,11 @@ class Subscription:
         return earliest(due, self._fetcher.poll_timeout())
 
     def _poll_status(self) -> bytes | None:
-        settled = self._transport.settled
-        if settled is None or self._transport.state is ReceiverState.ENDED:
+        settled, lead = self._transport.settled, self._transport.lead
+        if settled is None or lead is None or self._transport.state is ReceiverState.ENDED:
             return None
         is_fetching = self._fetcher.state is not Fetching.RESTING
-        status = self._reports.poll(settled, self._delivery.room, is_fetching=is_fetching)
+        status = self._reports.poll(settled, lead, self._delivery.room, is_fetching=is_fetching)
         return None if status is None else encode_status(status)
 
     # From the one to the other

@@ -105,12 +105,9 @@ class StreamRoom:
         for topic in map(check_topic, topics):
             self.desk.check_free(topic)
 
-    def _reach(self, welcome: Welcome) -> int:
-        """How far the source may be ahead of this side: what is more than its socket holds is lost.
-
-        A program that computes does not empty it meanwhile.
-        """
-        return min(welcome.reach, max(self._udp.receive_buffer // welcome.size, 1))
+    def _burst(self, welcome: Welcome) -> int:
+        """How many datagrams the socket holds: a program that computes does not empty it."""
+        return max(self._udp.receive_buffer // welcome.size, 1)
 
     def _make(self, welcome: Welcome, terms: Terms) -> Subscription:
         now, has_history = trio.current_time(), bool(welcome.history)
@@ -125,6 +122,7 @@ class StreamRoom:
             ordered=terms.ordered,
             late_join=terms.wanted if has_history else 0,
             recover=terms.recover and has_history,
-            reach=self._reach(welcome),
+            reach=welcome.reach,
             size=welcome.size,
+            burst=self._burst(welcome),
         )

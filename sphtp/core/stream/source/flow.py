@@ -11,6 +11,7 @@ from sys import maxsize
 
 from sphtp.core.alarms import earliest
 from sphtp.core.stream.bodies import Status
+from sphtp.core.stream.grants import first_grant
 
 
 class _Pace:
@@ -57,7 +58,7 @@ class Flow:
     def join(self, now: float, receiver: int, lead: int) -> None:
         """Wait for one more, which needs nothing up to ``lead``."""
         if self.reach:
-            self._followed[receiver] = _Pace(now, lead, lead + self.reach)
+            self._followed[receiver] = _Pace(now, lead, lead + first_grant(self.reach))
             self._find_limit()
 
     def leave(self, receiver: int) -> None:

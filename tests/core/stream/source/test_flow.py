@@ -24,8 +24,10 @@ def test_the_slowest_has_the_limit() -> None:
     assert flowing.limit is None, "nobody is waited for"
     flowing.join(0.0, 1, 10)
     flowing.join(0.0, 2, 30)
-    assert flowing.limit == 110
+    assert flowing.limit == 10 + REACH // 4, "nothing is known of either"
     flowing.hear(1, heard(60), 100)
+    assert flowing.limit == 30 + REACH // 4
+    flowing.hear(2, heard(30), 100)
     assert flowing.limit == 130
     flowing.hear(2, heard(90, room=20 * SIZE), 100)
     assert flowing.limit == 130, "less room than it told before takes nothing back"
@@ -45,7 +47,7 @@ def test_who_says_nothing_after_joining_is_left_behind_in_time() -> None:
     flowing.join(5.0, 1, 0)
     assert flowing.due == 5.0 + PATIENCE
     flowing.expire(5.9)
-    assert flowing.limit == REACH
+    assert flowing.limit == REACH // 4
     flowing.expire(6.0)
     assert flowing.left_behind == 1
     assert flow_is_free(flowing)
