@@ -7,6 +7,9 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# Empty is off: else each of the many processes that tests start compiles all of it again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Many tests wait for sockets and processes, so that four workers pay on two cores, too.
 PYTEST_FLAGS ?= -m "not soak" -n 4 --dist worksteal
 # A soak has a seed of its own, which its first lines say.
