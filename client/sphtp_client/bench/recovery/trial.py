@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sphtp import StreamSettings
 from sphtp.core.stream.delivery.items import Item
-from sphtp.core.stream.events import Batch
+from sphtp.core.stream.events import Batch, Loss
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.subscriber import Terms
 from sphtp_client.bench.meters import percentile
@@ -73,8 +73,8 @@ class Delays(Observer):
             if isinstance(item, Batch):
                 for number in range(item.first, item.first + len(item.payloads)):
                     self._note(now - self.sent[number] - ROUND_TRIP / 2)
-            else:
-                self.losses += 1
+            elif isinstance(item, Loss):
+                self.losses += item.last - item.first + 1
 
     def _note(self, late: float) -> None:
         if late > 1e-9:
