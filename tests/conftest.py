@@ -4,6 +4,7 @@
 for it.
 """
 
+import gc
 import os
 
 import pytest
@@ -40,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         chosen = next((run for run in runners if run is not trio.run), None)
         if chosen is not None:
             item.add_marker(pytest.mark.trio(run=chosen), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector thousands of tests, which stay: an eighth of the suite's time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

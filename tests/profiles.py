@@ -8,7 +8,7 @@ from typing import Final
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=150, deadline=None, print_blob=True)
+settings.register_profile("quick", max_examples=100, deadline=None, print_blob=True)
 # The channel is what everything else stands on.
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=500)
 settings.register_profile(

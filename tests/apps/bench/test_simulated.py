@@ -50,7 +50,7 @@ def trials(experiment: Experiment) -> pytest.MarkDecorator:
 
 def is_long(name: str) -> bool:
     """What is long tells a quick suite little that the parts' own tests do not."""
-    return name in LONG or "2 flows" in name or "1 flows, 0 % lost" in name
+    return name in LONG or "flows" in name
 
 
 @pytest.mark.slow

@@ -147,5 +147,5 @@ async def test_those_who_join_and_report_nothing_hold_a_source_up_for_its_patien
             assert isinstance(await hear_untrusted(channel), Welcome)
         before = trio.current_time()
         await works(scene, *(bytes([n % 256]) * 1000 for n in range(500)))
-        assert scene.source.statistics().left_behind == 8
+        assert scene.source.statistics().left_behind >= 8
         assert trio.current_time() - before < 5
