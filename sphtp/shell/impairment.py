@@ -74,11 +74,24 @@ class _Held:
 class ImpairedSocket(UdpSocket):
     """A socket that treats what it receives badly, and says so in its counters."""
 
-    def __init__(self, host: str, port: int, impairment: Impairment, random: Random) -> None:
-        super().__init__(host, port)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        impairment: Impairment,
+        random: Random,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        super().__init__(host, port, is_shared=is_shared)
         self._impairment = impairment
         self._random = random
         self._held: list[_Held] = []
+
+    def open_shared(self, host: str, port: int) -> UdpSocket:
+        """Bind another one, on which as much goes wrong."""
+        random = Random(self._random.getrandbits(64))
+        return ImpairedSocket(host, port, self._impairment, random, is_shared=True)
 
     def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Row]:
         """Yield what is there and what was held back long enough, one datagram at a time."""

@@ -109,6 +109,10 @@ class UdpSocket:
     ) -> None:
         self.close()
 
+    def open_shared(self, host: str, port: int) -> "UdpSocket":
+        """Bind another socket of the same kind, to an address that others may bind, too."""
+        return UdpSocket(host, port, is_shared=True)
+
     @property
     def address(self) -> Address:
         """Where it is bound, with the real port; it can still be asked after closing."""

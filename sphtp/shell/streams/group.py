@@ -57,12 +57,12 @@ def open_sender(group: Group) -> UdpSocket:
     return udp
 
 
-def open_receiver(group: Group) -> UdpSocket:
+def open_receiver(beside: UdpSocket, group: Group) -> UdpSocket:
     """Bind a socket that gets what is sent to a group, and join it on its interface.
 
-    Raises ``UdpAddressError``.
+    It is of the kind of the node's own. Raises ``UdpAddressError``.
     """
-    udp = UdpSocket(*group.address, is_shared=True)
+    udp = beside.open_shared(*group.address)
     membership = _MEMBERSHIP.pack(socket.inet_aton(group.host), socket.inet_aton(group.interface))
     try:
         udp.set_options((socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership))

@@ -94,7 +94,8 @@ class StreamRoom:
                 welcome = await join(channel, topic, is_sealed=self._is_sealed)
                 subscription = self._make(welcome, terms)
                 attendance = Attendance(welcome, channel, subscription, self.touched)
-                work = attending(self.desk, attendance, terms.interface, self._entropy)
+                interface, udp, entropy = terms.interface, self._udp, self._entropy
+                work = attending(self.desk, attendance, interface, udp, entropy)
                 await stack.enter_async_context(work)
             async with Stream(topic, attendance, self._encoding) as stream:
                 yield stream

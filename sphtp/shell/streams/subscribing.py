@@ -46,15 +46,15 @@ async def join(channel: Channel, topic: str, *, is_sealed: bool) -> Welcome:
 
 @asynccontextmanager
 async def attending(
-    desk: StreamDesk, attendance: Attendance, interface: str, entropy: Entropy
+    desk: StreamDesk, attendance: Attendance, interface: str, udp: UdpSocket, entropy: Entropy
 ) -> AsyncIterator[None]:
-    """Take part in a stream for the length of the block."""
+    """Take part in a stream for the length of the block; ``udp`` is the node's socket."""
     desk.attend(attendance)
     try:
         async with (
             running(partial(_follow, attendance)),
             running(partial(fetch, attendance, entropy)),
-            _listening(desk, attendance, interface),
+            _listening(desk, attendance, interface, udp),
         ):
             attendance.touch()
             yield
@@ -75,7 +75,7 @@ async def _follow(attendance: Attendance) -> None:
 
 
 def _listening(
-    desk: StreamDesk, attendance: Attendance, interface: str
+    desk: StreamDesk, attendance: Attendance, interface: str, udp: UdpSocket
 ) -> AbstractAsyncContextManager[None]:
     """Listen to the group of a stream, if it has one, for the length of the block."""
     welcome = attendance.welcome
@@ -85,8 +85,8 @@ def _listening(
         group = Group(welcome.group, welcome.port, interface)
     except SettingsError as error:
         raise UnreachableError(f"the source sends to a group that is none: {error}") from error
-    udp = open_receiver(group)
-    return running(partial(_hear_group, desk, attendance, udp))
+    own = open_receiver(udp, group)
+    return running(partial(_hear_group, desk, attendance, own))
 
 
 async def _hear_group(desk: StreamDesk, attendance: Attendance, udp: UdpSocket) -> None:

@@ -119,9 +119,9 @@ async def test_a_group_is_joined_on_the_interface_that_the_reader_has_named_and_
     joined = list[Group]()
     opening = open_receiver
 
-    def watched(group: Group) -> UdpSocket:
+    def watched(beside: UdpSocket, group: Group) -> UdpSocket:
         joined.append(group)
-        return opening(group)
+        return opening(beside, group)
 
     monkeypatch.setattr("sphtp.shell.streams.subscribing.open_receiver", watched)
     lie(monkeypatch, lambda it: it._replace(group="224.0.0.251", port=53_535))

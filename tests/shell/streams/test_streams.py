@@ -379,6 +379,27 @@ async def test_a_group_gets_each_datagram_once(security: Security | None) -> Non
         assert await read_all(one) == await read_all(other) == list(range(1000))
 
 
+@SECURITIES
+async def test_what_a_bad_network_loses_of_a_group_is_repaired(security: Security | None) -> None:
+    bad = Impairment(loss=0.1, duplicate=0.05, reorder=0.1)
+    group = Group("239.86.84.80", await unused_port(), "127.0.0.1")
+    async with (
+        open_node(security=security, seed=1, impairment=bad) as here,
+        open_node(security=security, seed=2, impairment=bad) as left,
+        open_node(security=security, seed=3, impairment=bad) as right,
+        here.open_source(TOPIC, group=group) as source,
+        left.subscribe(*here.address, topic=TOPIC) as one,
+        right.subscribe(*here.address, topic=TOPIC) as other,
+    ):
+        for start in range(0, 3000, 100):
+            await source.send_many(range(start, start + 100))
+            await trio.lowlevel.checkpoint()
+        await source.aclose()
+        assert await read_all(one) == await read_all(other) == list(range(3000))
+        assert source.statistics().repairs_sent > 0
+        assert one.statistics().transport.naks_sent > 0
+
+
 async def unused_port() -> int:
     with trio.socket.socket(type=trio.socket.SOCK_DGRAM) as one:
         await one.bind(("127.0.0.1", 0))
