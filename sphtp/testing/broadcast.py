@@ -197,6 +197,8 @@ class Broadcast(Simulation):
         for (sender, place), group in groupby(arrived, attrgetter("source", "destination")):
             self._deliver(sender, place, list(group))
         for party in self._agenda.take_due(now):
+            if isinstance(party, Subscriber) and party.publisher.is_on_air and not self._shared:
+                party.handle_alive(now)
             party.handle_timeout(now)
             self.touch(party)
         for notice in self._notices.take_due(now):

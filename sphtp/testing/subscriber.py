@@ -101,6 +101,10 @@ class Subscriber:
         """Take what the source sent."""
         self.subscription.handle_bodies_untrusted(now, bodies)
 
+    def handle_alive(self, now: float) -> None:
+        """The node of the source is there: the channel to it lives."""
+        self.subscription.handle_alive(now)
+
     def handle_gone(self, now: float) -> None:
         """The node of the source is gone."""
         self.line.cut(now)

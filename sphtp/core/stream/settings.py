@@ -69,7 +69,8 @@ class StreamSettings:
     """From a repair until NAKs for the same datagram count again."""
     session_min: float = 0.05
     """From the last datagram to the first session message; then the wait doubles."""
-    session_max: float = 5.0
+    # Seven chances in ``activity_timeout``: with three, a quiet source is gone at 30 % loss soon.
+    session_max: float = 2.0
     linger: float = 1.0
     """How long a source that closes still repairs."""
     window: int = 24 * MEBIBYTE

@@ -137,6 +137,10 @@ class Subscription:
             self._fetcher.handle_frame_untrusted(now, frame)
         self._follow(now)
 
+    def handle_alive(self, now: float) -> None:
+        """The source's node is there, silent or not."""
+        self._transport.handle_alive(now)
+
     def handle_gone(self, now: float) -> None:
         """The source's node vanished."""
         self._transport.handle_gone(now)

@@ -69,7 +69,13 @@ class Attendance:
         self.changed.unpark_all()
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Do what is due by now.
+
+        A source is there as long as the channel to it lives, whose end is told. But a group may be
+        silent all the same: networks carry the one and not the other.
+        """
+        if not self.welcome.group:
+            self.subscription.handle_alive(now)
         self.subscription.handle_timeout(now)
         self.changed.unpark_all()
 

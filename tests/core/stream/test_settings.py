@@ -55,7 +55,7 @@ def test_what_is_out_of_range_is_refused_by_name(name: str) -> None:
         ({"ignore": 0.05}, "ignore .* nak_backoff"),
         ({"linger": 0.6}, "linger .* suppress"),
         ({"generation": 0.3}, "generation .* suppress"),
-        ({"activity_timeout": 14}, "activity_timeout .* session_max"),
+        ({"activity_timeout": 5}, "activity_timeout .* session_max"),
         ({"session_min": 6}, "session_min .* session_max"),
         ({"window": 65_536, "max_datagram": 20_000}, "window .* max_datagram"),
         ({"data_rate": 1e6, "repair_rate": 2e6}, "repair_rate .* data_rate"),

@@ -132,6 +132,11 @@ class Receiver:
         if now >= self._heard + self._patience:
             self._step(ReceiverEvent.SILENT)
 
+    def handle_alive(self, now: float) -> None:
+        """Take note that the node of the source is there, silent or not."""
+        if self.state is ReceiverState.ACTIVE:
+            self._heard = now
+
     def handle_gone(self, now: float) -> None:
         """Take note that the node of the source vanished: nobody will repair."""
         self._heard = now
