@@ -27,3 +27,11 @@ INITIAL: Final[Mapping[Backoff, Callable[[Entropy, float, int], float]]] = {
     Backoff.EXPONENTIAL: draw_exponential,
 }
 """How the wait before a first NAK is drawn, of generator, interval and group size."""
+
+AGAIN: Final[Mapping[Backoff, Callable[[Entropy, float, int], float]]] = {
+    Backoff.UNIFORM: lambda entropy, interval, _: draw_uniform(entropy, interval),
+    Backoff.EXPONENTIAL: lambda entropy, interval, group: (
+        0.5 * interval + draw_exponential(entropy, interval, group)
+    ),
+}
+"""The same for later NAKs: at least half of the interval, at most one and a half of it."""
