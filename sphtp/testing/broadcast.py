@@ -49,9 +49,9 @@ class Broadcast(Simulation):
     """A ``publisher``, and ``subscribers`` that were there before it sent anything.
 
     Others of both may come and go. What leaves a source is lost or not for each receiver by itself,
-    as datagrams of unicast are, and a repair goes to whoever asked; with ``shared`` both are for all
-    of them at once, as on the one line to a multicast group, and receivers have the settings for
-    groups. Nothing is sealed. ``line`` is how
+    as datagrams of unicast are, and a repair goes to whoever asked; with ``shared`` both are so for
+    all of them at once, as on the one line to a multicast group, and receivers have the settings
+    for groups. Nothing is sealed. ``line`` is how
     connections to a history are. Members come and go as over a channel: without loss, and the end
     of a source's node is known after the line's delay.
     """

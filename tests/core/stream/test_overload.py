@@ -106,6 +106,7 @@ class Line:
         assert self._ledger.data > 0.9 * min(share, 1.0) * CAPACITY * SIZE * self._copies
         return self._ledger.recovery / self._ledger.data
 
+
 @pytest.mark.parametrize("flow_window", [StreamSettings().flow_window, *soaked([0])])
 @pytest.mark.parametrize("seed", [0, *soaked(range(1, 8))])
 @pytest.mark.parametrize("case", [*QUICK, *soaked(LONG)], ids=str)

@@ -26,17 +26,16 @@ class Outgoing(NamedTuple):
 
 
 class RepairDesk:
-    """Repairs of each receiver, or ``shared`` ones, as ``make`` makes them.
+    """Repairs for each receiver, or one for all if they are ``shared``, as ``make`` makes them.
 
-    What is of no use to a receiver that asks for nothing costs nothing: only those whose repairs
-    or NCFs wait are looked at.
+    Receivers that wait for nothing cost nothing: they are not looked at.
     """
 
     def __init__(self, make: Callable[[], Repairs], *, shared: bool) -> None:
         self._make = make
         self._shared = shared
         self._repairs: dict[int, Repairs] = {}
-        # Those of whom something waits, and who of them has not had a turn in this round.
+        # Those for whom something waits, and who of them has not had a turn in this round.
         self._busy: dict[int, Repairs] = {}
         self._round: deque[int] = deque()
 

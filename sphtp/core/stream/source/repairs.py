@@ -1,8 +1,8 @@
-"""Repairs: what a source does about each number that a receiver is missing.
+"""Repairs: what a source does about each number that a receiver, or a group of them, is missing.
 
 A repair leaves at once if the repair rate allows, else it waits for its turn, the oldest datagram
-first. Whoever it goes to, one receiver or a group, has repairs of its own. For an ignore interval after it NAKs for the same datagram are ignored: they
-were on their way already. Why a repair does not come now is said in an NCF, with when to ask again.
+first. For an ignore interval after it NAKs for the same datagram are ignored: they were on their
+way already. Why a repair does not come now is said in an NCF, with when to ask again.
 """
 
 from sphtp.core.stream.bodies import NcfReason, Window

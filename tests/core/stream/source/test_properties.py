@@ -89,9 +89,7 @@ starts = st.sampled_from([1, 2**32 - 20, 2**40])
 
 
 @given(profiles, starts, scripts, st.booleans())
-def test_it_holds(
-    settings: StreamSettings, first: int, script: list[Step], shared: bool
-) -> None:
+def test_it_holds(settings: StreamSettings, first: int, script: list[Step], shared: bool) -> None:
     room = Listening(settings, first=first, topics=TOPICS, shared=shared)
     sent: dict[int, list[bytes]] = {topic: [] for topic in range(TOPICS)}
     names = {1: 1, 2: 2, 3: 3}
