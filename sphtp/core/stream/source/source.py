@@ -80,20 +80,13 @@ class Source:
         self._transmission = Transmission(
             size, pulse, self._bundler, self._window, self._flow, counters
         )
-        self._desk = RepairDesk(
-            partial(Repairs, settings, size, pulse, self._window, counters), shared=shared
-        )
+        repairs = partial(Repairs, settings, size, pulse, self._window, counters)
+        self._desk = RepairDesk(repairs, shared=shared)
         self._sessions = SessionSchedule(now, settings)
         self._audience = Audience(settings.nak_budget)
-        self._events: deque[SourceEvent] = deque(maxlen=1024)
+        self._events = events = deque[SourceEvent](maxlen=1024)
         self._hearing = Hearing(
-            settings,
-            self._window,
-            self._audience,
-            self._desk,
-            self._sessions,
-            counters,
-            self._events,
+            settings, self._window, self._audience, self._desk, self._sessions, counters, events
         )
         self._batch = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
         self._linger_over: float | None = None
