@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source.repair_desk import Outgoing
 from sphtp.errors import SettingsError
 from sphtp.testing.agenda import Agenda
 from sphtp.testing.faults import Faults
@@ -31,8 +32,8 @@ Party = Publisher | Subscriber
 class Observer:
     """Sees what is said on a broadcast; does nothing unless a subclass does."""
 
-    def said(self, now: float, publisher: Publisher, bodies: Sequence[bytes]) -> None:
-        """A source lets bodies leave."""
+    def said(self, now: float, publisher: Publisher, outgoing: Outgoing) -> None:
+        """A source lets bodies leave, for all or for one."""
 
     def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
         """Bodies of its session reach a subscriber."""
@@ -48,8 +49,9 @@ class Broadcast(Simulation):
     """A ``publisher``, and ``subscribers`` that were there before it sent anything.
 
     Others of both may come and go. What leaves a source is lost or not for each receiver by itself,
-    as datagrams of unicast are; with ``shared`` for all of them at once, as on the one line to a
-    multicast group, and receivers have the settings for groups. Nothing is sealed. ``line`` is how
+    as datagrams of unicast are, and a repair goes to whoever asked; with ``shared`` both are so for
+    all of them at once, as on the one line to a multicast group, and receivers have the settings
+    for groups. Nothing is sealed. ``line`` is how
     connections to a history are. Members come and go as over a channel: without loss, and the end
     of a source's node is known after the line's delay.
     """
@@ -102,6 +104,7 @@ class Broadcast(Simulation):
             now=self.now,
             topics=topics,
             first=first,
+            shared=self._shared,
         )
         self.publishers.append(publisher)
         self._enter(publisher, address)
@@ -222,11 +225,11 @@ class Broadcast(Simulation):
 
     def _hear_publisher(self, publisher: Publisher) -> None:
         now, address = self.now, publisher.address
-        for bodies in publisher.poll_transmit(now):
+        for outgoing in publisher.poll_transmit(now):
             for observer in self._observers:
-                observer.said(now, publisher, bodies)
-            datagrams = publisher.datagrams(bodies)
-            for place in [GROUP] if self._shared else publisher.places:
+                observer.said(now, publisher, outgoing)
+            datagrams = publisher.datagrams(outgoing.bodies)
+            for place in [GROUP] if self._shared else publisher.places(outgoing.receiver):
                 for datagram in datagrams:
                     self.network.send(now, address, place, datagram)
         if publisher.is_over and publisher.is_on_air:

@@ -8,6 +8,7 @@ from sphtp.core.stream.fronts import FEEDBACK_FRONT, decode_feedback_front_untru
 from sphtp.core.stream.sealing import envelope
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.events import SourceEvent
+from sphtp.core.stream.source.repair_desk import ALL, Outgoing
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.source.table import SourceState
 from sphtp.errors import RemoteError
@@ -18,7 +19,8 @@ class Publisher:
     """A source on the network, in the clear.
 
     ``is_on_air`` says whether its node is there; ``events`` are what the source told, ``foreign``
-    counts datagrams that were for somebody else. Several may share an address.
+    counts datagrams that were for somebody else. Several may share an address. Receivers that are
+    ``shared`` are a group.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Publisher:
         now: float,
         topics: int = 1,
         first: int = 1,
+        shared: bool = False,
     ) -> None:
         self.settings = settings
         self.address = address
@@ -40,6 +43,7 @@ class Publisher:
             topics=topics,
             first=first,
             envelope=envelope(is_sealed=False),
+            shared=shared,
         )
         self.is_on_air = True
         self.events: list[SourceEvent] = []
@@ -59,9 +63,10 @@ class Publisher:
         """Whether the source has ended."""
         return self.source.state is SourceState.CLOSED
 
-    @property
-    def places(self) -> Sequence[Address]:
-        """Where its receivers are; several at one address are one place."""
+    def places(self, receiver: int) -> Sequence[Address]:
+        """Where a receiver is, or all of them; several at one address are one place."""
+        if receiver != ALL:
+            return (self._places[receiver],)
         return tuple(dict.fromkeys(self._places.values()))
 
     def join(self, now: float, place: Address) -> int:
@@ -101,10 +106,10 @@ class Publisher:
         """When it has something to do."""
         return self.source.poll_timeout() if self.is_on_air else None
 
-    def poll_transmit(self, now: float) -> Iterator[list[bytes]]:
-        """Take bodies that leave for all receivers, until no more may leave now."""
-        while self.is_on_air and (bodies := self.source.poll_transmit(now)):
-            yield bodies
+    def poll_transmit(self, now: float) -> Iterator[Outgoing]:
+        """Take bodies and for whom they leave, until no more may leave now."""
+        while self.is_on_air and (outgoing := self.source.poll_transmit(now)) is not None:
+            yield outgoing
         while (event := self.source.poll_event()) is not None:
             self.events.append(event)
 

@@ -188,9 +188,8 @@ class Reading:
             if source.room:
                 payloads = [bytes(choices.pick(SIZES))] * (1 + choices.below(20))
                 source.send_many(self.now, choices.below(TOPICS), payloads)
-        said = [
-            body for bodies in iter(partial(source.poll_transmit, self.now), []) for body in bodies
-        ]
+        outgoing = iter(partial(source.poll_transmit, self.now), None)
+        said = [body for one in outgoing for body in one.bodies]
         self._bodies.extend(said)
         return said
 

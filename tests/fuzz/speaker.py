@@ -6,7 +6,6 @@ and holds no more than its settings allow.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from random import Random
 from typing import Final
 
@@ -15,6 +14,7 @@ from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.fetch.wire import Ask, Fetch, Question, encode_ask, encode_fetch
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source.repair_desk import ALL
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.source.table import SourceState
 from sphtp.core.stream.wire import (
@@ -65,8 +65,12 @@ class Speaker:
 
     def __init__(self, choices: Choices) -> None:
         self.now = 100.0
-        self.source = Source(Random(1), SETTINGS, now=self.now, topics=TOPICS, first=FIRST)
+        self._is_shared = choices.below(2) > 0
+        self.source = Source(
+            Random(1), SETTINGS, now=self.now, topics=TOPICS, first=FIRST, shared=self._is_shared
+        )
         self._choices = choices
+        self._present = set(RECEIVERS[1:])
         self._heard: list[bytes] = []
         self._server = self._new_server()
         for receiver in RECEIVERS[1:]:
@@ -89,11 +93,15 @@ class Speaker:
 
     def join(self) -> None:
         """A receiver comes, or one that is there comes again."""
-        self.source.handle_joined(self.now, self._choices.pick(RECEIVERS))
+        receiver = self._choices.pick(RECEIVERS)
+        self.source.handle_joined(self.now, receiver)
+        self._present.add(receiver)
 
     def leave(self) -> None:
         """A receiver goes, or one that is not there."""
-        self.source.handle_left(self.now, self._choices.pick(RECEIVERS))
+        receiver = self._choices.pick(RECEIVERS)
+        self.source.handle_left(self.now, receiver)
+        self._present.discard(receiver)
 
     def hear_nak(self) -> None:
         """Somebody misses datagrams that were sent, or maybe not."""
@@ -196,14 +204,17 @@ class Speaker:
         size = held.window_bytes
         assert size <= SETTINGS.window + SETTINGS.max_datagram, f"{size} bytes in the window"
         waiting = held.waiting_repairs
-        assert waiting <= SETTINGS.repair_queue, f"{waiting} repairs wait"
+        queues = 1 if self._is_shared else len(self._present)
+        assert waiting <= queues * SETTINGS.repair_queue, f"{waiting} repairs wait"
 
     def _drain(self) -> None:
         source, said = self.source, 0
-        for bodies in iter(partial(source.poll_transmit, self.now), []):
-            said += len(bodies)
+        while (outgoing := source.poll_transmit(self.now)) is not None:
+            said += len(outgoing.bodies)
+            receiver = outgoing.receiver
+            assert receiver in (ALL, *self._present), f"{receiver} is not here"
             assert said < MOST_SAID, f"still talking after {said} datagrams at {self.now} s"
-            for body in bodies:
+            for body in outgoing.bodies:
                 decode_body_untrusted(body, source.window.lead)
         while source.poll_event() is not None:
             pass

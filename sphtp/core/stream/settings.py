@@ -18,7 +18,7 @@ MBIT: Final = 125_000.0
 
 
 class Backoff(Enum):
-    """How the wait before the first NAK of a burst is drawn."""
+    """How the wait before the first NAK of a burst is drawn, and what is random of later ones."""
 
     UNIFORM = "between half and one and a half of the interval"
     EXPONENTIAL = "up to the interval, early only with the few: for groups (RFC 5401, 3.2)"
@@ -39,7 +39,7 @@ class StreamSettings:
     group_size: int = 100
     """Receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
     send_naks: bool = True
-    """Whether to ask at all; others of the group may, and their repairs come to all."""
+    """Whether to ask at all; others of a group may, and their repairs come to all."""
     nak_backoff: float = 0.1
     """Between NAKs for one datagram, on average."""
     nak_spacing: float = 0.005
@@ -83,12 +83,13 @@ class StreamSettings:
     data_rate: float | None = None
     """Of new data; None does not hold back."""
     repair_rate: float = 50 * MBIT
+    """Of repairs to a group; without one, to each receiver that asks for them."""
     repair_share: float | None = 3.0
-    """Repairs as a multiple of new data of late, at most; while more wait, new data does not grow.
+    """The same as a multiple of new data of late; while more wait, new data does not grow.
 
     None minds neither."""
     repair_queue: int = 4096
-    """Repairs that may wait for their turn."""
+    """Repairs that may wait for their turn: those to a group, or to one receiver."""
     nak_budget: float = 2000.0
     """Datagrams a second that one receiver may ask for; more than that is not listened to."""
 

@@ -1,6 +1,6 @@
 """The datagrams of a stream, byte by byte.
 
-From the source to all receivers, and from a receiver to the source:
+From the source to all receivers or to one of them, and from a receiver to the source:
 
 STREAM     front (session u32), key u8, body
 FEEDBACK   front (session u32), receiver u32, body

@@ -18,6 +18,7 @@ from sphtp.core.stream.sealing import (
     envelope,
 )
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source.repair_desk import ALL
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.source.table import SourceState
 from sphtp.errors import RemoteError
@@ -56,6 +57,7 @@ class Hosting:
             now=trio.current_time(),
             topics=len(topics),
             envelope=envelope(is_sealed=is_sealed),
+            shared=bool(outlet.group[1]),
         )
         self.changed = trio.lowlevel.ParkingLot()
         self.history_port = 0
@@ -216,17 +218,19 @@ class Hosting:
     def send(self, now: float) -> bool:
         """Let leave what may; false when the socket has no room for more."""
         while self._outlet.send():
-            bodies = self.source.poll_transmit(now)
-            if not bodies:
+            outgoing = self.source.poll_transmit(now)
+            if outgoing is None:
                 if self.changed and (self.source.has_much_room or self.is_over):
                     self.changed.unpark_all()
                 return True
-            self._outlet.put(self._seal.seal(bodies), self._places())
+            places = self._places(outgoing.receiver)
+            self._outlet.put(self._seal.seal(outgoing.bodies), places)
         return False
 
-    def _places(self) -> list[Address]:
-        """Where the receivers are; two behind one socket get one copy."""
-        places = (attendee.channel.peer_address for attendee in self._attendees.values())
+    def _places(self, receiver: int) -> list[Address]:
+        """Where a receiver is, or all of them; two behind one socket get one copy."""
+        those = self._attendees.values() if receiver == ALL else [self._attendees[receiver]]
+        places = (attendee.channel.peer_address for attendee in those)
         return list(dict.fromkeys(place for place in places if place is not None))
 
     def _new_id(self) -> int:

@@ -70,8 +70,9 @@ class Hall:
             self.sent += 1
         if self.lie is not None:
             source.handle_feedback_untrusted(self.now, LIAR, self.lie(self))
-        while bodies := source.poll_transmit(self.now):
-            reader.handle_bodies_untrusted(self.now, bodies)
+        while (outgoing := source.poll_transmit(self.now)) is not None:
+            if outgoing.receiver != LIAR:
+                reader.handle_bodies_untrusted(self.now, outgoing.bodies)
         reader.handle_timeout(self.now)
         while (body := reader.poll_transmit(self.now)) is not None:
             source.handle_feedback_untrusted(self.now, HONEST, body)

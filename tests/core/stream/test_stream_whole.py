@@ -41,7 +41,7 @@ class World:
         self.source = Source(self.random, settings, now=0.0, topics=2, first=(1 << 32) - 5)
         for _ in range(before):
             self.send()
-        list(iter(partial(self.source.poll_transmit, 0.0), []))
+        list(iter(partial(self.source.poll_transmit, 0.0), None))
         window, tails = self.source.window, dict(self.source.tails)
         self.source.handle_joined(0.0, 1)
         receiver = Receiver(Random(seed), settings, 0.0, window)
@@ -79,8 +79,9 @@ class World:
         self._exchange()
 
     def _exchange(self) -> None:
-        for bodies in iter(partial(self.source.poll_transmit, self.now), []):
-            self.subscription.handle_bodies_untrusted(self.now, self._survivors(bodies))
+        for outgoing in iter(partial(self.source.poll_transmit, self.now), None):
+            survivors = self._survivors(outgoing.bodies)
+            self.subscription.handle_bodies_untrusted(self.now, survivors)
         for nak in iter(partial(self.subscription.poll_transmit, self.now), None):
             for survivor in self._survivors([nak]):
                 self.source.handle_feedback_untrusted(self.now, 1, survivor)

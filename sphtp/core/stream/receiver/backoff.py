@@ -27,3 +27,17 @@ INITIAL: Final[Mapping[Backoff, Callable[[Entropy, float, int], float]]] = {
     Backoff.EXPONENTIAL: draw_exponential,
 }
 """How the wait before a first NAK is drawn, of generator, interval and group size."""
+
+LATE: Final = 0.6
+"""What of the interval is drawn from in a group: on average that is half of it."""
+
+AGAIN: Final[Mapping[Backoff, Callable[[Entropy, float, int], float]]] = {
+    Backoff.UNIFORM: lambda entropy, interval, _: draw_uniform(entropy, interval),
+    Backoff.EXPONENTIAL: lambda entropy, interval, group: (
+        0.5 * interval + draw_exponential(entropy, LATE * interval, group)
+    ),
+}
+"""The same for later NAKs: half of the interval at least, and all of it on average.
+
+Of many who draw evenly somebody always draws the least, and asks anew for what is on its way.
+"""

@@ -10,7 +10,7 @@ from sphtp.core.pacing import Pacer
 from sphtp.core.stream.bodies import Nak, Ncf, NcfReason
 from sphtp.core.stream.events import GivenUp, LossReason
 from sphtp.core.stream.ranges import RangeSet, Span
-from sphtp.core.stream.receiver.backoff import INITIAL, draw_uniform
+from sphtp.core.stream.receiver.backoff import AGAIN, INITIAL, draw_uniform
 from sphtp.core.stream.receiver.gap_table import GAP, GapAction, GapEvent, GapState
 from sphtp.core.stream.receiver.loss_map import Gap, LossMap
 from sphtp.core.stream.receiver.nak_timer import NakTimer
@@ -125,7 +125,7 @@ class Recovery:
         asked = self._take_due(now) if now >= self._next_nak else []
         if not asked:
             return None
-        due = now + draw_uniform(self._entropy, self._settings.nak_backoff)
+        due = now + self._draw_again()
         for gap in asked:
             gap.naks += 1
             self._step(gap, GapEvent.ASKED, due)
@@ -165,6 +165,11 @@ class Recovery:
         settings = self._settings
         draw = INITIAL[settings.backoff]
         return draw(self._entropy, settings.initial_backoff, settings.group_size)
+
+    def _draw_again(self) -> float:
+        settings = self._settings
+        draw = AGAIN[settings.backoff]
+        return draw(self._entropy, settings.nak_backoff, settings.group_size)
 
     def _put_off(self, ncf: Ncf) -> float:
         """How long not to ask."""

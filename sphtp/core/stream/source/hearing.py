@@ -14,7 +14,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.audience import Audience, Listener
 from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.core.stream.source.events import Crybaby, SourceEvent
-from sphtp.core.stream.source.repairs import Repairs
+from sphtp.core.stream.source.repair_desk import RepairDesk
 from sphtp.core.stream.source.session_schedule import SessionSchedule
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import decode_feedback_untrusted
@@ -29,7 +29,7 @@ class Hearing:
         settings: StreamSettings,
         window: TransmissionWindow,
         audience: Audience,
-        repairs: Repairs,
+        desk: RepairDesk,
         sessions: SessionSchedule,
         counters: SourceCounters,
         events: deque[SourceEvent],
@@ -37,7 +37,7 @@ class Hearing:
         self._report_interval = settings.generation
         self._window = window
         self._audience = audience
-        self._repairs = repairs
+        self._desk = desk
         self._sessions = sessions
         self._counters = counters
         self._events = events
@@ -87,7 +87,7 @@ class Hearing:
             return
         granted = listener.budget.take(now, inside.size)
         if granted:
-            self._repairs.ask(now, Span(inside.first, inside.first + granted - 1))
+            self._desk.ask(now, receiver, Span(inside.first, inside.first + granted - 1))
             self._sessions.handle_nak(now)
         if granted < inside.size:
             self._counters.naks_over_budget += inside.size - granted

@@ -1,9 +1,10 @@
 """The rates of a source, of new data and of repairs: so that recovery does not feed on itself.
 
-Repairs go to all receivers, and where a path is overloaded more of them make more losses. So they
-may be as many as new data a few times over; and while they wait for their turn nevertheless, new
-data leaves no faster than it did of late, which is less from second to second as long as receivers
-make it wait. When repairs have caught up, it goes on, a little faster each second.
+Where a path is overloaded more repairs make more losses. So to a group, or to each receiver where
+there is none, they may be as many as new data a few times over; and while those to anybody wait for
+their turn nevertheless, new data leaves no faster than it did of late, which is less from second to
+second as long as receivers make it wait. When repairs have caught up, it goes on, a little faster
+each second.
 """
 
 from math import inf
@@ -43,7 +44,7 @@ class Pulse:
             self._step(now, TempoEvent.CAUGHT_UP)
 
     def handle_repairs(self, now: float, waiting: int) -> None:
-        """So many bytes of repairs wait for their turn."""
+        """So many bytes of repairs wait for their turn, to a group or to one receiver."""
         if self._share and waiting > self._tolerance * self.repair_rate(now):
             self._step(now, TempoEvent.STRAINED)
 
@@ -58,7 +59,7 @@ class Pulse:
         return rate if self._data_rate is None else min(rate, self._data_rate)
 
     def repair_rate(self, now: float) -> float:
-        """How fast repairs may leave."""
+        """How fast repairs may leave, to a group or to one receiver."""
         if self._share is None:
             return self._repair_rate
         return min(self._repair_rate, self._share * self._of_late(now))

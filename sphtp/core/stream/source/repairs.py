@@ -1,8 +1,8 @@
-"""Repairs: what a source does about each number that a receiver is missing.
+"""Repairs: what a source does about each number that a receiver, or a group of them, is missing.
 
-A repair goes to all receivers at once if the repair rate allows, else it waits for its turn, the
-oldest datagram first. For an ignore interval after it NAKs for the same datagram are ignored: they
-were on their way already. Why a repair does not come now is said in an NCF, with when to ask again.
+A repair leaves at once if the repair rate allows, else it waits for its turn, the oldest datagram
+first. For an ignore interval after it NAKs for the same datagram are ignored: they were on their
+way already. Why a repair does not come now is said in an NCF, with when to ask again.
 """
 
 from sphtp.core.stream.bodies import NcfReason, Window
@@ -52,25 +52,15 @@ class Repairs:
         if self._queue or self._confirmations.has_any:
             self.ready = now
 
-    def clear(self) -> None:
-        """Repair nothing more."""
-        self._queue.clear()
-        self._confirmations.clear()
-        self.ready = None
-
-    def poll_confirmation(self) -> bytes | None:
-        """Take the next NCF."""
-        ncf = self._confirmations.pop(self._window.span)
-        self._counters.ncfs_sent += ncf is not None
-        return ncf
-
     def poll(self, now: float, most: int) -> list[bytes]:
-        """Take repairs that may leave now, ``most`` at most."""
+        """Take NCFs, and repairs that may leave now: ``most`` at most."""
         self._drop_evicted()
-        bodies, span, rate = list[bytes](), self._window.span, self._pulse.repair_rate(now)
+        bodies, span, rate = self._confirm(most), self._window.span, self._pulse.repair_rate(now)
         while self._queue and len(bodies) < most and self._ready_at(now, rate) <= now:
             bodies.append(self._repair(now, self._queue.pop(), span, rate))
         self.ready = self._ready_at(now, rate) if self._queue else None
+        if self._confirmations.has_any:
+            self.ready = now
         self._pulse.handle_repairs(now, self._queue.size)
         return bodies
 
@@ -91,6 +81,13 @@ class Repairs:
             if (delay := self._delay(now, sqn)) > 0:
                 counters.naks_rx_delay += 1
                 self._confirmations.add(now, sqn, NcfReason.RX_DELAY, delay)
+
+    def _confirm(self, most: int) -> list[bytes]:
+        ncfs, span = list[bytes](), self._window.span
+        while len(ncfs) < most and (ncf := self._confirmations.pop(span)) is not None:
+            ncfs.append(ncf)
+        self._counters.ncfs_sent += len(ncfs)
+        return ncfs
 
     def _repair(self, now: float, sqn: int, window: Window, rate: float) -> bytes:
         body = encode_data(sqn, window, self._window.find(sqn), repair=True)

@@ -9,6 +9,7 @@ may leave, then looks for events and at ``poll_timeout``.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Entropy
@@ -24,6 +25,7 @@ from sphtp.core.stream.source.hearing import Hearing
 from sphtp.core.stream.source.history import History
 from sphtp.core.stream.source.numbering import Numbering
 from sphtp.core.stream.source.pulse import Pulse
+from sphtp.core.stream.source.repair_desk import ALL, Outgoing, RepairDesk
 from sphtp.core.stream.source.repairs import Repairs
 from sphtp.core.stream.source.session_schedule import SessionSchedule
 from sphtp.core.stream.source.table import (
@@ -43,8 +45,9 @@ from sphtp.errors import LocalError, SettingsError, StateError
 class Source:
     """A source of ``topics`` topics, whose first datagram has the sqn ``first``, 1 or more.
 
-    ``envelope`` is how many bytes of ``max_datagram`` are put around each body. Times are in
-    seconds, sizes in bytes. Raises ``SettingsError`` for too many topics.
+    ``envelope`` is how many bytes of ``max_datagram`` are put around each body. What leaves for one
+    receiver reaches all of them if they are ``shared``, a group. Times are in seconds, sizes in
+    bytes. Raises ``SettingsError`` for too many topics.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Source:
         topics: int = 1,
         first: int = 1,
         envelope: int = 0,
+        shared: bool = False,
     ) -> None:
         if not 1 <= topics <= MOST_TAILS:
             raise SettingsError(f"{topics} topics; allowed is 1 to {MOST_TAILS}")
@@ -76,21 +80,14 @@ class Source:
         self._transmission = Transmission(
             size, pulse, self._bundler, self._window, self._flow, counters
         )
-        self._repairs = Repairs(settings, size, pulse, self._window, counters)
+        repairs = partial(Repairs, settings, size, pulse, self._window, counters)
+        self._desk = RepairDesk(repairs, shared=shared)
         self._sessions = SessionSchedule(now, settings)
         self._audience = Audience(settings.nak_budget)
-        self._events: deque[SourceEvent] = deque(maxlen=1024)
+        self._events = events = deque[SourceEvent](maxlen=1024)
         self._hearing = Hearing(
-            settings,
-            self._window,
-            self._audience,
-            self._repairs,
-            self._sessions,
-            counters,
-            self._events,
+            settings, self._window, self._audience, self._desk, self._sessions, counters, events
         )
-        # Whoever is first may have half a batch, should the other want the rest.
-        self._turns: list[Repairs | Transmission] = [self._repairs, self._transmission]
         self._batch = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
         self._linger_over: float | None = None
         self._do: Mapping[SourceAction, Callable[[float], None]] = {
@@ -148,7 +145,7 @@ class Source:
             window_datagrams=len(self._window),
             window_bytes=self._window.size,
             waiting_bytes=self._transmission.waiting,
-            waiting_repairs=self._repairs.waiting,
+            waiting_repairs=self._desk.waiting,
             receivers=len(self._audience),
             left_behind=self._flow.left_behind,
         )
@@ -187,6 +184,7 @@ class Source:
         """A receiver went."""
         self._audience.leave(receiver)
         self._flow.leave(receiver)
+        self._desk.leave(receiver)
         self._transmission.look(now)
         self._progress(now)
 
@@ -211,22 +209,18 @@ class Source:
 
     # Outputs
 
-    def poll_transmit(self, now: float) -> list[bytes]:
-        """Take bodies for all receivers: as many as go out at once; none when none may leave."""
-        bodies, lead = self._speak(now), self._window.lead
-        first, second = self._turns
-        most = self._batch - len(bodies)
-        bodies += first.poll(now, (most + 1) // 2 if second.ready is not None else most)
-        bodies += second.poll(now, self._batch - len(bodies))
-        self._turns.reverse()
-        if self._window.lead != lead:
-            self._sessions.handle_data(now)
-        self._progress(now)
-        return bodies
+    def poll_transmit(self, now: float) -> Outgoing | None:
+        """Take what leaves next, as many bodies as go out at once; None when none may leave.
+
+        In turn a batch for each receiver that misses something, and one of new data for all.
+        """
+        outgoing = self._desk.poll(now, self._batch) or self._speak(now)
+        # That there was nothing to say has begun another round of repairs.
+        return outgoing or self._desk.poll(now, self._batch)
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
-        waits = earliest(self._transmission.ready, self._repairs.ready)
+        waits = earliest(self._transmission.ready, self._desk.ready)
         waits = earliest(waits, self._flow.due)
         return earliest(earliest(waits, self._sessions.due), self._linger_over)
 
@@ -245,18 +239,17 @@ class Source:
             raise LocalError(f"{waiting} bytes wait to leave; wait until there is room")
         return self._numbering.measure(payloads)
 
-    def _speak(self, now: float) -> list[bytes]:
-        """What is said beside data and repairs."""
-        bodies = list[bytes]()
+    def _speak(self, now: float) -> Outgoing | None:
+        """What is said to all, beside repairs."""
+        bodies, lead = list[bytes](), self._window.lead
         number = self._sessions.poll(now)
         if number is not None:
             bodies.append(self._session_message(now, number))
-        while len(bodies) < self._batch:
-            ncf = self._repairs.poll_confirmation()
-            if ncf is None:
-                break
-            bodies.append(ncf)
-        return bodies
+        bodies += self._transmission.poll(now, self._batch - len(bodies))
+        if self._window.lead != lead:
+            self._sessions.handle_data(now)
+        self._progress(now)
+        return Outgoing(ALL, bodies) if bodies else None
 
     def _session_message(self, now: float, number: int) -> bytes:
         # It comes round in silence, too, when nothing else lets go of what is old.
@@ -289,7 +282,7 @@ class Source:
 
     def _finish(self, now: float) -> None:
         self._linger_over = None
-        self._repairs.clear()
+        self._desk.clear()
         self._flow.close()
         self._sessions.finish(now)
 

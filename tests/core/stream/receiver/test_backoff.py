@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from sphtp.core.stream.receiver.backoff import draw_exponential, draw_uniform
+from sphtp.core.stream.receiver.backoff import AGAIN, draw_exponential, draw_uniform
+from sphtp.core.stream.settings import Backoff
 
 
 class Fixed(Random):
@@ -50,3 +51,24 @@ def test_of_many_that_share_a_loss_few_ask(seed: int, receivers: int, most_naks:
         waits = [draw_exponential(entropy, 0.03, 100) for _ in range(receivers)]
         asked += sum(wait < min(waits) + round_trip for wait in waits)
     assert asked / times < most_naks
+
+
+@pytest.mark.parametrize("backoff", Backoff)
+def test_later_waits_are_half_at_least_and_all_of_it_on_average(
+    seed: int, backoff: Backoff
+) -> None:
+    entropy = Random(seed)
+    waits = [AGAIN[backoff](entropy, 0.1, 100) for _ in range(4000)]
+    assert 0.05 <= min(waits) < 0.07
+    assert max(waits) <= 0.15
+    assert sum(waits) / len(waits) == pytest.approx(0.1, rel=0.04)
+
+
+def test_in_a_group_the_first_one_waits_much_longer_than_half(seed: int) -> None:
+    entropy, groups = Random(seed), 200
+    firsts = dict.fromkeys(Backoff, 0.0)
+    for backoff, again in AGAIN.items():
+        for _ in range(groups):
+            firsts[backoff] += min(again(entropy, 0.1, 100) for _ in range(20)) / groups
+    assert firsts[Backoff.UNIFORM] < 0.06
+    assert firsts[Backoff.EXPONENTIAL] > 0.07

@@ -8,6 +8,7 @@ from sphtp.core.stream.bodies import Body, BodyFlag, Data, Nak, Ncf, Session, St
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.events import SourceEvent
+from sphtp.core.stream.source.repair_desk import ALL
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.wire import decode_body_untrusted, encode_nak, encode_status
 
@@ -17,15 +18,16 @@ B = TypeVar("B", Data, Session, Ncf)
 
 
 class Said(NamedTuple):
-    """A body, when it left, and how large it was."""
+    """A body, when it left, how large it was, and for whom it was."""
 
     at: float
     body: Body
     size: int
+    receiver: int = ALL
 
 
 class Listening:
-    """Drives a source through its own timers; receivers 1 and 2 are there from the start."""
+    """Drives a source through its own timers; receivers 1 and 2, a group, are there at first."""
 
     def __init__(
         self,
@@ -34,12 +36,18 @@ class Listening:
         first: int = NEAR_WRAP,
         topics: int = 1,
         receivers: Iterable[int] = (1, 2),
+        shared: bool = True,
     ) -> None:
         self.now = 100.0
         self.settings = settings or StreamSettings.lan()
         self.first = first
         self.source = Source(
-            random.Random(1), self.settings, now=self.now, topics=topics, first=first
+            random.Random(1),
+            self.settings,
+            now=self.now,
+            topics=topics,
+            first=first,
+            shared=shared,
         )
         self.said = list[Said]()
         for receiver in receivers:
@@ -48,13 +56,15 @@ class Listening:
 
     def listen(self) -> None:
         """Write down all that may leave now."""
-        while bodies := self.source.poll_transmit(self.now):
-            assert len(bodies) <= 64
+        while (outgoing := self.source.poll_transmit(self.now)) is not None:
+            receiver, bodies = outgoing
+            assert 1 <= len(bodies) <= 64
             assert sum(map(len, bodies)) <= 65_507
             for body in bodies:
                 # What is said comes soon enough for the last lead known to restore numbers.
                 known = self.source.window.lead
-                self.said.append(Said(self.now, decode_body_untrusted(body, known), len(body)))
+                decoded = decode_body_untrusted(body, known)
+                self.said.append(Said(self.now, decoded, len(body), receiver))
 
     def advance(self, seconds: float) -> None:
         """Let time pass, stopping wherever the source wants to be asked."""

@@ -57,7 +57,7 @@ def test_when_it_lingered_it_says_three_times_that_it_is_over() -> None:
     assert state(room) is S.CLOSED
     assert room.events() == [SourceClosed(unrepaired=3)]
     assert room.source.poll_timeout() is None
-    assert room.source.poll_transmit(room.now + 100.0) == []
+    assert room.source.poll_transmit(room.now + 100.0) is None
 
 
 def test_it_ends_early_when_all_receivers_have_everything() -> None:

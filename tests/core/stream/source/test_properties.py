@@ -13,6 +13,7 @@ from sphtp.core.stream.records import Fragment, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.buckets import BURST
 from sphtp.core.stream.source.events import SourceClosed
+from sphtp.core.stream.source.repair_desk import ALL
 from sphtp.core.stream.source.table import SourceState
 from tests.core.stream.source.listening import Listening, Said
 
@@ -87,12 +88,13 @@ profiles = st.builds(
 starts = st.sampled_from([1, 2**32 - 20, 2**40])
 
 
-@given(profiles, starts, scripts)
-def test_it_holds(settings: StreamSettings, first: int, script: list[Step]) -> None:
-    room = Listening(settings, first=first, topics=TOPICS)
+@given(profiles, starts, scripts, st.booleans())
+def test_it_holds(settings: StreamSettings, first: int, script: list[Step], shared: bool) -> None:
+    room = Listening(settings, first=first, topics=TOPICS, shared=shared)
     sent: dict[int, list[bytes]] = {topic: [] for topic in range(TOPICS)}
+    names = {1: 1, 2: 2, 3: 3}
     for step in (Send(0, [1300] * 20), *script):
-        perform(room, step, sent)
+        perform(room, step, sent, names)
         check_window(room)
         check_timer(room)
     room.source.close(room.now)
@@ -100,14 +102,18 @@ def test_it_holds(settings: StreamSettings, first: int, script: list[Step]) -> N
     check_end(room)
     check_datagrams(room.said, first)
     check_content(room.said, sent)
-    check_repairs(room.said, settings.ignore)
-    check_ncfs(room.said, settings.ignore)
-    check_rate(repairs_of(room.said), settings.repair_rate, settings.max_datagram)
+    for heard in heard_by_each(room.said):
+        check_repairs(heard, settings.ignore)
+        check_ncfs(heard, settings.ignore)
+        check_rate(repairs_of(heard), settings.repair_rate, settings.max_datagram)
+    check_receivers(room.said, shared=shared)
     check_rate(originals_of(room.said), settings.data_rate, settings.max_datagram)
     check_count(room)
 
 
-def perform(room: Listening, step: Step, sent: dict[int, list[bytes]]) -> None:
+def perform(
+    room: Listening, step: Step, sent: dict[int, list[bytes]], names: dict[int, int]
+) -> None:
     source = room.source
     match step:
         case Send(topic, sizes):
@@ -116,16 +122,18 @@ def perform(room: Listening, step: Step, sent: dict[int, list[bytes]]) -> None:
             source.send_many(room.now, topic, payloads)
             room.listen()
         case Ask(receiver, pairs):
-            room.nak(*spans_below(source.window, pairs), receiver=receiver)
+            room.nak(*spans_below(source.window, pairs), receiver=names[receiver])
         case Babble(body):
             room.nak_raw(b"\x04\x00" + body)
         case Wait(seconds):
             room.advance(seconds)
         case Come(receiver):
-            source.handle_joined(room.now, receiver)
+            source.handle_joined(room.now, names[receiver])
             room.listen()
         case Go(receiver):
-            source.handle_left(room.now, receiver)
+            source.handle_left(room.now, names[receiver])
+            # Nobody ever has the number of another one.
+            names[receiver] += len(names)
 
 
 def spans_below(window: Window, pairs: list[tuple[int, int]]) -> list[Span]:
@@ -163,7 +171,7 @@ def check_end(room: Listening) -> None:
 def check_datagrams(said: list[Said], first: int) -> None:
     """Numbers are consecutive, the window only moves on, and all that is said is in it."""
     lead, trail = first - 1, first
-    for _, body, size in said:
+    for _, body, size, _ in said:
         assert size <= 1400
         assert body.window.trail >= trail
         lead, trail = max(lead, body.window.lead), body.window.trail
@@ -197,9 +205,24 @@ def check_content(said: list[Said], sent: dict[int, list[bytes]]) -> None:
     assert heard == sent
 
 
+def heard_by_each(said: list[Said]) -> list[list[Said]]:
+    """What is said to each receiver by itself, and to all."""
+    return [
+        [one for one in said if one.receiver == receiver]
+        for receiver in {one.receiver for one in said}
+    ]
+
+
+def check_receivers(said: list[Said], *, shared: bool) -> None:
+    """What is for one receiver goes to it alone, and all else to all."""
+    for one in said:
+        is_reply = isinstance(one.body, Ncf) or is_data(one.body, True)
+        assert (one.receiver == ALL) == (shared or not is_reply)
+
+
 def check_repairs(said: list[Said], ignore: float) -> None:
     last = dict[int, float]()
-    for at, body, _ in repairs_of(said):
+    for at, body, *_ in repairs_of(said):
         assert isinstance(body, Data)
         assert at - last.get(body.sqn, -1e9) >= ignore - ROUNDING
         last[body.sqn] = at
@@ -207,7 +230,7 @@ def check_repairs(said: list[Said], ignore: float) -> None:
 
 def check_ncfs(said: list[Said], ignore: float) -> None:
     last = dict[int, float]()
-    for at, body, _ in said:
+    for at, body, *_ in said:
         if isinstance(body, Ncf):
             for sqn in numbers_in(body.spans):
                 assert at - last.get(sqn, -1e9) >= ignore - ROUNDING
@@ -219,7 +242,7 @@ def check_rate(said: list[Said], rate: float | None, datagram: int) -> None:
     if rate is None:
         return
     level, before = 0.0, 0.0
-    for at, _, size in said:
+    for at, _, size, _ in said:
         level = max(level - (at - before) * rate, 0.0) + size
         before = at
         assert level <= max(BURST * datagram, rate * HOLD) + 1

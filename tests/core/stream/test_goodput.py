@@ -1,0 +1,69 @@
+"""Loss costs a stream little of its rate: at 5 % the slowest receiver keeps 85 % of its goodput.
+
+The line has no limit, the source has: it sends whenever there is room. Timed is until the slowest
+has been told all of it, in order, so that whoever waits for a repair at the end is not let off; nor
+counts against it what is only on its way, and waits behind a loss.
+"""
+
+from typing import NamedTuple
+
+import pytest
+
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.testing import Broadcast, Faults
+from tests.soaked import soaked
+
+RATE = 10e6
+"""Bytes a second of new data."""
+SIZE = 1300
+"""Bytes of a message: one fills a datagram."""
+SECONDS = 3.0
+TICK = 0.001
+LOSS = 0.05
+KEPT = 0.85
+
+
+class Case(NamedTuple):
+    """Receivers, whether they share what is sent and lost, and the round trip."""
+
+    receivers: int
+    shared: bool
+    round_trip: float
+
+
+QUICK = [Case(1, False, 0.0005)]
+LONG = [
+    Case(1, False, 0.01),
+    Case(8, False, 0.0005),
+    Case(8, False, 0.01),
+    Case(20, True, 0.0005),
+    Case(20, True, 0.01),
+]
+
+
+def goodput(seed: int, case: Case, loss: float) -> float:
+    """Bytes a second that the slowest receiver is told, of what is sent in so many seconds."""
+    broadcast = Broadcast(
+        seed,
+        case.receivers,
+        Faults(delay=case.round_trip / 2, loss=loss),
+        StreamSettings(data_rate=RATE),
+        shared=case.shared,
+    )
+    for _ in range(round(SECONDS / TICK)):
+        while broadcast.publisher.source.room:
+            broadcast.send([bytes(SIZE)] * 50)
+        broadcast.run(TICK)
+    # One fills a datagram: so many have left, and those that wait for their turn do not count.
+    sent = broadcast.publisher.source.window.lead
+    while min(len(one.payloads) for one in broadcast.subscribers) < sent:
+        broadcast.run(TICK)
+    return sent * SIZE / broadcast.now
+
+
+@pytest.mark.parametrize("seed", [0, *soaked(range(1, 8))])
+@pytest.mark.parametrize("case", [*QUICK, *soaked(LONG)], ids=str)
+def test_at_5_percent_loss_most_of_the_goodput_is_kept(case: Case, seed: int) -> None:
+    lossless = goodput(seed, case, 0.0)
+    assert lossless > 0.95 * RATE
+    assert goodput(seed, case, LOSS) >= KEPT * lossless
