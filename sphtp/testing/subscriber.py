@@ -46,6 +46,7 @@ class Subscriber:
         now: float,
     ) -> None:
         window, tails = publisher.source.window, dict(publisher.source.tails)
+        self.settings = settings
         self.address = address
         self.publisher = publisher
         self.terms = terms

@@ -1,0 +1,56 @@
+"""The fifteen invariants of a stream, on networks that do everything wrong.
+
+Each judge holds what its name says; those of crowds, of one that is deaf and of forgeries are
+beside. That none depends on where numbers start, or on another source at the same address, is in
+the schedules (10).
+"""
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+
+from tests.core.stream.invariants.asking import AsksForWhatIsMissing
+from tests.core.stream.invariants.counting import CountsAddUp
+from tests.core.stream.invariants.play import Judge, play
+from tests.core.stream.invariants.repairing import (
+    ConfirmsOnce,
+    RepairsAreSpacedAndPaced,
+    WindowIsBounded,
+)
+from tests.core.stream.invariants.schedule import Schedule, draw_schedule, schedules
+from tests.core.stream.invariants.telling import (
+    BeginsWhereAgreed,
+    EndsOnce,
+    TellsOnceAsItWasSent,
+)
+from tests.core.stream.invariants.waiting import EverythingComes, NothingIsStuck
+from tests.profiles import brisk
+from tests.soaked import soaked
+
+JUDGES: Final[tuple[type[Judge], ...]] = (
+    TellsOnceAsItWasSent,
+    NothingIsStuck,
+    EverythingComes,
+    RepairsAreSpacedAndPaced,
+    AsksForWhatIsMissing,
+    ConfirmsOnce,
+    WindowIsBounded,
+    EndsOnce,
+    BeginsWhereAgreed,
+    CountsAddUp,
+)
+
+
+@settings(max_examples=brisk.max_examples // 2)
+@given(schedules)
+def test_they_hold_whatever_happens(schedule: Schedule) -> None:
+    play(schedule, JUDGES)
+
+
+@pytest.mark.parametrize("batch", [range(40), *soaked([range(40, 10_040)])], ids=len)
+def test_they_hold_for_seeds(batch: range) -> None:
+    for seed in batch:
+        play(replace(draw_schedule(Random(seed)), seed=seed), JUDGES)
