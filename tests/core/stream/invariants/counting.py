@@ -1,12 +1,13 @@
 """The judge of statistics (invariant 15)."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 from sphtp.core.stream.bodies import Body, BodyFlag, Data
 from sphtp.core.stream.delivery.items import End, Item
 from sphtp.core.stream.events import Batch
 from sphtp.core.stream.receiver.statistics import UNRECOVERED
+from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
 from sphtp.testing.publisher import Publisher
 from sphtp.testing.subscriber import Subscriber
@@ -21,7 +22,8 @@ class CountsAddUp(Judge):
         self._told = Counter[Subscriber]()
         self._lost = Counter[Subscriber]()
         self._asked = Counter[Subscriber]()
-        self._repairs = defaultdict[Publisher, int](int)
+        self._repairs = Counter[Publisher]()
+        self._news = set[Party]()
 
     def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         for item in items:
@@ -37,11 +39,16 @@ class CountsAddUp(Judge):
         if isinstance(said, Data) and BodyFlag.REPAIR in said.flags:
             self._repairs[publisher] += 1
 
+    def touched(self, now: float, party: Party) -> None:
+        self._news.add(party)
+
     def look(self, now: float) -> None:
-        for subscriber in self.play.present:
-            self._check_receiver(subscriber)
-        for publisher in self.play.publishers:
-            self._check_source(publisher)
+        for party in self._news:
+            if isinstance(party, Publisher):
+                self._check_source(party)
+            elif party in self.play.present:
+                self._check_receiver(party)
+        self._news.clear()
 
     def finish(self) -> None:
         self.look(self.play.now)

@@ -36,3 +36,8 @@ class Ledger:
     def find(self, topic: int, number: int) -> Sent | None:
         """The message with this number; None when there is none."""
         return self._topics[topic].get(number)
+
+    def whole_from(self, topic: int, number: int) -> int:
+        """The lowest number, from ``number`` on, with which a message begins, or none yet."""
+        messages, end = self._topics[topic], self.ends[topic]
+        return next((at for at in range(number, end) if at in messages), end)

@@ -61,6 +61,11 @@ class Play(Broadcast):
         self.present: list[Subscriber] = []
         """Receivers that did not leave."""
         self._judges = [judge(self) for judge in judges]
+        # Only of those that care: these are called for everything that moves.
+        self._touched = [
+            judge.touched for judge in self._judges if type(judge).touched is not Judge.touched
+        ]
+        self._left = [judge.left for judge in self._judges if type(judge).left is not Judge.left]
         self._lots = Random(f"{schedule.seed} play")
         super().__init__(
             schedule.seed,
@@ -91,8 +96,8 @@ class Play(Broadcast):
     def touch(self, party: Party) -> None:
         """As ever, and let the judges see it."""
         super().touch(party)
-        for judge in self._judges:
-            judge.touched(self.now, party)
+        for touched in self._touched:
+            touched(self.now, party)
 
     def hear(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
         """Keep the model of a receiver up."""
@@ -232,8 +237,8 @@ class Play(Broadcast):
         body = datagram[STREAM_FRONT.size :]
         said = read(body, self.first)
         assert said is not None, "a source says what can be read"
-        for judge in self._judges:
-            judge.left(now, publisher, place, said, len(body))
+        for left in self._left:
+            left(now, publisher, place, said, len(body))
 
 
 class _Listener(Observer):

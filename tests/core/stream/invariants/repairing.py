@@ -7,7 +7,7 @@ or only to who asked.
 from collections import defaultdict
 
 from sphtp.core.pacing import HOLD
-from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf
+from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Window
 from sphtp.core.stream.source.buckets import BURST
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
@@ -81,10 +81,12 @@ class WindowIsBounded(Judge):
     def __init__(self, play: Play) -> None:
         super().__init__(play)
         self._trails: dict[Listener, int] = {}
+        self._seen: dict[Publisher, Window] = {}
 
     def touched(self, now: float, party: Party) -> None:
-        if isinstance(party, Publisher):
+        if isinstance(party, Publisher) and party.source.window != self._seen.get(party):
             window, statistics = party.source.window, party.source.statistics()
+            self._seen[party] = window
             assert statistics.window_bytes <= party.settings.window + party.source.size
             assert statistics.window_datagrams == window.lead - window.trail + 1
 
