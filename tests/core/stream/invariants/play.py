@@ -100,7 +100,9 @@ class Play(Broadcast):
             touched(self.now, party)
 
     def hear(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
-        """Keep the model of a receiver up."""
+        """Keep the model of a receiver up, unless the network makes it believe anything."""
+        if self.schedule.down.corrupt:
+            return
         reception = self.receptions[subscriber]
         reception.bodies += len(bodies)
         for body in bodies:

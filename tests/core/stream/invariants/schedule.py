@@ -144,7 +144,7 @@ TIGHT: Final[Menu] = {
     "flow_window": (0, 16_384),
 }
 """Of these some at a time."""
-CROWDS: Final = (1, 1, 2, 3, 5, 8, 20, 50)
+CROWDS: Final = (1, 1, 2, 3, 5, 8, 13, 50)
 SIZES: Final = (0, 40, 900)
 LARGE: Final = 5000
 
@@ -166,8 +166,8 @@ def draw_schedule(random: Random) -> Schedule:
         sources=random.choice((1, 1, 1, 2)),
         topics=topics,
         first=random.choice((1, 2**32 - 20, 2**40)),
-        down=_draw_faults(random),
-        up=_draw_faults(random),
+        down=_draw_faults(random, is_fair),
+        up=_draw_faults(random, is_fair),
         line=LineFaults(refused=random.choice((0.0, 0.2)), cut=random.choice((0.0, 0.05))),
         steps=tuple(steps),
         fate=Fate.CLOSE if is_fair else random.choice((Fate.CLOSE, *Fate)),
@@ -177,7 +177,8 @@ def draw_schedule(random: Random) -> Schedule:
 
 def _draw_settings(random: Random, is_fair: bool) -> dict[str, Any]:
     if is_fair:
-        return {"profile": random.choice(("lan", "lan", "wan")), "changes": {}}
+        # So long that not all session messages get lost.
+        return {"profile": random.choice(("lan", "wan")), "changes": {"activity_timeout": 90.0}}
     profile = random.choice(("lan", "lan", "lan", "lan", "um", "wan"))
     changes: dict[str, Any] = dict(HASTY) if profile == "lan" else {}
     for name in random.sample(tuple(TIGHT), random.randrange(4)):
@@ -187,8 +188,12 @@ def _draw_settings(random: Random, is_fair: bool) -> dict[str, Any]:
     return {"profile": profile, "changes": changes}
 
 
-def _draw_faults(random: Random) -> Faults:
-    return Faults(delay=DELAY, **{name: random.choice(some) for name, some in FAULTS.items()})
+def _draw_faults(random: Random, is_fair: bool) -> Faults:
+    faults = {name: random.choice(some) for name, some in FAULTS.items()}
+    if is_fair:
+        # Session messages are seldom: a burst of losses may take all of a minute.
+        del faults["burst"]
+    return Faults(delay=DELAY, **faults)
 
 
 def _draw_join(random: Random, topics: int, is_fair: bool) -> Join:
