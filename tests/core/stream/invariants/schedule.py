@@ -130,7 +130,7 @@ TIGHT: Final[Menu] = {
     "window_age": (0.1, 1.0),
     "ignore": (0.0, 0.01),
     "data_rate": (1e6, 20_000.0),
-    "repair_rate": (20_000.0,),
+    "repair_rate": (5000.0, 20_000.0),
     "repair_queue": (1, 5),
     "repair_share": (None,),
     "nak_budget": (3.0, 50.0),
@@ -181,7 +181,7 @@ def _draw_settings(random: Random, is_fair: bool) -> dict[str, Any]:
         return {"profile": random.choice(("lan", "wan")), "changes": {"activity_timeout": 90.0}}
     profile = random.choice(("lan", "lan", "lan", "lan", "um", "wan"))
     changes: dict[str, Any] = dict(HASTY) if profile == "lan" else {}
-    for name in random.sample(tuple(TIGHT), random.randrange(4)):
+    for name in random.sample(tuple(TIGHT), random.randrange(6)):
         changes[name] = random.choice(TIGHT[name])
     if (rate := changes.get("data_rate")) is not None:
         changes["repair_rate"] = min(changes.get("repair_rate", rate), rate)
@@ -227,11 +227,9 @@ def _draw_step(random: Random, topics: int, is_fair: bool) -> Step:
 def _draw_send(random: Random, topics: int) -> Send:
     count = random.randrange(1, 12)
     sizes = tuple(random.choice(SIZES) for _ in range(count))
-    return Send(
-        random.randrange(2),
-        random.randrange(topics),
-        (LARGE,) if random.random() < 0.1 else sizes,
-    )
+    large = random.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 10))
+    sizes = (LARGE,) * large or sizes
+    return Send(random.randrange(2), random.randrange(topics), sizes)
 
 
 schedules: st.SearchStrategy[Schedule] = st.randoms(use_true_random=False).map(draw_schedule)
