@@ -108,7 +108,8 @@ class BeginsWhereAgreed(Judge):
             getattr(statistics, name) for name in UNRECOVERED.values()
         ):
             tail = dict(publisher.source.tails)[subscriber.terms.topic]
-            assert end == tail, "who heard of all was told of all"
+            # More is told lost when the end has cut a message in two.
+            assert end >= tail, "who heard of all was told of all"
 
     def _forgets(self) -> bool:
         changes = self.play.schedule.changes

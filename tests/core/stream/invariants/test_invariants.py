@@ -1,8 +1,9 @@
 """The fifteen invariants of a stream, on networks that do everything wrong.
 
-Each judge holds what its name says; those of crowds, of one that is deaf and of forgeries are
-beside. That none depends on where numbers start, or on another source at the same address, is in
-the schedules (10).
+1, 2, 12 and 14 are judged in ``telling``, 3 and 4 in ``waiting``, 5, 7 and 8 in ``repairing``, 6 in
+``asking``, 15 in ``counting``; 9 and 11 are in ``test_crowds``, 13 in ``test_lies``. That none of
+them depends on where numbers start, or on another source at the same address, is in the schedules
+(10).
 """
 
 from dataclasses import replace
