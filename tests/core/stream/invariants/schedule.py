@@ -144,7 +144,7 @@ TIGHT: Final[Menu] = {
     "flow_window": (0, 16_384),
 }
 """Of these some at a time."""
-CROWDS: Final = (1, 1, 2, 3, 5, 8, 13, 50)
+CROWDS: Final = (1, 2, 3, 13, 50, 8, 5, 1)
 SIZES: Final = (0, 40, 900)
 LARGE: Final = 5000
 

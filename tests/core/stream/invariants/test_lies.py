@@ -1,5 +1,6 @@
 """What nobody sent, or not now, or not so: nothing is raised, and nothing else is told (13)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -32,7 +33,7 @@ FINE: Final = Faults(delay=DELAY)
 IN_ANY_CASE: Final[tuple[type[Judge], ...]] = (EndsOnce,)
 
 
-def without_faults(schedule: Schedule, steps: list[Step]) -> Schedule:
+def without_faults(schedule: Schedule, steps: Sequence[Step]) -> Schedule:
     """The same on a network that loses nothing, with these steps and an honest end."""
     return replace(schedule, down=FINE, up=FINE, steps=tuple(steps), fate=Fate.CLOSE)
 
@@ -41,7 +42,7 @@ def without_faults(schedule: Schedule, steps: list[Step]) -> Schedule:
 @given(schedules, st.lists(st.tuples(st.integers(0, 40), st.sampled_from(Lie)), max_size=30))
 def test_lies_change_nothing_that_is_told(schedule: Schedule, lies: list[tuple[int, Lie]]) -> None:
     honest = [step for step in schedule.steps if not isinstance(step, Tell | Partition | Restart)]
-    dirty = list(honest)
+    dirty: list[Step] = list(honest)
     for place, lie in lies:
         dirty.insert(min(place, len(dirty)), Tell(lie))
     told, told_among_lies = (
