@@ -1,11 +1,15 @@
 """What a receiver has heard: a model of its knowledge, made of sets, without timers."""
 
 from functools import lru_cache
+from typing import Final
 
 from sphtp.core.stream.bodies import Body, BodyFlag, Data
 from sphtp.core.stream.records import decode_records_untrusted
 from sphtp.core.stream.wire import decode_body_untrusted
 from sphtp.errors import RemoteError
+
+FARTHEST: Final = 1 << 16
+"""How far no schedule lets a lead go."""
 
 
 @lru_cache(maxsize=4096)
@@ -49,6 +53,7 @@ class Reception:
         self.lead = max(self.lead, sqn)
 
     def _find(self, now: float, lead: int) -> None:
+        assert lead - self.lead < FARTHEST, f"the lead jumps from {self.lead} to {lead}"
         for sqn in range(self.lead + 1, lead + 1):
             self.found[sqn] = now
         self.lead = max(self.lead, lead)
