@@ -6,6 +6,7 @@ them depends on where numbers start, or on another source at the same address, i
 (10).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -51,7 +52,8 @@ def test_they_hold_whatever_happens(schedule: Schedule) -> None:
     play(schedule, JUDGES)
 
 
-@pytest.mark.parametrize("batch", [range(40), *soaked([range(40, 10_040)])], ids=len)
-def test_they_hold_for_seeds(batch: range) -> None:
+# 517: so many questions to a slow history that it hung up.
+@pytest.mark.parametrize("batch", [[*range(40), 517], *soaked([range(40, 10_040)])], ids=len)
+def test_they_hold_for_seeds(batch: Sequence[int]) -> None:
     for seed in batch:
         play(replace(draw_schedule(Random(seed)), seed=seed), JUDGES)
