@@ -28,7 +28,7 @@ class Terms(NamedTuple):
 
 
 class Subscriber:
-    """A subscription on the network, in the clear.
+    """A subscription on the network, in the clear, with the ``settings`` that it was made with.
 
     ``items`` are what it was told; while ``is_reading`` is false nothing is read, and what comes
     waits. ``foreign`` counts datagrams that were for somebody else.
@@ -46,6 +46,7 @@ class Subscriber:
         now: float,
     ) -> None:
         window, tails = publisher.source.window, dict(publisher.source.tails)
+        self.settings = settings
         self.address = address
         self.publisher = publisher
         self.terms = terms

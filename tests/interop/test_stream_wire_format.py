@@ -9,7 +9,6 @@ from sphtp.core.front import Kind
 from sphtp.core.secure.seal import Sealer
 from sphtp.core.stream import fronts, records, wire
 from sphtp.core.stream.bodies import BodyFlag, BodyType, NcfReason
-from sphtp.core.stream.fetch import server
 from sphtp.core.stream.fetch import wire as fetch
 from sphtp.core.stream.fetch.wire import FrameKind, prefixed
 from sphtp.core.stream.membership import STREAMS, Member, MemberKind, StreamKey
@@ -198,5 +197,5 @@ def test_the_numbers_are_those_of_the_code() -> None:
         fetch.MOST_FRAME,
         fetch.MOST_SPANS,
         fetch.MOST_WANTED,
-        server.MOST_REQUESTS,
+        fetch.MOST_REQUESTS,
     ]

@@ -15,6 +15,7 @@ from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.fetch.table import FETCH, Do, Fetched, Fetching
 from sphtp.core.stream.fetch.window import FetchWindow
 from sphtp.core.stream.fetch.wire import (
+    MOST_REQUESTS,
     Answer,
     Ask,
     Done,
@@ -257,7 +258,9 @@ class Fetcher:
             self._alarms.set(Clock.RETRY, now + self._settings.fetch_interval)
 
     def _fetch(self, now: float) -> None:
-        if self._is_hungry and (spans := self._window.fill(now)):
+        if not self._is_hungry or len(self._open) >= MOST_REQUESTS:
+            return
+        if spans := self._window.fill(now):
             self._frames.append(encode_fetch(Fetch(self._question(), spans)))
 
     def _question(self) -> Question:

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from sphtp.core.pacing import Pacer
 from sphtp.core.stream.fetch.wire import (
+    MOST_REQUESTS,
     Ask,
     Done,
     Fetch,
@@ -27,9 +28,6 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import RUN_OVERHEAD, Fragment, Record, Run
 from sphtp.core.stream.source.history import Found, Kept
 from sphtp.errors import RemoteError
-
-MOST_REQUESTS: Final = 64
-"""Questions that may wait; who asks more does not listen."""
 
 FRAME: Final = 65_536
 """Bytes of messages after which a frame takes no more."""

@@ -33,6 +33,8 @@ from sphtp.errors import RemoteError, untrusted
 
 MOST_FRAME: Final = 1 << 18
 """Bytes of a frame without its length, a seal around it included."""
+MOST_REQUESTS: Final = 64
+"""Questions that may wait for their answers; who asks more does not listen."""
 MOST_SPANS: Final = 256
 """Ranges in one FETCH."""
 FURTHER: Final = 0xFFFF

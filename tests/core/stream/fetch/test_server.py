@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 
-from sphtp.core.stream.fetch.server import FRAME, MOST_REQUESTS, FetchServer
+from sphtp.core.stream.fetch.server import FRAME, FetchServer
 from sphtp.core.stream.fetch.wire import (
     MOST_FRAME,
+    MOST_REQUESTS,
     Answer,
     Ask,
     Done,

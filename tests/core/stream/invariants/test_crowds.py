@@ -1,0 +1,128 @@
+"""Many receivers share a loss, and one that loses everything shares nothing (9 and 11)."""
+
+from collections.abc import Sequence
+from math import exp, log, sqrt
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.events import Batch
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.testing import Broadcast, Faults, Observer
+from sphtp.testing.broadcast import GROUP, STATION
+from sphtp.testing.subscriber import Subscriber
+from tests.profiles import brisk
+
+few = settings(max_examples=max(brisk.max_examples // 15, 1))
+crowds = st.integers(1, 50)
+seeds = st.integers(0, 2**32)
+
+# NAKs for what all of a group lost
+
+GROUPED: Final = StreamSettings().for_group()
+LOSSES: Final = 20
+
+
+def naks_for_losses(seed: int, receivers: int, round_trip: float) -> int:
+    """How many NAKs it takes until all have what none of them got."""
+    fine = Faults(delay=round_trip / 2)
+    broadcast = Broadcast(seed, receivers, fine, shared=True)
+    for _ in range(LOSSES):
+        broadcast.network.set_faults(Faults(blocked=True), STATION, GROUP)
+        broadcast.send([b"lost"])
+        broadcast.network.set_faults(fine, STATION, GROUP)
+        broadcast.send([b"here"])
+        broadcast.run(0.05)
+    assert all(one.payloads == [b"lost", b"here"] * LOSSES for one in broadcast.subscribers)
+    return sum(one.transport.statistics().naks_sent for one in broadcast.subscribers)
+
+
+def naks_in_theory(receivers: int, round_trip: float) -> tuple[float, float]:
+    """Mean and deviation of the NAKs for one loss.
+
+    Who draws within a round trip of the first one asks, too. Truncated exponential waits have no
+    memory, so that each of these has the same chance: the number is geometric, nearly.
+    """
+    steepness = log(GROUPED.group_size) + 1
+    alone = exp(-steepness * round_trip / GROUPED.initial_backoff)
+    truncated = (1 + (1 - alone) / (exp(steepness) - 1)) ** receivers
+    return truncated / alone, sqrt(1 - alone) / alone
+
+
+@few
+@given(seeds, crowds, st.sampled_from([20, 100]))
+def test_a_shared_loss_takes_few_naks_however_many_share_it(
+    seed: int, receivers: int, trips: int
+) -> None:
+    round_trip = GROUPED.initial_backoff / trips
+    mean, deviation = naks_in_theory(receivers, round_trip)
+    assert naks_for_losses(seed, receivers, round_trip) <= LOSSES * mean + 5 * deviation * sqrt(
+        LOSSES
+    )
+
+
+# One that is deaf
+
+DELAY: Final = 0.002
+PERIOD: Final = 0.001
+NARROW: Final = StreamSettings(flow_window=3 << 20)
+"""Who says nothing is left behind just before the source would have to wait."""
+
+
+class Stopwatch(Observer):
+    """Adds up how long messages take to some receivers; seconds."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.count = 0
+        self.ignored: Subscriber | None = None
+
+    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+        if subscriber is self.ignored:
+            return
+        for item in items:
+            assert isinstance(item, Batch)
+            for number in range(item.first, item.first + len(item.payloads)):
+                self.total += now - number * PERIOD
+                self.count += 1
+
+
+def mean_latency(seed: int, others: int, messages: int, loss: float, loss_of_one: float) -> float:
+    """The mean over all receivers but one, each of which gets everything; seconds."""
+    watch = Stopwatch()
+    fine = Faults(delay=DELAY, loss=loss)
+    broadcast = Broadcast(seed, others + 1, fine, NARROW, observers=[watch])
+    watch.ignored = broadcast.subscribers[0]
+    lossy = Faults(delay=DELAY, loss=loss_of_one)
+    broadcast.network.set_faults(lossy, STATION, watch.ignored.address)
+    for number in range(messages):
+        broadcast.send([b"%d" % number])
+        broadcast.run((number + 1) * PERIOD - broadcast.now)
+    broadcast.run(5)
+    assert watch.count == others * messages
+    return watch.total / watch.count
+
+
+@few
+@given(seeds, st.integers(1, 49), st.sampled_from([0.9, 1.0]))
+def test_one_that_loses_almost_everything_is_felt_by_nobody(
+    seed: int, others: int, loss: float
+) -> None:
+    usual = mean_latency(seed, others, 40, 0.0, 0.0)
+    assert mean_latency(seed, others, 40, 0.0, loss) <= 1.1 * usual
+
+
+def test_nobody_waits_for_one_that_says_nothing(seed: int) -> None:
+    usual = mean_latency(seed, 2, 3000, 0.0, 0.0)
+    assert mean_latency(seed, 2, 3000, 0.0, 1.0) <= 1.1 * usual
+
+
+@pytest.mark.soak
+def test_nor_do_those_who_lose_something_themselves_on_average(seed: int) -> None:
+    """Of one run chance decides: a repair that is lost again holds up all that is behind it."""
+    seeds = range(seed, seed + 40)
+    usual = sum(mean_latency(this, 8, 3000, 0.05, 0.05) for this in seeds)
+    assert sum(mean_latency(this, 8, 3000, 0.05, 1.0) for this in seeds) <= 1.1 * usual
