@@ -95,18 +95,33 @@ class Tally(Protocol):
 
 
 class Opener:
-    """One direction of a session, at its receiver; ``front_size`` bytes precede the counter."""
+    """One direction of a session, at its receiver; ``front_size`` bytes precede the counter.
 
-    __slots__ = ("_body", "_front_size", "_newest", "_next", "_older", "_tally", "_window")
+    It may miss all of ``skip`` epochs in a row, no more.
+    """
 
-    def __init__(self, key: bytes, front_size: int, tally: Tally, first: int = 0) -> None:
+    __slots__ = (
+        "_body",
+        "_coming",
+        "_front_size",
+        "_newest",
+        "_older",
+        "_skip",
+        "_tally",
+        "_window",
+    )
+
+    def __init__(
+        self, key: bytes, front_size: int, tally: Tally, first: int = 0, *, skip: int = 0
+    ) -> None:
         self._tally = tally
         self._front_size = front_size
         self._body = front_size + COUNTER.size
         self._newest = _Key(key, first >> EPOCH_BITS)
-        # Those before the newest, for what was overtaken; and the one after it, once it was needed.
+        # The one before the newest, for what was overtaken; and those after it, once needed.
         self._older: _Key | None = None
-        self._next: _Key | None = None
+        self._coming: list[_Key] = []
+        self._skip = skip
         self._window = ReplayWindow(first)
 
     @property
@@ -147,17 +162,25 @@ class Opener:
             plain = key.cipher.decrypt(_NONCE.pack(counter), sealed, head)
         except InvalidTag:
             return None
-        if key is self._next:
-            self._older, self._newest, self._next = self._newest, key, None
+        if key.epoch > self._newest.epoch:
+            self._advance(key)
         return plain
 
     def _other(self, counter: int) -> "_Key | None":
-        """The key of another epoch. Only the next one is ever derived on a stranger's word."""
+        """The key of another epoch. Those few are derived once, whatever strangers say."""
         ahead = (counter >> EPOCH_BITS) - self._newest.epoch
-        if ahead == 1:
-            self._next = self._next or self._newest.next()
-            return self._next
-        return self._older if ahead == -1 else None
+        if ahead < 0:
+            return self._older if ahead == -1 else None
+        if ahead > 1 + self._skip:
+            return None
+        while len(self._coming) < ahead:
+            self._coming.append((self._coming or [self._newest])[-1].next())
+        return self._coming[ahead - 1]
+
+    def _advance(self, key: "_Key") -> None:
+        keys = [self._newest, *self._coming]
+        at = keys.index(key)
+        self._older, self._newest, self._coming = keys[at - 1], key, keys[at + 1 :]
 
 
 class _Key:

@@ -21,6 +21,8 @@ SEAL_OVERHEAD: Final = 8 + 16
 
 KEYS: Final = 256
 """Key numbers, which then begin anew."""
+SKIPPED: Final = 15
+"""Epochs of a key that a receiver may miss: a source does not wait for whoever hears nothing."""
 KEPT: Final = 2
 """Keys that a receiver has: the newest, and the one before it, for what was overtaken."""
 
@@ -96,7 +98,7 @@ class StreamOpener:
 
     def learn(self, key: StreamKey) -> None:
         """Take a new key; those before the last one are forgotten."""
-        opener = Opener(key.key, STREAM_FRONT.size, self._counters, key.first)
+        opener = Opener(key.key, STREAM_FRONT.size, self._counters, key.first, skip=SKIPPED)
         self._openers[key.number] = opener
         for number in list(self._openers)[:-KEPT]:
             del self._openers[number]

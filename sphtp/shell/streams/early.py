@@ -1,50 +1,58 @@
 """Datagrams that come before the answer that tells what they are: a source does not wait for it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sphtp.core.row import Row
+from sphtp.core.row import Address, Row
 
 MOST: Final = 4 << 20
-"""Bytes that are kept, for all sources that are being joined together."""
+"""Bytes that are kept, for all sources that are being joined together; others are repaired later."""
+OVERHEAD: Final = 512
+"""Bytes that a row takes beside its data, about: small ones must not be for nothing."""
 
 
 class EarlyRows:
-    """Keeps rows by session while this node joins any source."""
+    """Keeps rows by session while this node joins a source where they come from."""
 
     def __init__(self) -> None:
-        self._joins = 0
+        self._expected = Counter[Address]()
         self._size = 0
         self._kept: dict[int, list[Row]] = {}
 
     @property
     def is_expecting(self) -> bool:
         """Whether a source is being joined."""
-        return self._joins > 0
+        return bool(self._expected)
 
     @contextmanager
-    def expecting(self) -> Iterator[None]:
-        """Keep rows for the length of the block, in which ``take`` has to be called."""
-        self._joins += 1
+    def expecting(self, address: Address) -> Iterator[None]:
+        """Keep rows from there for the length of the block, in which to call ``take``."""
+        self._expected[address] += 1
         try:
             yield
         finally:
-            self._joins -= 1
-            if not self._joins:
+            self._expected -= Counter([address])
+            if not self._expected:
                 self._kept.clear()
                 self._size = 0
 
     def keep(self, session: int, row: Row) -> bool:
-        """Keep a row; false when nobody expects any, or there are too many."""
-        if not self._joins or self._size + len(row.data) > MOST:
+        """Keep a row; false when none is expected from there, or there are too many."""
+        size = self._size + _size(row)
+        if row.address not in self._expected or size > MOST:
             return False
-        self._size += len(row.data)
+        self._size = size
         self._kept.setdefault(session, []).append(row)
         return True
 
     def take(self, session: int) -> list[Row]:
         """Return what came of a session, in order."""
         rows = self._kept.pop(session, [])
-        self._size -= sum(len(row.data) for row in rows)
+        self._size -= sum(map(_size, rows))
         return rows
+
+
+def _size(row: Row) -> int:
+    return OVERHEAD + len(row.data)

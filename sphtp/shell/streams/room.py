@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final
 
 import trio
 
@@ -26,6 +27,8 @@ from sphtp.shell.streams.stream import Stream
 from sphtp.shell.streams.subscribing import attending, join
 from sphtp.shell.streams.terms import Terms
 from sphtp.shell.udp import UdpSocket
+
+_NOWHERE: Final = ("", 0)
 
 
 class StreamRoom:
@@ -89,8 +92,8 @@ class StreamRoom:
         """Join a source over a channel that is being dialled, for the length of the block."""
         check_topic(topic)
         async with AsyncExitStack() as stack:
-            with self.desk.early.expecting():
-                channel = await stack.enter_async_context(dialling)
+            channel = await stack.enter_async_context(dialling)
+            with self.desk.early.expecting(channel.peer_address or _NOWHERE):
                 welcome = await join(channel, topic, is_sealed=self._is_sealed)
                 subscription = self._make(welcome, terms)
                 attendance = Attendance(welcome, channel, subscription, self.touched)

@@ -119,8 +119,25 @@ def test_old_keys_are_forgotten():
 
 
 @pytest.mark.usefixtures("short_epochs")
-def test_a_stranger_makes_nobody_derive_more_than_one_key(monkeypatch: pytest.MonkeyPatch):
-    _, opener, count = make()
+@pytest.mark.parametrize("missed", range(6))
+def test_as_many_epochs_may_be_missed_as_it_is_told(missed: int):
+    sealer, _, count = make()
+    opener = Opener(KEY, len(FRONT), count, skip=3)
+    sent = [sealer.seal(b"x", 1)[0] for _ in range(8 * 9)]
+    came = 8 * (missed + 1)
+    expected = [b"x"] if missed <= 3 else []
+    assert opener.open(sent[came], 1 + OVERHEAD) == expected
+    assert opener.open(sent[came + 8], 1 + OVERHEAD) == expected
+    assert opener.open(sent[came + 1], 1 + OVERHEAD) == expected, "of the one before"
+
+
+@pytest.mark.usefixtures("short_epochs")
+@pytest.mark.parametrize("skip", [0, 3])
+def test_a_stranger_makes_nobody_derive_more_than_those_keys(
+    skip: int, monkeypatch: pytest.MonkeyPatch
+):
+    count = make()[2]
+    opener = Opener(KEY, len(FRONT), count, skip=skip)
     made: list[int] = []
     derive = seal._Key.next
 
@@ -132,7 +149,7 @@ def test_a_stranger_makes_nobody_derive_more_than_one_key(monkeypatch: pytest.Mo
     for counter in (*range(64), 2**20, 2**63, 2**64 - 1):
         junk = FRONT + counter.to_bytes(8, "little") + bytes(20)
         assert opener.open(junk, len(junk)) == []
-    assert len(made) == 1
+    assert len(made) == 1 + skip
     assert count.forged == 67
     assert opener._newest.epoch == 0
     assert opener.newest == -1

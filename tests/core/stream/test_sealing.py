@@ -75,6 +75,19 @@ def test_a_receiver_may_come_where_an_epoch_ends(before_the_end: int) -> None:
     assert opened(opener, sealed(seal, BODIES)) == BODIES
 
 
+def test_a_receiver_may_have_heard_nothing_for_millions_of_datagrams() -> None:
+    seal, counters = SourceSeal(1, Random(1)), SealCounters()
+    opener = StreamOpener(seal.key, counters)
+    assert seal._sealer is not None
+    for _ in range(16):
+        seal._sealer._next_epoch()
+    assert opened(opener, sealed(seal, BODIES)) == BODIES
+    for _ in range(17):
+        seal._sealer._next_epoch()
+    assert opened(opener, sealed(seal, BODIES)) == []
+    assert counters.forged == len(BODIES)
+
+
 def test_who_left_cannot_open_what_follows_and_who_stays_can() -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
     staying, left = StreamOpener(seal.key, SealCounters()), StreamOpener(seal.key, counters)
