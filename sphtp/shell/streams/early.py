@@ -8,7 +8,7 @@ from typing import Final
 from sphtp.core.row import Address, Row
 
 MOST: Final = 4 << 20
-"""Bytes that are kept, for all sources that are being joined together; others are repaired later."""
+"""Bytes that are kept, for all sources that are being joined together; others are repaired."""
 OVERHEAD: Final = 512
 """Bytes that a row takes beside its data, about: small ones must not be for nothing."""
 
