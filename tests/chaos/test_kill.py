@@ -9,7 +9,7 @@ from tests.chaos.stage import open_stage
 pytestmark = pytest.mark.chaos
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_killed_server_is_voted_out_and_comes_back_on_its_ports(seed: int) -> None:
     async with open_stage(seed) as stage:
         left, right = await stage.server("left"), await stage.server("right")

@@ -8,13 +8,16 @@ import signal
 import pytest
 
 from tests.apps.cluster.running import ENDLESS, cluster, gone, is_alive
+from tests.soaked import soaked
+
+BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
 
 
 @pytest.mark.slow
 async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path):
     logs = tmp_path / "new" / "logs"
     options = ("--servers", "2", "--clients", "3", "--steps", "40", "--qlog", str(logs))
-    async with cluster(gas_file, *options, "--loss", "0.1", "--verify", "--json") as run:
+    async with cluster(gas_file, *options, *BAD, "--verify", "--json") as run:
         assert await run.end() == 0
     found = json.loads("\n".join(run.lines))
     assert found["verified"] is True
@@ -40,11 +43,10 @@ async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path)
         assert names.count("connection_closed") == names.count("connection_started") >= len(mine)
 
 
-@pytest.mark.slow
-async def test_a_run_on_a_bad_network_ends_in_the_same_bits(gas_file):
-    options = ("--servers", "2", "--clients", "3", "--steps", "60", "--channel-timeout", "5")
-    bad = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1", "--seed", "1")
-    async with cluster(gas_file, *options, *bad, "--verify") as run:
+@pytest.mark.soak
+async def test_a_long_run_on_a_bad_network_ends_in_the_same_bits(gas_file):
+    options = ("--servers", "2", "--clients", "3", "--steps", "300", "--channel-timeout", "5")
+    async with cluster(gas_file, *options, *BAD, "--seed", "1", "--verify") as run:
         assert await run.end() == 0
     assert run.lines[-1].startswith("verified: bit-identical")
 
@@ -77,12 +79,12 @@ async def test_a_client_killed_is_named_by_all_others(gas_file):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-async def test_a_signal_ends_everything(gas_file, number, code):
+@pytest.mark.parametrize("number", [signal.SIGINT, *soaked([signal.SIGTERM])])
+async def test_a_signal_ends_everything(gas_file, number):
     async with cluster(gas_file, "--servers", "1", "--clients", "2", "--steps", ENDLESS) as run:
         await run.all_running(2)
         run.process.send_signal(number)
-        assert await run.end() == code
+        assert await run.end() == 128 + number
     assert len(run.pids()) == 3
     assert not any(is_alive(pid) for pid in run.pids().values())
 

@@ -259,6 +259,7 @@ def test_a_blackout_shorter_than_the_timeout_is_survived(way: Any) -> None:
     assert (left.state, right.state) == (State.OPEN, State.OPEN)
 
 
+@pytest.mark.soak
 def test_a_blackout_of_many_packets_does_not_confuse_the_sequences() -> None:
     """More packets leave than 16 bits can tell apart, if nothing holds them back."""
     busy = ChannelSettings(

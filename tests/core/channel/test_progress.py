@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
@@ -99,7 +99,7 @@ def test_of_several_messages_in_one_piece_cut_anew_none_is_counted() -> None:
     assert [ticket.acked for ticket in (first, second, alone)] == [0, 0, 6]
 
 
-@brisk
+@settings(max_examples=brisk.max_examples // 5)
 @given(st.integers(0, 2**32), st.integers(300, 1300))
 def test_progress_never_passes_the_whole_when_the_path_shrinks(seed: int, mtu: int) -> None:
     """What was packed for large packets is cut anew, and what was acked stays acked once."""

@@ -46,7 +46,7 @@ JUDGES: Final[tuple[type[Judge], ...]] = (
 )
 
 
-@settings(max_examples=max(brisk.max_examples // 4, 1))
+@settings(max_examples=max(brisk.max_examples // 6, 1))
 @given(schedules)
 def test_they_hold_whatever_happens(schedule: Schedule) -> None:
     play(schedule, JUDGES)
