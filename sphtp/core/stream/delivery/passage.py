@@ -163,12 +163,14 @@ class Passage:
     def _close(self, fragment: Fragment) -> None:
         """Parts of this message are lost and were told, or it began before the stream did.
 
-        Only now is it known how far it reaches.
+        Only now is it known how far it reaches. If some of it was told as lost, the rest is, too.
         """
         head, last = span_of(fragment)
-        missing = self.gate.missing(max(head, self._first), last)
-        for span in sorted([*missing, Span(fragment.first, fragment.first)]):
-            if head < self._first:
+        first = max(head, self._first)
+        rest = sorted([*self.gate.missing(first, last), Span(fragment.first, fragment.first)])
+        is_told = sum(span.size for span in rest) <= last - first
+        for span in rest:
+            if head < self._first and not is_told:
                 self._settle(span, None)
             else:
                 self.lose(span, self._reason)
