@@ -58,7 +58,6 @@ class Connection:
             Action.SEND_CONNECT: lambda *_: self._voice.send(self.opening.connects()),
             Action.SEND_ACCEPT: lambda *_: self._voice.send(self.opening.accepts()),
             Action.ARM_RETRY: lambda now, _: alarms.set(Timer.RETRY, now + opening.next_retry()),
-            Action.REDIAL: self._redial,
             Action.SEND_CLOSE: lambda _, closed: self._voice.say(Close(closed.reason, "")),
             Action.SEND_LAST_WORD: self._send_last_word,
             Action.OPEN: self._open,
@@ -81,11 +80,6 @@ class Connection:
         """The peer as errors name it."""
         return name_peer(self.peer_id, (self.address, *self.opening.candidates))
 
-    def is_misunderstood_by(self, accept: Accept) -> bool:
-        """Whether this ACCEPT is meant for us, by a peer whose messages are of other types."""
-        is_meant = self.state is State.CONNECTING and self.opening.is_answered_by(accept)
-        return is_meant and not self.opening.is_alike(accept)
-
     # Inputs
 
     def handle_start(self, now: float) -> None:
@@ -93,18 +87,29 @@ class Connection:
         self._step(now, Event.RETRY)
 
     def handle_connect(self, now: float, address: Address, connect: Connect) -> None:
-        """Take a CONNECT that belongs here: the peer's own attempt, or the one answered here."""
-        event = Event.CROSSED if self.state is State.CONNECTING else Event.CONNECT_AGAIN
-        if LIFECYCLE.find(self.state, event) is None:
+        """Take the CONNECT that is answered here; an attempt of ours drops what it has beaten."""
+        if self.opening.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
             return
         self.opening.grant(address, connect)
         if self._transport is None:
             self._meet(address, connect.offer)
-        self._step(now, event)
+        self._step(now, Event.CONNECT_AGAIN)
+
+    def handle_crossed(self, now: float, answered: "Connection") -> None:
+        """Go on with the peer's own attempt, which crossed this one and is heard."""
+        answered.handle_joined(now)
+        self._meet(*self.opening.give_way(answered.opening))
+        self.peer_key = answered.peer_key
+        self._step(now, Event.CROSSED)
+
+    def handle_joined(self, now: float) -> None:
+        """End: an attempt of ours goes on with what was answered here."""
+        self._step(now, Event.JOINED)
 
     def handle_accept(self, now: float, address: Address, accept: Accept) -> None:
         """Take an answer to our CONNECT; a second candidate's comes too late."""
         if self.state is State.CONNECTING and self.opening.is_answered_by(accept):
+            self.opening.accepted(address, accept)
             self._meet(address, accept.offer)
             self._step(now, Event.ACCEPTED)
 
@@ -245,11 +250,6 @@ class Connection:
             self._actions[action](now, closed or CLOSED_HERE)
 
     # Actions
-
-    def _redial(self, _now: float, _: Closed) -> None:
-        self.opening.withdraw()
-        self.address, self.peer_id, self._transport = None, self.opening.wanted, None
-        self.port.transport = None
 
     def _send_last_word(self, now: float, closed: Closed) -> None:
         if self._transport is not None and self.address is not None:

@@ -1,34 +1,56 @@
-"""The channels that this side is opening, as long as they may cross the peer's own attempts."""
+"""The channels that this side is opening, and the peers' own attempts that cross them."""
+
+from collections.abc import Sequence
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.handshake import Connect
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.opening import sibling
 from sphtp.core.row import Address
-
-UNDECIDED = (State.CONNECTING, State.ANSWERING)
 
 
 class Dials:
-    """Attempts by connection id; the one that gives way keeps its place under its new id."""
+    """Attempts by connection id, and what is answered meanwhile, under the sibling of that id.
+
+    An attempt goes on until the one that crossed it is heard: who sent that may be nobody.
+    """
 
     def __init__(self) -> None:
         self._dials: dict[int, Connection] = {}
+        self._crossings: dict[int, Connection] = {}
 
     def __len__(self) -> int:
-        return len(self._dials)
+        return len(self._dials) + len(self._crossings)
 
     def add(self, dial: Connection) -> None:
-        """Note an attempt, or one under its new id."""
+        """Note an attempt."""
         self._dials[dial.connection_id] = dial
 
-    def discard(self, connection_id: int) -> None:
-        """Forget an attempt, if it is one."""
-        self._dials.pop(connection_id, None)
+    def cross(self, answered: Connection) -> None:
+        """Note what is answered under the sibling of an attempt's id."""
+        self._crossings[answered.connection_id] = answered
 
-    def settle(self, connection: Connection) -> None:
-        """Forget an attempt that is decided."""
-        if connection.state not in UNDECIDED:
-            self.discard(connection.connection_id)
+    def discard(self, connection_id: int) -> None:
+        """Forget an attempt, of either side, if it is one."""
+        self._dials.pop(connection_id, None)
+        self._crossings.pop(connection_id, None)
+
+    def settle(self, connection: Connection) -> Connection | None:
+        """Forget an attempt that is decided; return what crossed it, now a channel like others."""
+        is_open = connection.state is State.CONNECTING
+        if is_open or self._dials.pop(connection.connection_id, None) is None:
+            return None
+        return self._crossings.pop(sibling(connection.connection_id), None)
+
+    def is_crossing(self, connection_id: int) -> bool:
+        """Whether this is the id of what is answered while an attempt goes on."""
+        return connection_id in self._crossings
+
+    def decide(self, answered: Connection) -> Connection | None:
+        """Part what is heard from the attempt that it crossed; return that if it still goes on."""
+        del self._crossings[answered.connection_id]
+        dial = self._dials.get(sibling(answered.connection_id))
+        return dial if dial is not None and dial.state is State.CONNECTING else None
 
     def crossed_by(self, address: Address, connect: Connect) -> list[Connection]:
         """Attempts to reach the very peer that sent this CONNECT; it may be one of ours itself."""
@@ -36,3 +58,8 @@ class Dials:
         if any(dial.opening.token == connect.token for dial in dials):
             return []
         return [dial for dial in dials if dial.opening.is_from(address, connect)]
+
+    def free_id(self, rivals: Sequence[Connection]) -> int:
+        """The sibling of the first id of these that nothing has crossed yet; 0 if all are."""
+        siblings = (sibling(rival.connection_id) for rival in rivals)
+        return next((it for it in siblings if not self.is_crossing(it)), 0)

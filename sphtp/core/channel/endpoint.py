@@ -9,13 +9,13 @@ from sphtp.core.channel.handshake import (
     Connect,
     Offer,
     Refusal,
-    Refuse,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
 )
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import Opening, Origin, make_dial, make_offer
+from sphtp.core.channel.opening import Opening, make_dial, make_offer
+from sphtp.core.channel.origins import Origins
 from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
 from sphtp.core.channel.services import Services
@@ -25,7 +25,7 @@ from sphtp.core.channel.turns import Turns
 from sphtp.core.entropy import Entropy
 from sphtp.core.front import Kind, decode_front_untrusted
 from sphtp.core.row import Address, Row
-from sphtp.core.schema import Mismatch, Schema
+from sphtp.core.schema import Schema
 from sphtp.errors import RemoteError
 
 
@@ -53,10 +53,8 @@ class Endpoint:
         self._services = Services(schema or Schema(), settings.backlog)
         self._refusals = Refusals(settings, self._services.main, self.counters)
         self._turns = Turns(self._settle)
-        # Openings that the other side began, by its address and connection id.
-        self._answered: dict[Origin, Connection] = {}
+        self._answered = Origins()
         self._dials = Dials()
-        self._is_closed = False
         self._removed: Callable[[Connection], None] = lambda _: None
         self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
             Kind.DATA: self._handle_data_untrusted,
@@ -118,7 +116,7 @@ class Endpoint:
 
         Channels that the peer has closed are left to linger.
         """
-        self._is_closed = True
+        self._services.is_closed = True
         for connection in self.connections:
             if connection.state is not State.LINGERING:
                 connection.abort(now, why)
@@ -147,7 +145,7 @@ class Endpoint:
                 self.handle_datagram_untrusted(now, run.address, run.data)
                 continue
             _, connection_id = decode_front_untrusted(run.data)
-            connection = self._find(connection_id, run.number)
+            connection = self._hear(now, run.address, connection_id, run.number)
             if connection is not None:
                 connection.handle_data_untrusted(now, run.address, run.data, run.size)
 
@@ -167,9 +165,7 @@ class Endpoint:
 
     def poll_transmit(self, now: float) -> Row | None:
         """The next datagrams to send; connections take turns."""
-        if (refusal := self._refusals.poll_transmit()) is not None:
-            return refusal
-        return self._turns.poll_transmit(now)
+        return self._refusals.poll_transmit() or self._turns.poll_transmit(now)
 
     def poll_active(self) -> Connection | None:
         """A connection of which something may have changed: room, messages, state."""
@@ -188,7 +184,7 @@ class Endpoint:
     def _handle_data_untrusted(
         self, now: float, address: Address, connection_id: int, datagram: bytes
     ) -> None:
-        connection = self._find(connection_id)
+        connection = self._hear(now, address, connection_id)
         if connection is not None:
             connection.handle_data_untrusted(now, address, datagram)
 
@@ -199,25 +195,19 @@ class Endpoint:
         connection = self._find(connection_id)
         if connection is None:
             self._refusals.decline(address, accept, Refusal.GONE)
-        elif connection.is_misunderstood_by(accept):
-            # As good as a refusal; and the other side has to know.
-            self._refusals.decline(address, accept, Refusal.SCHEMA)
-            mismatch = Mismatch(accept.offer.schema_hash)
-            connection.handle_refuse(now, address, Refuse(accept.token, Refusal.SCHEMA, mismatch))
+        elif connection.state is State.CONNECTING and connection.opening.is_misread(accept):
+            connection.handle_refuse(now, address, self._refusals.decline_schema(address, accept))
         else:
             connection.handle_accept(now, address, accept)
+            self._answered.note(connection)
 
     def _handle_refuse_untrusted(
         self, now: float, address: Address, connection_id: int, datagram: bytes
     ) -> None:
         refuse = decode_refuse_untrusted(datagram)
         connection = self._find(connection_id)
-        if connection is None:
-            return
-        origin = connection.opening.origin
-        connection.handle_refuse(now, address, refuse)
-        if origin is not None and connection.opening.origin is None:
-            del self._answered[origin]
+        if connection is not None:
+            connection.handle_refuse(now, address, refuse)
 
     def _handle_connect_untrusted(
         self, now: float, address: Address, _: int, datagram: bytes
@@ -226,8 +216,8 @@ class Endpoint:
         origin = (address, connect.offer.connection_id)
         connection = self._answered.get(origin) or self._opened_by(now, address, connect)
         if connection is not None:
-            self._answered[origin] = connection
             connection.handle_connect(now, address, connect)
+            self._answered.note(connection)
             self.touch(connection)
 
     def _handle_greet_untrusted(self, _now: float, address: Address, _: int, data: bytes) -> None:
@@ -238,46 +228,56 @@ class Endpoint:
 
     def _opened_by(self, now: float, address: Address, connect: Connect) -> Connection | None:
         """Find or make the connection that a new CONNECT means."""
-        if (why := self._objection_to(connect)) is not None:
+        if (why := self._services.objection_to(connect, self.peer_id)) is not None:
             self._refusals.refuse(address, connect, why)
             return None
         rivals = self._dials.crossed_by(address, connect)
-        if not rivals:
-            return self._answer(now, address, connect)
         # Both dialled at once. The lowest token wins, which both sides can tell without a word.
         if any(rival.opening.token < connect.token for rival in rivals):
             return None
-        return self._give_way(rivals[0])
+        return self._answer(now, address, connect, self._dials.free_id(rivals))
 
-    def _objection_to(self, connect: Connect) -> Refusal | None:
-        if self._is_closed:
-            return Refusal.GONE
-        if connect.wanted not in (0, self.peer_id):
-            return Refusal.WRONG_PEER
-        return None if self._services.find(connect.offer.schema_hash) else Refusal.SCHEMA
-
-    def _give_way(self, connection: Connection) -> Connection:
-        self._remove(connection)
-        connection.opening.give_way(self._turns.new_id(self._entropy))
-        self._dials.add(connection)
-        return self._turns.add(connection)
-
-    def _answer(self, now: float, address: Address, connect: Connect) -> Connection | None:
+    def _answer(
+        self, now: float, address: Address, connect: Connect, own: int
+    ) -> Connection | None:
         schema = self._services.find(connect.offer.schema_hash) or self._services.main
         backlog = self._services.backlog(schema)
-        if backlog.is_full or len(self._turns) >= self._settings.max_channels:
+        is_full = backlog.is_full or len(self._turns) >= self._settings.max_channels
+        # What crosses an attempt of ours may take its place.
+        if is_full and not own:
             self._refusals.refuse(address, connect, Refusal.FULL)
             return None
-        opening = Opening(self._offer(schema), connect.token, schema=schema)
+        opening = Opening(self._offer(schema, own), connect.token, schema=schema)
         connection = self._turns.add(self._make(now, self._settings, opening, State.ANSWERING))
-        backlog.expect(connection)
+        (self._dials.cross if own else backlog.expect)(connection)
         return connection
 
-    def _offer(self, schema: Schema) -> Offer:
-        connection_id = self._turns.new_id(self._entropy)
-        return make_offer(self._settings, connection_id, self.peer_id, schema.schema_hash)
+    def _give_way(self, now: float, answered: Connection) -> Connection:
+        """What crossed an attempt of ours is heard: return the connection that goes on."""
+        dial = self._dials.decide(answered)
+        if dial is None:
+            self._services.expect(answered)
+            return answered
+        self._remove(dial)
+        self._turns.remove(answered)
+        self._answered.forget(answered)
+        dial.handle_crossed(now, answered)
+        self._answered.note(dial)
+        return self._turns.add(dial)
+
+    def _offer(self, schema: Schema, own: int = 0) -> Offer:
+        own = own or self._turns.new_id(self._entropy)
+        return make_offer(self._settings, own, self.peer_id, schema.schema_hash)
 
     # Bookkeeping
+
+    def _hear(self, now: float, address: Address, own: int, number: int = 1) -> Connection | None:
+        """The connection that DATA is for."""
+        connection = self._find(own, number)
+        if connection is None or connection.state is not State.ANSWERING:
+            return connection
+        is_heard = self._dials.is_crossing(own) and address == connection.address
+        return self._give_way(now, connection) if is_heard else connection
 
     def _find(self, connection_id: int, datagrams: int = 1) -> Connection | None:
         connection = self._turns.find(connection_id)
@@ -287,7 +287,8 @@ class Endpoint:
 
     def _settle(self, connection: Connection) -> None:
         """Nothing left to send: note whether the connection opened or ended."""
-        self._dials.settle(connection)
+        if (crossing := self._dials.settle(connection)) is not None:
+            self._services.expect(crossing)
         self._services.settle(connection)
         if connection.state is State.CLOSED:
             self._remove(connection)
@@ -296,5 +297,4 @@ class Endpoint:
         self._removed(connection)
         self._turns.remove(connection)
         self._dials.discard(connection.connection_id)
-        if connection.opening.origin is not None:
-            self._answered.pop(connection.opening.origin, None)
+        self._answered.forget(connection)

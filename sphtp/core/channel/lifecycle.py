@@ -24,12 +24,12 @@ class Event(Name):
     """What can happen to it."""
 
     ACCEPTED = "ACCEPT came"
-    CROSSED = "the peer's own CONNECT came"
+    CROSSED = "the peer's own attempt, answered meanwhile, is heard"
+    JOINED = "the same, to what is answered: an attempt of ours takes it over"
     CONNECT_AGAIN = "the CONNECT that opened this came again"
     CONFIRMED = "the first data came"
     REFUSED = "REFUSE came"
     DECLINED = "REFUSE came for our ACCEPT: the attempt is over"
-    WITHDRAWN = "the same, of an attempt that crossed ours"
     RETRY = "no answer so far"
     HANDSHAKE_OVER = "no answer in time"
     CLOSE = "the application closes"
@@ -50,7 +50,6 @@ class Action(Name):
     SEND_CONNECT = "queue CONNECT to every candidate"
     SEND_ACCEPT = "queue ACCEPT"
     ARM_RETRY = "start the clock of the next attempt"
-    REDIAL = "forget the attempt that was answered"
     SEND_CLOSE = "put CLOSE into the next packet"
     SEND_LAST_WORD = "queue one CLOSE that nobody acks"
     OPEN = "start keepalive and idle clocks, and report"
@@ -75,8 +74,8 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         S.CONNECTING,
         E.CROSSED,
         S.ANSWERING,
-        (A.SEND_ACCEPT, A.ARM_RETRY),
-        "both dialled at once: the attempt with the lower token is kept, the other side answers it",
+        (),
+        "both dialled at once: of the two attempts the one with the lower token is kept",
     ),
     Row(S.CONNECTING, E.REFUSED, S.CLOSED, (A.END,), "the peer does not want it"),
     Row(S.CONNECTING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "nobody there"),
@@ -90,20 +89,7 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         (A.OPEN,),
         "data under our id proves that the address is real",
     ),
-    Row(
-        S.ANSWERING,
-        E.RETRY,
-        S.ANSWERING,
-        (A.SEND_ACCEPT, A.ARM_RETRY),
-        "ours crossed an attempt that may be over: ask again",
-    ),
-    Row(
-        S.ANSWERING,
-        E.WITHDRAWN,
-        S.CONNECTING,
-        (A.REDIAL, A.SEND_CONNECT, A.ARM_RETRY),
-        "it was over: our own attempt goes on",
-    ),
+    Row(S.ANSWERING, E.JOINED, S.CLOSED, (A.END,), "one channel comes of both, and that is ours"),
     Row(S.ANSWERING, E.DECLINED, S.CLOSED, (A.END,), "the opener has given up"),
     Row(S.ANSWERING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the opener went, or never was"),
     Row(S.ANSWERING, E.CLOSE, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the node shuts down"),
@@ -142,7 +128,7 @@ OPENING = frozenset(
         E.CONFIRMED,
         E.REFUSED,
         E.DECLINED,
-        E.WITHDRAWN,
+        E.JOINED,
         E.RETRY,
         E.HANDSHAKE_OVER,
     }
@@ -163,7 +149,7 @@ LIFECYCLE = Machine(
             E.CONFIRMED,
             E.CONNECT_AGAIN,
             E.DECLINED,
-            E.WITHDRAWN,
+            E.JOINED,
             E.CLOSE_HEARD,
             E.SILENT,
             E.FORGOTTEN,
@@ -174,6 +160,7 @@ LIFECYCLE = Machine(
             E.ACCEPTED,
             E.CROSSED,
             E.REFUSED,
+            E.RETRY,
             E.CLOSE_HEARD,
             E.SILENT,
             E.FORGOTTEN,

@@ -1,7 +1,6 @@
 """What one side knows while a channel opens: who it offers to be, and where the peer may be."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from sphtp.core.channel.gate.wire import GREET_OVERHEAD
 from sphtp.core.channel.handshake import (
@@ -25,6 +24,11 @@ Origin = tuple[Address, int]
 
 FIRST_RETRY = 0.1
 SLOWEST_RETRY = 1.0
+
+
+def sibling(connection_id: int) -> int:
+    """The id under which the side that dials with this one answers what crosses its attempt."""
+    return connection_id ^ 1
 
 
 class Opening:
@@ -51,7 +55,7 @@ class Opening:
         self.schema = schema or Schema()
         self._connect_size = connect_size
         self.origin: Origin | None = None
-        self._granted_token = 0
+        self.granted: Connect | None = None
         self._silent = set(self.candidates)
         self._grant: Row | None = None
         self._retry_after = FIRST_RETRY
@@ -61,6 +65,11 @@ class Opening:
         """Whether this side wanted the channel first."""
         return bool(self.candidates)
 
+    @property
+    def has_won(self) -> bool:
+        """Whether the peer accepted this attempt, so that one of its own is not answered."""
+        return self.origin is not None and self.granted is None
+
     def is_from(self, address: Address, connect: Connect) -> bool:
         """Whether a CONNECT comes from the very peer that is being dialled here, for the same."""
         if connect.offer.schema_hash != self.schema.schema_hash:
@@ -69,9 +78,10 @@ class Opening:
             return connect.offer.peer_id == self.wanted
         return address in self.candidates
 
-    def is_alike(self, accept: Accept) -> bool:
-        """Whether the peer's messages are of the same types."""
-        return accept.offer.schema_hash == self.schema.schema_hash
+    def is_misread(self, accept: Accept) -> bool:
+        """Whether an ACCEPT is meant for this attempt, by a peer whose messages are others."""
+        is_alike = accept.offer.schema_hash == self.schema.schema_hash
+        return self.is_answered_by(accept) and not is_alike
 
     def is_answered_by(self, accept: Accept) -> bool:
         """Whether an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
@@ -83,18 +93,23 @@ class Opening:
         datagram = encode_connect(Connect(self.token, self.wanted, self.offer, digests, size))
         return (Row.of(address, datagram) for address in self.candidates if address in self._silent)
 
-    def give_way(self, connection_id: int) -> None:
-        """Let the peer's attempt be the one that is kept.
+    def give_way(self, answered: "Opening") -> tuple[Address, Offer]:
+        """Go on with the peer's attempt as it was answered; return its address and its offer."""
+        assert answered.origin is not None
+        assert answered.granted is not None
+        self.offer = answered.offer
+        self.grant(answered.origin[0], answered.granted)
+        return answered.origin[0], answered.granted.offer
 
-        The new id keeps apart what the peer may send to the attempt that is dropped.
-        """
-        self.offer = replace(self.offer, connection_id=connection_id)
+    def accepted(self, address: Address, accept: Accept) -> None:
+        """Take note of where the peer's own attempt comes from, should it have crossed this."""
+        self.origin = (address, sibling(accept.offer.connection_id))
 
     def grant(self, address: Address, connect: Connect) -> None:
         """Remember how to answer this CONNECT, as often as it comes."""
         accept = encode_accept(connect.offer.connection_id, Accept(connect.token, self.offer))
         self._grant = Row.of(address, accept)
-        self._granted_token = connect.token
+        self.granted = connect
         self.origin = (address, connect.offer.connection_id)
 
     def accepts(self) -> Iterator[Row]:
@@ -102,19 +117,15 @@ class Opening:
         if self._grant is not None:
             yield self._grant
 
-    def withdraw(self) -> None:
-        """Forget the CONNECT that was granted."""
-        self.origin, self._grant = None, None
-
     def refusal(self, address: Address, refuse: Refuse) -> Event | None:
         """What a REFUSE means.
 
         It ends the attempt here when no candidate is left that may still accept. Or it declines
         the ACCEPT that was sent, because the peer's attempt is over.
         """
-        granted = (self.origin[0], self._granted_token) if self.origin is not None else None
-        if granted == (address, refuse.token):
-            return Event.WITHDRAWN if self.is_dialled else Event.DECLINED
+        if self.granted is not None and self.origin is not None:
+            is_ours = (address, refuse.token) == (self.origin[0], self.granted.token)
+            return Event.DECLINED if is_ours else None
         if refuse.token != self.token:
             return None
         self._silent.discard(address)

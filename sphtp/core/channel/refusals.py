@@ -54,6 +54,11 @@ class Refusals:
         refuse = Refuse(accept.token, why, mismatch)
         self._say(address, encode_refuse(accept.offer.connection_id, refuse))
 
+    def decline_schema(self, address: Address, accept: Accept) -> Refuse:
+        """Decline for other types of messages; return what is as good as the peer's own refusal."""
+        self.decline(address, accept, Refusal.SCHEMA)
+        return Refuse(accept.token, Refusal.SCHEMA, Mismatch(accept.offer.schema_hash))
+
     def poll_transmit(self) -> Row | None:
         """The next one to send."""
         return self._queue.popleft() if self._queue else None

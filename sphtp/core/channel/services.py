@@ -5,6 +5,7 @@ The first is that of the application's messages; the node may have others for it
 
 from sphtp.core.channel.backlog import Backlog
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.handshake import Connect, Refusal
 from sphtp.core.schema import Schema
 
 
@@ -13,6 +14,7 @@ class Services:
 
     def __init__(self, schema: Schema, limit: int) -> None:
         self.main = schema
+        self.is_closed = False
         self._limit = limit
         self._schemas: dict[int, Schema] = {}
         self._backlogs: dict[int, Backlog] = {}
@@ -27,9 +29,21 @@ class Services:
         """The schema with this hash; None if there is no such service."""
         return self._schemas.get(schema_hash)
 
+    def objection_to(self, connect: Connect, peer_id: int) -> Refusal | None:
+        """Why a CONNECT to the side with this id is refused; None if it is not."""
+        if self.is_closed:
+            return Refusal.GONE
+        if connect.wanted not in (0, peer_id):
+            return Refusal.WRONG_PEER
+        return None if self.find(connect.offer.schema_hash) else Refusal.SCHEMA
+
     def backlog(self, schema: Schema) -> Backlog:
         """The channels of a service that nobody has taken yet."""
         return self._backlogs[schema.schema_hash]
+
+    def expect(self, connection: Connection) -> None:
+        """Take note of one that was answered and has to confirm it."""
+        self.backlog(connection.opening.schema).expect(connection)
 
     def settle(self, connection: Connection) -> None:
         """Note whether a channel opened or ended meanwhile."""

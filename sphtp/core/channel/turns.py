@@ -5,6 +5,7 @@ from typing import Final
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.opening import sibling
 from sphtp.core.entropy import Entropy
 from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Row
 
@@ -35,10 +36,11 @@ class Turns:
         return iter(tuple(self._connections.values()))
 
     def new_id(self, entropy: Entropy) -> int:
-        """Draw an id that nobody here has, and that is not 0."""
+        """Draw an id that nobody here has, no more than its sibling, and that is not 0."""
         while True:
             connection_id = entropy.getrandbits(32)
-            if connection_id and connection_id not in self._connections:
+            both = {connection_id, sibling(connection_id)}
+            if 0 not in both and self._connections.keys().isdisjoint(both):
                 return connection_id
 
     def find(self, connection_id: int) -> Connection | None:

@@ -160,20 +160,24 @@ def test_every_order_of_more_datagrams_gives_one_channel(seed: int) -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_an_attempt_that_is_over_does_not_take_the_one_that_crossed_it_along(is_lost: bool) -> None:
-    """Right gives way to left's attempt, which left has given up: right's own goes on."""
+    """Right answers left's attempt, which left has given up, and right's own goes on."""
     duel = Duel(SEEDS[0])
     left, right = duel.dialled[LEFT][0], duel.dialled[RIGHT][0]
     left.close(duel.now)
     duel.endpoints[LEFT].touch(left)
     duel.choose(DELIVER)
-    assert (left.state, right.state) == (State.CLOSED, State.ANSWERING)
+    assert (left.state, right.state) == (State.CLOSED, State.CONNECTING)
+    assert len(duel.endpoints[RIGHT].connections) == 2
     while is_lost and duel.flying:
         duel.choose(LOSE)
     duel.settle(5)
     (incoming,) = duel.incoming[LEFT]
     assert (incoming.state, right.state) == (State.OPEN, State.OPEN)
     assert right.poll_event() == Opened()
-    assert not duel.endpoints[RIGHT]._answered
+    # What crossed right's own, and is answered in vain, is forgotten in time.
+    duel.settle(SETTINGS.connect_timeout)
+    assert duel.endpoints[RIGHT].connections == (right,)
+    assert set(duel.endpoints[RIGHT]._answered.values()) == {right}
     assert duel.endpoints[LEFT].connections == (incoming,)
 
 

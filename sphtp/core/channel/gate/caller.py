@@ -58,11 +58,6 @@ class Caller:
         """End an attempt."""
         self._greetings.pop(token, None)
 
-    def withdraw(self, token: int) -> None:
-        """Let an attempt wait: the peer's own is the one that is kept, as it seems."""
-        if (greeting := self._greetings.get(token)) is not None:
-            greeting.withdraw()
-
     # From the endpoint
 
     def connect(self, now: float, address: Address, datagram: bytes) -> None:

@@ -9,7 +9,6 @@ from sphtp.core.channel.gate.gate import Gate
 from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
-from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.entropy import Entropy
@@ -89,11 +88,8 @@ class SealedEndpoint:
 
     def _forget(self, connection: Connection) -> None:
         self._gate.forget(connection.connection_id)
-        if not connection.opening.is_dialled:
-            return
-        is_over = connection.state is State.CLOSED
-        end = self._gate.caller.forget if is_over else self._gate.caller.withdraw
-        end(connection.opening.token)
+        if connection.opening.is_dialled:
+            self._gate.caller.forget(connection.opening.token)
 
 
 def sealed_settings(settings: ChannelSettings) -> ChannelSettings:

@@ -35,8 +35,8 @@ def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
 class Greeting:
     """An attempt to reach a peer: by IK where its key is known, else by XX.
 
-    ``token`` is that of the endpoint's CONNECT, ``opener`` its connection id, which may change, and
-    ``bond`` what the handshake gave so far.
+    ``token`` is that of the endpoint's CONNECT, ``opener`` its connection id, and ``bond``
+    what the handshake gave so far.
     With a pre-shared key it is XXpsk0, whatever else is known.
     """
 
@@ -115,11 +115,6 @@ class Greeting:
         self.state = GREETING.initial
         self.bond = None
         self.handshake = self._begin()
-
-    def withdraw(self) -> None:
-        """Expect nothing more under the connection id that is given up."""
-        self.opener = 0
-        self.renew()
 
     def greet(self, address: Address) -> bytes:
         """The GREET to an address; the same for all but for the cookie."""

@@ -1,0 +1,96 @@
+"""A GREET that was seen once and is played again while its receiver dials its true sender."""
+
+import pytest
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.gate.endpoint import SealedEndpoint
+from sphtp.core.channel.gate.trust import Roster
+from sphtp.core.channel.gate.wire import (
+    NO_COOKIE,
+    Greet,
+    decode_answer_untrusted,
+    decode_greet_untrusted,
+    encode_greet,
+)
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.front import Kind
+from sphtp.core.row import Address
+from sphtp.testing import Faults
+from sphtp.testing.stage import Stage
+from tests.attack.channel.mallory import answers, kind_of, watch
+from tests.core.channel.gate.sealed import LEFT, RIGHT, identity, make_sealed
+from tests.core.channel.gate.test_refusals import check_empty
+
+MALLORY = ("10.6.6.6", 6)
+
+
+class Known:
+    def __init__(self, name: str) -> None:
+        self.key = identity(name).public
+
+
+def members(seed: int) -> Stage:
+    """Left and right of one cluster, who know each other from its servers."""
+    trust = Roster({1: Known("left"), 3: Known("right")})
+    left = make_sealed("left", peer_id=1, trust=trust, seed=seed)
+    right = make_sealed("right", peer_id=3, trust=trust, seed=seed)
+    return Stage(seed, {LEFT: left, RIGHT: right}, Faults(delay=0.01))
+
+
+def side(stage: Stage, address: Address) -> SealedEndpoint:
+    endpoint = stage.endpoints[address]
+    assert isinstance(endpoint, SealedEndpoint)
+    return endpoint
+
+
+def record(stage: Stage) -> tuple[Greet, int]:
+    """Left dials right, as it did long ago; return its GREET, of which it knows nothing any more."""
+    seen = watch(stage)
+    dialled = side(stage, LEFT).dial(stage.now, [RIGHT], 3)
+    stage.drive(lambda: dialled.state is State.OPEN)
+    dialled.close(stage.now)
+    stage.touch(dialled)
+    stage.run(60)
+    while side(stage, RIGHT).poll_incoming() is not None:
+        pass
+    greets = [it for _, to, it in seen if to == RIGHT and kind_of(it) is Kind.GREET]
+    return decode_greet_untrusted(greets[-1]), dialled.opening.token
+
+
+def play(stage: Stage, greet: Greet, source: Address) -> list[bytes]:
+    """Send right a GREET from elsewhere, with a cookie for there."""
+    right = side(stage, RIGHT)
+    (cookie,) = answers(stage, right, source, encode_greet(greet._replace(cookie=NO_COOKIE)))
+    content = decode_answer_untrusted(cookie).content
+    return answers(stage, right, source, encode_greet(greet._replace(cookie=content)))
+
+
+def dial_and_lose(stage: Stage, token: int) -> Connection:
+    """Right dials left with a token that is higher than the recorded one, so that it loses."""
+    while True:
+        dialled = side(stage, RIGHT).dial(stage.now, [LEFT], 1)
+        if dialled.opening.token > token:
+            return dialled
+        dialled.abort(stage.now)
+        stage.touch(dialled)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_recorded_greet_kills_no_attempt(seed: int):
+    stage = members(seed)
+    greet, token = record(stage)
+    dialled = dial_and_lose(stage, token)
+    began = stage.now
+    play(stage, greet, MALLORY)
+    stage.drive(lambda: dialled.state is State.OPEN, 1)
+    assert stage.now - began < 0.1, "it costs no time either"
+    stage.drive(lambda: side(stage, LEFT).has_incoming, 1)
+    left = side(stage, LEFT).poll_incoming()
+    assert left is not None
+    assert stage.transfer(dialled, left, [b"x"]) == [b"x"]
+    assert not side(stage, RIGHT).has_incoming
+    dialled.close(stage.now)
+    stage.touch(dialled)
+    stage.run(60)
+    check_empty(side(stage, LEFT))
+    check_empty(side(stage, RIGHT))
