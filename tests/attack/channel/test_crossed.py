@@ -4,7 +4,8 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.trust import Roster
+from sphtp.core.channel.gate.settings import GateSettings
+from sphtp.core.channel.gate.trust import Expectation, Roster
 from sphtp.core.channel.gate.wire import (
     NO_COOKIE,
     Greet,
@@ -13,11 +14,12 @@ from sphtp.core.channel.gate.wire import (
     encode_greet,
 )
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import Kind
 from sphtp.core.row import Address
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
-from tests.attack.channel.mallory import answers, kind_of, watch
+from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
 from tests.core.channel.gate.sealed import LEFT, RIGHT, identity, make_sealed
 from tests.core.channel.gate.test_refusals import check_empty
 
@@ -44,7 +46,7 @@ def side(stage: Stage, address: Address) -> SealedEndpoint:
 
 
 def record(stage: Stage) -> tuple[Greet, int]:
-    """Left dials right, as it did long ago; return its GREET, of which it knows nothing any more."""
+    """Left dials right, as it did long ago; return its GREET, which is long over."""
     seen = watch(stage)
     dialled = side(stage, LEFT).dial(stage.now, [RIGHT], 3)
     stage.drive(lambda: dialled.state is State.OPEN)
@@ -94,3 +96,46 @@ def test_a_recorded_greet_kills_no_attempt(seed: int):
     stage.run(60)
     check_empty(side(stage, LEFT))
     check_empty(side(stage, RIGHT))
+
+
+def test_one_recording_takes_one_place():
+    """From a hundred addresses, for as long as the first one waits, and again after that."""
+    stage = members(1)
+    greet, _ = record(stage)
+    right = side(stage, RIGHT)
+    for _ in range(3):
+        before = right.gate_counters.replayed
+        for port in range(100):
+            play(stage, greet, ("10.6.6.6", 1000 + port))
+        assert len(right.connections) == 1
+        assert right.gate_counters.replayed == before + 99
+        stage.run(ChannelSettings().connect_timeout + 1)
+        assert right.connections == ()
+    check_empty(right)
+
+
+def test_whoever_waits_for_long_is_known_for_as_long():
+    """The handshake is forgotten sooner than the channel that came of it and was never used."""
+    patient = ChannelSettings(connect_timeout=60, timeout=240)
+    right = make_sealed("right", settings=patient)
+    stage = Stage(1, {LEFT: make_sealed("left", settings=patient), RIGHT: right})
+    seen = watch(stage)
+    dialled = side(stage, LEFT).dial(stage.now, [RIGHT], 0, Expectation(identity("right").public))
+    stage.drive(lambda: dialled.state is State.OPEN)
+    greets = [it for _, to, it in seen if to == RIGHT and kind_of(it) is Kind.GREET]
+    del stage.endpoints[LEFT]
+    for second in range(50):
+        play(stage, decode_greet_untrusted(greets[-1]), ("10.6.6.6", 1000 + second))
+        stage.run(1)
+        assert len(right.connections) == 1
+
+
+def test_what_is_noted_of_greets_is_bounded():
+    right = make_sealed("right", gate=GateSettings(half_open=8, handshake_timeout=1))
+    stage = Stage(1, {RIGHT: right})
+    for number in range(300):
+        at = ("10.6.6.6", 1000 + number)
+        key = identity("right").public
+        Knocking(stage, right, at, 5 + number, 6, key=key, name=str(number)).enter()
+        stage.run(10)
+        assert len(right._gate._host._recordings) <= 64

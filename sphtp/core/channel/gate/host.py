@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.greeting import PATTERNS, prologue
 from sphtp.core.channel.gate.lodge import Lodge, read_introduction_untrusted
+from sphtp.core.channel.gate.recordings import Recordings
 from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.tables import Knock, Respond, Visit
 from sphtp.core.channel.gate.trust import Verdict
@@ -41,6 +42,7 @@ class Host:
         self._cookies = CookieJar(lodge.entropy, settings.cookie_lifetime)
         self._rate = RateLimit(settings.handshakes_per_second)
         self._visitors = Visitors(settings.half_open, settings.handshake_timeout)
+        self._recordings = Recordings(self._visitors, lodge.bonds)
         self._respond: Mapping[Respond, Callable[[float, Visitor, bytes], None]] = {
             Respond.REPEAT: self._repeat,
             Respond.PRESENT: self._present,
@@ -79,6 +81,8 @@ class Host:
         elif visitor is not None and visitor.state is not Visit.ASKED:
             # Nobody says anything else in its own name: this is somebody else in its place.
             self._lodge.counters.denied += 1
+        elif self._recordings.has_place(greet.noise, origin):
+            self._lodge.counters.replayed += 1
         elif self._has_room(now, origin):
             self._lodge.counters.handshakes += 1
             self._receive(now, origin, greet)
@@ -212,6 +216,7 @@ class Host:
             return
         visitor = self._visitors.receive(now, origin, greet.token, greet.noise, handshake)
         if pattern.responder_known:
+            self._recordings.note(greet.noise, origin)
             self._introduce(visitor, introduction)
             self._present(now, visitor, b"")
         else:
