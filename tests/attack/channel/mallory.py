@@ -123,8 +123,12 @@ class Knocking:
     def confirm(self, welcome: bytes) -> list[bytes]:
         """Answer WELCOME with CONFIRM."""
         self.handshake.read_untrusted(decode_answer_untrusted(welcome).content)
-        noise = self.handshake.write(self.connect)
-        return self.send(encode_confirm(Confirm(self.opener, self.token, noise)))
+        self.noise = self.handshake.write(self.connect)
+        return self.confirm_again()
+
+    def confirm_again(self) -> list[bytes]:
+        """Send the same CONFIRM."""
+        return self.send(encode_confirm(Confirm(self.opener, self.token, self.noise)))
 
     def send(self, datagram: bytes) -> list[bytes]:
         """Send anything."""

@@ -96,6 +96,8 @@ class Host:
         if visitor is None or visitor.token != confirm.token:
             return
         if visitor.state is Visit.ASKED:
+            if not self._has_time(now):
+                return
             self._introduce(visitor, self._read(visitor.handshake, confirm.noise))
             # From now on answers are sealed.
             visitor.bond, visitor.answer = self._bond(visitor), None
@@ -190,10 +192,14 @@ class Host:
         if self._visitors.is_full and self._visitors.find(origin) is None:
             self._lodge.counters.handshakes_over_limit += 1
             return False
-        if not self._rate.take(now):
-            self._lodge.counters.handshakes_over_rate += 1
-            return False
-        return True
+        return self._has_time(now)
+
+    def _has_time(self, now: float) -> bool:
+        """Whether one more message may be computed, be it true or not."""
+        if self._rate.take(now):
+            return True
+        self._lodge.counters.handshakes_over_rate += 1
+        return False
 
     def _receive(self, now: float, origin: Origin, greet: Greet) -> None:
         pattern = PATTERNS.get(greet.pattern)

@@ -13,7 +13,7 @@ class GateSettings:
     """
 
     handshakes_per_second: float = 500.0
-    """Handshakes of others that are computed, each some 0.3 ms; the others wait for their retry."""
+    """Messages of others' handshakes that are computed, each some 0.3 ms; others come again."""
     half_open: int = 256
     """Handshakes of others under way at a time."""
     handshake_timeout: float = 5.0

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from sphtp.core.channel.gate.settings import RANGES, GateSettings
-from sphtp.core.channel.gate.wire import NO_COOKIE, Greet, encode_greet
+from sphtp.core.channel.gate.wire import (
+    NO_COOKIE,
+    Confirm,
+    Greet,
+    encode_confirm,
+    encode_greet,
+)
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import SettingsError
 from tests.attack.channel.mallory import Knocking, answers
@@ -128,3 +134,17 @@ def test_a_setting_out_of_range_is_named(name: str):
     for value in (low - 1, high + 1):
         with pytest.raises(SettingsError, match=name):
             GateSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_confirms_cost_no_more_than_greets():
+    """True or not: whoever was asked for its name can say something else as often as it likes."""
+    pair = SealedPair(gate=GateSettings(handshakes_per_second=10))
+    knocking = Knocking(pair, pair.right, LEFT, 5, 6)
+    (welcome,) = knocking.enter()
+    counters = pair.right.gate_counters
+    for number in range(40):
+        knocking.send(encode_confirm(Confirm(5, 6, bytes([number]) * 200)))
+    assert (counters.forged, counters.handshakes_over_rate) == (9, 31)
+    assert knocking.confirm(welcome) == []
+    pair.run(1)
+    assert len(knocking.confirm_again()) == 1
