@@ -217,8 +217,9 @@ class Host:
         try:
             introduction = self._read(handshake, greet.noise)
         except RemoteError:
-            # Meant for another key, or garbage.
-            self._hint(origin, greet, Refusal.WRONG_PEER)
+            # Meant for another key, or made with another secret, or garbage.
+            why = Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER
+            self._hint(origin, greet, why)
             return
         visitor = self._visitors.receive(now, origin, greet.token, greet.noise, handshake)
         if pattern.responder_known:
