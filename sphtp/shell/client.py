@@ -135,8 +135,8 @@ class Client:
         """Open a channel to a peer for the length of the block; leaving it drains and closes.
 
         Raises:
-            UnreachableError: the servers do not know the peer within ``timeout`` seconds, or it
-                does not answer within ``connect_timeout``.
+            UnreachableError: the servers do not know the peer within ``timeout`` seconds, what it
+                told them is no key, or it does not answer within ``connect_timeout``.
             RefusedError: the peer is full, another one now has its address, or its messages are
                 of other types.
         """

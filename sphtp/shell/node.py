@@ -114,10 +114,11 @@ class Node:
                 this node's socket can send to.
             RefusedError: the peer is full, leaving, not the one wanted, does not want this one, or
                 speaks of messages of other types; ``reason`` says it in a word.
-            SettingsError: ``key`` or ``pin`` for a channel in the clear.
+            SettingsError: ``key`` is no public key, or ``key`` or ``pin`` is given for a channel in
+                the clear.
             trio.ClosedResourceError: this node was closed.
         """
-        expectation = Expectation(key, pin) if key or pin else None
+        expectation = Expectation(key, pin) if key is not None or pin else None
         dialling = self._open([(host, port), *more], wanted, expectation)
         async with dialling as channel:
             yield channel
@@ -161,7 +162,7 @@ class Node:
         Raises as ``open_channel`` does, and ``RefusedError`` with the reason ``"topic"`` when that
         node has no such topic, or all receivers that it may have.
         """
-        expectation = Expectation(key, pin) if key or pin else None
+        expectation = Expectation(key, pin) if key is not None or pin else None
         dialling = self._open([(host, port), *more], wanted, expectation, STREAMS)
         async with self._streams.subscribe(dialling, topic, terms or Terms()) as stream:
             yield stream

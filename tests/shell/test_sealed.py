@@ -115,6 +115,15 @@ async def test_a_shared_secret_is_needed_on_both_sides() -> None:
         Security(psk=bytes(31))
 
 
+@pytest.mark.parametrize("key", [b"", b"x", bytes(32)])
+async def test_a_key_that_is_none_is_named_and_leaves_nothing(key: bytes) -> None:
+    async with open_node(settings=HASTY) as node:
+        with pytest.raises(SettingsError, match=r"^key "):
+            async with node.open_channel("127.0.0.1", 9, key=key):
+                pass
+        assert node._endpoint.connections == ()
+
+
 async def test_one_in_the_clear_and_one_that_is_sealed_say_so() -> None:
     async with answering(None) as clear, answering(Security()) as sealed:
         with pytest.raises(RefusedError, match="takes no sealed channels"):

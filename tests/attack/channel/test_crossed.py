@@ -110,7 +110,7 @@ def test_one_recording_takes_one_place():
         assert len(right.connections) == 1
         assert right.gate_counters.replayed == before + 99
         stage.run(ChannelSettings().connect_timeout + 1)
-        assert right.connections == ()
+        assert not right.connections
     check_empty(right)
 
 

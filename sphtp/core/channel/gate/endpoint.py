@@ -15,6 +15,7 @@ from sphtp.core.entropy import Entropy
 from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
+from sphtp.errors import SettingsError, UnreachableError
 
 
 class SealedEndpoint:
@@ -80,11 +81,19 @@ class SealedEndpoint:
         """Open a channel to the peer that answers at one of its addresses.
 
         It must be the one expected: by default the one that trust knows by the id ``wanted``.
+        Raises ``UnreachableError`` when what that one is known by is no key.
         """
+        expected = expectation or self._expect(wanted)
         connection = self._endpoint.dial(now, candidates, wanted, schema=schema)
-        expected = expectation or Expectation(self._trust.key_of(wanted))
         self._gate.caller.expect(connection.opening.token, expected)
         return connection
+
+    def _expect(self, wanted: int) -> Expectation:
+        try:
+            return Expectation(self._trust.key_of(wanted))
+        except SettingsError as error:
+            text = f"peer {wanted:#010x} cannot be spoken with: its {error}"
+            raise UnreachableError(text) from error
 
     def _forget(self, connection: Connection) -> None:
         self._gate.forget(connection.connection_id)

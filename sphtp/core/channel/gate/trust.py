@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from sphtp.core.secure.identity import KEY_SIZE
+from sphtp.core.secure.noise.small_order import require_useful
+from sphtp.errors import LocalError, SettingsError
+
 
 class Verdict(Enum):
     """What to make of somebody who has proven an identity and claims an id in the cluster."""
@@ -75,10 +79,23 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Whom a dialler expects: the holder of ``key``, or somebody whose key ``pin`` approves of."""
+    """Whom a dialler expects: the holder of ``key``, or somebody whose key ``pin`` approves of.
+
+    Raises ``SettingsError`` for a ``key`` that is none.
+    """
 
     key: bytes | None = None
     pin: Callable[[bytes], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.key is None:
+            return
+        if len(self.key) != KEY_SIZE:
+            raise SettingsError(f"key has {len(self.key)} bytes; allowed is {KEY_SIZE}")
+        try:
+            require_useful(self.key)
+        except LocalError as error:
+            raise SettingsError(f"key is {error}") from error
 
     def is_met_by(self, key: bytes) -> bool:
         """Whether the one who answered is the one expected."""
