@@ -25,6 +25,7 @@ from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.node_statistics import NodeStatistics
+from sphtp.shell.questions import asked
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.room import StreamRoom
 from sphtp.shell.streams.source import Source
@@ -106,8 +107,9 @@ class Node:
             more: other addresses of it; all are dialled at once, the first to answer is used.
             wanted: its id in the cluster; whoever has another one refuses.
             key: its public key, 32 bytes, if it is known; whoever has another one is refused.
-            pin: is asked whether the key of whoever answers is the right one. With neither, any is:
-                what is sent is then sealed for whoever that may be.
+            pin: is asked whether the key of whoever answers is the right one; an error of its own
+                is logged, and means no. With neither, any is: what is sent is then sealed for
+                whoever that may be.
 
         Raises:
             UnreachableError: nobody answered within ``connect_timeout``, or no address is one that
@@ -118,7 +120,7 @@ class Node:
                 the clear.
             trio.ClosedResourceError: this node was closed.
         """
-        expectation = Expectation(key, pin) if key is not None or pin else None
+        expectation = _expect(key, pin)
         dialling = self._open([(host, port), *more], wanted, expectation)
         async with dialling as channel:
             yield channel
@@ -162,7 +164,7 @@ class Node:
         Raises as ``open_channel`` does, and ``RefusedError`` with the reason ``"topic"`` when that
         node has no such topic, or all receivers that it may have.
         """
-        expectation = Expectation(key, pin) if key is not None or pin else None
+        expectation = _expect(key, pin)
         dialling = self._open([(host, port), *more], wanted, expectation, STREAMS)
         async with self._streams.subscribe(dialling, topic, terms or Terms()) as stream:
             yield stream
@@ -277,3 +279,9 @@ class Node:
     def _check_open(self) -> None:
         if self._is_closed:
             raise trio.ClosedResourceError("this node is closed")
+
+
+def _expect(key: bytes | None, pin: Callable[[bytes], bool] | None) -> Expectation | None:
+    if key is None and pin is None:
+        return None
+    return Expectation(key, asked("pin", pin) if pin is not None else None)

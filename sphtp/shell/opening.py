@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
 from sphtp.shell.memory import keep_freed_memory
 from sphtp.shell.node import Node
+from sphtp.shell.questions import asked
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
@@ -62,7 +64,7 @@ async def open_node(
         open_socket(host, port, impairment, seed) as udp,
         watching(instruments, udp.address) as watch,
     ):
-        endpoint = make_gated(entropy, settings, peer_id, schema, watch, security)
+        endpoint = make_gated(entropy, settings, peer_id, schema, watch, _guarded(security))
         node = Node(udp, endpoint, entropy, encoding_for(messages))
         try:
             async with node._running():  # noqa: SLF001
@@ -73,3 +75,10 @@ async def open_node(
                 scope.shield = True
                 await node._linger()  # noqa: SLF001
             node._traffic.close()  # noqa: SLF001
+
+
+def _guarded(security: Security | None) -> Security | None:
+    """The same security, which no error in what the program says of keys brings down."""
+    if security is None or security.allow is None:
+        return security
+    return replace(security, allow=asked("allow", security.allow))

@@ -17,7 +17,10 @@ class Security:
     identity: Identity | None = None
     """Who it is to its peers; drawn anew by default."""
     allow: Callable[[bytes], bool] | None = None
-    """Which public keys of peers it opens channels with; all by default."""
+    """Which public keys of peers it opens channels with; all by default.
+
+    An error of its own is logged under ``sphtp.security``, and means no.
+    """
     psk: bytes | None = field(default=None, repr=False)
     """A secret of 32 bytes that both sides need; nobody else gets further than a cookie."""
     limits: GateSettings = field(default_factory=GateSettings)
