@@ -53,6 +53,8 @@ class Bond:
         if peer and self._sealer is None:
             self.peer = peer
             self._sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
+            # It goes from key to key, and the first one is forgotten like those after it.
+            self._keys = b""
 
     def seal(self, data: bytes, size: int, address: Address | None = None) -> Row:
         """Seal datagrams to the peer, or to where it may be."""

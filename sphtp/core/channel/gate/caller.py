@@ -22,7 +22,7 @@ from sphtp.errors import RemoteError
 
 
 class Caller:
-    """Attempts by the token of their CONNECT, which stays the same for an attempt's whole life.
+    """Attempts by the token of their CONNECT, until there are keys.
 
     ``patience`` is how long, in seconds, the other side remembers whom it asked for a name.
     """
@@ -171,6 +171,8 @@ class Caller:
         bond = greeting.bond = greeting.bond or self._bond(address, greeting)
         bond.proof = proof
         self._lodge.settle(bond, greeting.opener, peer)
+        # A handshake gives the same keys again, as long as there is one.
+        self.forget(greeting.token)
 
     def _hand_on(
         self, now: float, address: Address, _greeting: Greeting, introduction: bytes

@@ -1,12 +1,66 @@
 """Keys that are none, and those that are not needed any more."""
 
+from collections.abc import Iterator
+from gc import get_referents
+from types import FunctionType, ModuleType
+
 import pytest
 
+from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Expectation, Roster
+from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.small_order import PRIME, SMALL_ORDER
+from sphtp.core.secure.noise.state import HandshakeState
 from sphtp.errors import SettingsError, UnreachableError
-from tests.core.channel.gate.sealed import RIGHT, SealedPair
+from tests.core.channel.gate.sealed import RIGHT, SealedPair, identity
 from tests.core.channel.gate.test_refusals import check_empty
+
+KNOWN = Expectation(identity("right").public)
+
+
+@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
+def test_keys_are_forgotten_while_the_channel_lives(
+    expectation: Expectation, monkeypatch: pytest.MonkeyPatch
+):
+    """Two epochs on, neither side has anything left that gives the first keys again."""
+    first: set[bytes] = set()
+    split = Handshake.split
+
+    def overheard(handshake: Handshake) -> tuple[bytes, bytes]:
+        keys = split(handshake)
+        first.update(keys)
+        return keys
+
+    monkeypatch.setattr(Handshake, "split", overheard)
+    pair = SealedPair()
+    left, right = pair.open(expectation)
+    assert len(first) == 2
+    pair.run(GateSettings().handshake_timeout + 1)
+    for _ in range(2):
+        for endpoint, connection, other in ((pair.left, left, right), (pair.right, right, left)):
+            bond = endpoint._gate._bonds.find(connection.connection_id)
+            assert bond is not None
+            assert bond._sealer is not None
+            bond._sealer._next_epoch()
+            present, _ = bond._sealer.present
+            assert pair.transfer(connection, other, [b"x"]) == [b"x"]
+    held = list(reach(pair.left, pair.right))
+    assert present in held
+    assert not [it for it in held if isinstance(it, bytes) and it in first]
+    assert not [it for it in held if isinstance(it, Handshake | HandshakeState)]
+
+
+def reach(*roots: object) -> Iterator[object]:
+    """All that can be come at from these, but by way of types, modules and what functions know."""
+    seen, waiting = {id(root) for root in roots}, list(roots)
+    while waiting:
+        it = waiting.pop()
+        yield it
+        referents = it.__closure__ or () if isinstance(it, FunctionType) else get_referents(it)
+        for one in referents:
+            if id(one) not in seen and not isinstance(one, type | ModuleType):
+                seen.add(id(one))
+                waiting.append(one)
 
 
 class Told:
