@@ -24,7 +24,8 @@ from sphtp.errors import RemoteError
 class Caller:
     """Attempts by the token of their CONNECT, until there are keys.
 
-    ``patience`` is how long, in seconds, the other side remembers whom it asked for a name.
+    ``patience`` is how long, in seconds, the other side is taken to remember whom it asked for a
+    name.
     """
 
     def __init__(self, lodge: Lodge, resets: Resets, patience: float) -> None:

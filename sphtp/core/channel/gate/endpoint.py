@@ -1,6 +1,7 @@
 """An endpoint behind its gate: to those who use it, an endpoint like any other."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
@@ -17,15 +18,26 @@ from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError, UnreachableError
 
+PATIENCE: Final = 0.5
+"""How much of an attempt's time passes until one that was asked for its name begins anew: the
+other half has to do for that."""
+
 
 class SealedEndpoint:
     """All sealed channels behind one socket; inputs, commands and outputs are ``Endpoint``'s."""
 
-    def __init__(self, endpoint: Endpoint, entropy: Entropy, security: Security) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        entropy: Entropy,
+        security: Security,
+        settings: ChannelSettings | None = None,
+    ) -> None:
         self._trust = security.judge
         self._endpoint = endpoint
         identity = security.identity or Identity.draw(entropy)
-        self._gate = Gate(endpoint, entropy, identity, self._trust, security.limits, security.psk)
+        patience = (settings or ChannelSettings()).connect_timeout * PATIENCE
+        self._gate = Gate(endpoint, entropy, identity, security, patience)
         endpoint.observe(self._forget)
         # What the gate is not in the way of is the endpoint's own.
         self.poll_active = endpoint.poll_active

@@ -13,8 +13,7 @@ from sphtp.core.channel.gate.lodge import RESET_PURPOSE, Lodge
 from sphtp.core.channel.gate.parlour import Parlour
 from sphtp.core.channel.gate.porch import Porch
 from sphtp.core.channel.gate.resets import Resets
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Trust
+from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.handshake import Refuse
 from sphtp.core.channel.header import SEALED_FIRST
@@ -28,7 +27,8 @@ from sphtp.errors import RemoteError
 class Gate:
     """Seals what an endpoint sends, and hands it what is authentic of what comes.
 
-    ``trust`` says who is who; ``psk`` is a secret of 32 bytes without which nobody gets an answer.
+    ``patience`` is how long, in seconds, nothing may come of a CONFIRM until another handshake is
+    begun.
     """
 
     def __init__(
@@ -36,9 +36,8 @@ class Gate:
         endpoint: Endpoint,
         entropy: Entropy,
         identity: Identity,
-        trust: Trust,
-        settings: GateSettings,
-        psk: bytes | None = None,
+        security: Security,
+        patience: float,
     ) -> None:
         self.counters = GateCounters()
         self._endpoint = endpoint
@@ -47,8 +46,8 @@ class Gate:
         self._lodge = Lodge(
             identity,
             entropy,
-            trust,
-            psk,
+            security.judge,
+            security.psk,
             self.counters,
             self._bonds,
             say=self._outgoing.append,
@@ -57,9 +56,10 @@ class Gate:
             object=self._object,
             reset_key=identity.derive(RESET_PURPOSE),
         )
-        self._resets = Resets(self._lodge, endpoint, settings.resets_per_second)
-        self.caller = Caller(self._lodge, self._resets, settings.handshake_timeout)
-        self._host = Host(self._lodge, settings)
+        limits = security.limits
+        self._resets = Resets(self._lodge, endpoint, limits.resets_per_second)
+        self.caller = Caller(self._lodge, self._resets, min(patience, limits.handshake_timeout))
+        self._host = Host(self._lodge, limits)
         self._porch = Porch(self._lodge, endpoint, self.caller, self._host)
         self._parlour = Parlour(self._lodge, endpoint, self.caller)
         self._wrap: Mapping[int, Callable[[float, Row], None]] = {

@@ -22,4 +22,4 @@ def make_gated(
     if security is None:
         return make_endpoint(entropy, settings, peer_id, schema, instrument)
     endpoint = make_endpoint(entropy, sealed_settings(settings), peer_id, schema, instrument)
-    return SealedEndpoint(endpoint, entropy, security)
+    return SealedEndpoint(endpoint, entropy, security, settings)

@@ -19,7 +19,7 @@ class Reply(Name):
     """What happens to a greeting."""
 
     CONNECT = "the endpoint wants to connect, or asks again"
-    UNHEARD = "it asks again, so late that the peer remembers no CONFIRM that it waits for"
+    UNHEARD = "it asks again, so late that the peer may have forgotten whom it asked"
     COOKIE = "a cookie came"
     ASKED = "WELCOME came and asks who this side is"
     ACCEPTED = "an ACCEPT came that nobody else can have written"
@@ -51,7 +51,13 @@ GREETING = Machine(
         Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another address may accept"),
         Row(G.GREETING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
         Row(G.CONFIRMING, R.CONNECT, G.CONFIRMING, (S.CONFIRM,), "CONFIRM or its answer was lost"),
-        Row(G.CONFIRMING, R.UNHEARD, G.GREETING, (S.RENEW, S.GREET), "every CONFIRM was lost"),
+        Row(
+            G.CONFIRMING,
+            R.UNHEARD,
+            G.GREETING,
+            (S.RENEW, S.GREET),
+            "every CONFIRM was lost, or the peer restarted",
+        ),
         Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
         Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
         Row(G.CONFIRMING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),

@@ -8,8 +8,10 @@ import pytest
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.front import Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
+from tests.attack.channel.mallory import kind_of, watch
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
 from tests.core.channel.gate.test_refusals import check_empty
 from tests.soaked import soaked
@@ -135,3 +137,18 @@ def test_an_attempt_that_is_given_up_while_both_dial_leaves_nothing_behind(start
         pair.run(300)
         for endpoint in (pair.left, pair.right):
             check_empty(endpoint)
+
+
+def test_a_peer_that_restarts_between_question_and_answer_is_reached_all_the_same():
+    """With nothing but the defaults: half of the time is left for a second handshake."""
+    pair = SealedPair(1, Faults(delay=0.02))
+    seen = watch(pair)
+    left = pair.left.dial(0.0, [RIGHT], 0, Expectation())
+    pair.drive(lambda: any(kind_of(it) is Kind.CONFIRM for *_, it in seen))
+    restarted = pair.endpoints[RIGHT] = make_sealed("right", seed=2)
+    pair.drive(lambda: left.state is not State.CONNECTING)
+    assert left.state is State.OPEN
+    pair.run(1)
+    right = restarted.poll_incoming()
+    assert right is not None
+    assert pair.transfer(left, right, [b"x"]) == [b"x"]
