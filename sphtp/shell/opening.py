@@ -64,7 +64,9 @@ async def open_node(
         open_socket(host, port, impairment, seed) as udp,
         watching(instruments, udp.address) as watch,
     ):
-        endpoint = make_gated(entropy, settings, peer_id, schema, watch, _guarded(security))
+        endpoint = make_gated(
+            entropy, settings, peer_id, schema, watch, _guarded(security), udp.address[1]
+        )
         node = Node(udp, endpoint, entropy, encoding_for(messages))
         try:
             async with node._running():  # noqa: SLF001

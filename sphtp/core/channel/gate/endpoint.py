@@ -32,12 +32,13 @@ class SealedEndpoint:
         entropy: Entropy,
         security: Security,
         settings: ChannelSettings | None = None,
+        port: int = 0,
     ) -> None:
         self._trust = security.judge
         self._endpoint = endpoint
         identity = security.identity or Identity.draw(entropy)
         patience = (settings or ChannelSettings()).connect_timeout * PATIENCE
-        self._gate = Gate(endpoint, entropy, identity, security, patience)
+        self._gate = Gate(endpoint, entropy, identity, security, patience, port)
         endpoint.observe(self._forget)
         # What the gate is not in the way of is the endpoint's own.
         self.poll_active = endpoint.poll_active

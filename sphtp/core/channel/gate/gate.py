@@ -9,7 +9,7 @@ from sphtp.core.channel.gate.bonds import Bonds
 from sphtp.core.channel.gate.caller import Caller
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.host import Host
-from sphtp.core.channel.gate.lodge import RESET_PURPOSE, Lodge
+from sphtp.core.channel.gate.lodge import Lodge, reset_purpose
 from sphtp.core.channel.gate.parlour import Parlour
 from sphtp.core.channel.gate.porch import Porch
 from sphtp.core.channel.gate.resets import Resets
@@ -28,7 +28,7 @@ class Gate:
     """Seals what an endpoint sends, and hands it what is authentic of what comes.
 
     ``patience`` is how long, in seconds, nothing may come of a CONFIRM until another handshake is
-    begun.
+    begun; ``port`` that of the socket, 0 if there is none.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Gate:
         identity: Identity,
         security: Security,
         patience: float,
+        port: int = 0,
     ) -> None:
         self.counters = GateCounters()
         self._endpoint = endpoint
@@ -54,7 +55,7 @@ class Gate:
             pass_on=endpoint.handle_datagram_untrusted,
             introduce_peer=self._introduce,
             object=self._object,
-            reset_key=identity.derive(RESET_PURPOSE),
+            reset_key=identity.derive(reset_purpose(port)),
         )
         limits = security.limits
         self._resets = Resets(self._lodge, endpoint, limits.resets_per_second)

@@ -21,6 +21,15 @@ from sphtp.errors import RemoteError
 RESET_PURPOSE: Final = b"SphTP reset"
 
 
+def reset_purpose(port: int) -> bytes:
+    """What the key of a node's resets is derived for.
+
+    Two nodes of one identity must not tell proofs for each other's channels; where they share a
+    machine, their ports differ.
+    """
+    return RESET_PURPOSE + (port.to_bytes(2, "little") if port else b"")
+
+
 @dataclass(frozen=True, slots=True)
 class Lodge:
     """Who this node is, whom it trusts, its bonds, and the ways out.
@@ -44,8 +53,8 @@ class Lodge:
     def proof(self, connection_id: int) -> bytes:
         """What a RESET for one of our connections will show.
 
-        It follows from the identity alone: a node that restarted with it can still make it, and
-        nobody else but the one who was told.
+        It follows from identity and port alone: a node that restarted with them can still make it,
+        and nobody else but the one who was told.
         """
         name = connection_id.to_bytes(4, "little")
         return hmac(self.reset_key, name, sha256).digest()[:PROOF_SIZE]

@@ -17,9 +17,13 @@ def make_gated(
     schema: Schema | None = None,
     instrument: Instrument | None = None,
     security: Security | None = None,
+    port: int = 0,
 ) -> Endpoint | SealedEndpoint:
-    """Make an endpoint, behind a gate if there is security; raises ``SettingsError``."""
+    """Make an endpoint, behind a gate if there is security; raises ``SettingsError``.
+
+    ``port`` is that of its socket, if it has one; its resets are good for channels there only.
+    """
     if security is None:
         return make_endpoint(entropy, settings, peer_id, schema, instrument)
     endpoint = make_endpoint(entropy, sealed_settings(settings), peer_id, schema, instrument)
-    return SealedEndpoint(endpoint, entropy, security, settings)
+    return SealedEndpoint(endpoint, entropy, security, settings, port)

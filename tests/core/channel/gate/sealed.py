@@ -33,13 +33,14 @@ def make_sealed(
     psk: bytes | None = None,
     schema: Schema | None = None,
     seed: int = 0,
+    port: int = 0,
 ) -> SealedEndpoint:
     """A sealed endpoint of somebody by this name."""
     entropy = Random(f"{seed} {name}")
     limits = gate or GateSettings()
     security = Security(identity=identity(name), trust=trust, limits=limits, psk=psk)
     settings = settings or ChannelSettings()
-    endpoint = make_gated(entropy, settings, peer_id, schema, security=security)
+    endpoint = make_gated(entropy, settings, peer_id, schema, security=security, port=port)
     assert isinstance(endpoint, SealedEndpoint)
     return endpoint
 

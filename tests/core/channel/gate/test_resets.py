@@ -4,6 +4,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import decode_reset_untrusted, encode_reset
@@ -129,3 +130,29 @@ def test_an_answer_to_an_attempt_that_is_over_is_taken_back():
         pair.run(10)
         for endpoint in pair.endpoints.values():
             check_empty(endpoint)
+
+
+@WAYS
+@pytest.mark.parametrize(("port", "is_taken"), [(2000, True), (2001, False)])
+def test_of_two_nodes_with_one_identity_neither_ends_the_other_s_channels(
+    expectation: Expectation, port: int, is_taken: bool
+):
+    """Right's double is asked for a proof of right's; one that restarted on its port is right."""
+    right, double = (make_sealed("right", port=it, seed=it) for it in (2000, port))
+    pair = SealedPair(1)
+    pair.right = pair.endpoints[RIGHT] = right
+    left, _ = pair.open(expectation)
+    pair.run(1)
+    bond = pair.left._gate._bonds.find(left.connection_id)
+    assert bond is not None
+    sealed = encode_front(Kind.SEALED, bond.peer).ljust(50, b"\0")
+    (reset,) = answers_of(double, sealed)
+    answers(pair, pair.left, RIGHT, reset)
+    assert (left.closed is not None) == is_taken
+    assert pair.left.gate_counters.resets_taken == is_taken
+
+
+def answers_of(endpoint: SealedEndpoint, datagram: bytes) -> list[bytes]:
+    endpoint.handle_datagram_untrusted(0.0, ("10.6.6.6", 6), datagram)
+    row = endpoint.poll_transmit(0.0)
+    return list(row.datagrams) if row is not None else []
