@@ -46,6 +46,9 @@ class StreamKey(NamedTuple):
     key: bytes
     first: int
 
+    def __repr__(self) -> str:
+        return f"StreamKey(number={self.number}, first={self.first})"
+
 
 class Join(NamedTuple):
     """Somebody wants a topic."""
@@ -75,6 +78,10 @@ class Welcome(NamedTuple):
     port: int = 0
     key: StreamKey | None = None
     receiver_key: bytes = b""
+
+    def __repr__(self) -> str:
+        told = {name: value for name, value in self._asdict().items() if "key" not in name}
+        return f"Welcome({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
 
 class Refused(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
@@ -32,7 +32,7 @@ class Attendee:
 
     channel: Channel
     opener: FeedbackOpener
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 class Hosting:

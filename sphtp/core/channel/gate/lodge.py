@@ -1,7 +1,7 @@
 """What both sides of a sealed handshake work with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from hmac import new as hmac
@@ -41,14 +41,14 @@ class Lodge:
     identity: Identity
     entropy: Entropy
     trust: Trust
-    psk: bytes | None
+    psk: bytes | None = field(repr=False)
     counters: GateCounters
     bonds: Bonds
     say: Callable[[Row], None]
     pass_on: Callable[[float, Address, bytes], None]
     introduce_peer: Callable[[int, bytes], None]
     object: Callable[[float, Address, int, Refuse], None]
-    reset_key: bytes
+    reset_key: bytes = field(repr=False)
 
     def proof(self, connection_id: int) -> bytes:
         """What a RESET for one of our connections will show.

@@ -1,0 +1,62 @@
+"""What is secret stands in no repr, and so in no log and no traceback."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from inspect import getmembers, isclass
+from pkgutil import walk_packages
+
+import pytest
+
+import sphtp
+import sphtp_client
+import sphtp_server
+
+SECRET = b"to be told to nobody".ljust(32)
+NAMES = {"key", "psk", "secret", "receiver_key", "reset_key", "cluster_secret"}
+"""Of fields that hold keys."""
+PUBLIC = {"Announce", "Expectation", "HolderKey", "Peer", "PeerRecord", "Problem", "Tls"}
+"""Records whose keys are public ones, or the name of a file or of a setting."""
+
+
+def records() -> Iterator[type]:
+    """Every record with a field by one of these names."""
+    for package in (sphtp, sphtp_server, sphtp_client):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            # Those of other systems, for comparison, need packages that may not be here.
+            if module.name.endswith("__main__") or ".bench.systems." in module.name:
+                continue
+            for _, it in getmembers(import_module(module.name), isclass):
+                if it.__module__ == module.name and NAMES.intersection(names_of(it)):
+                    yield it
+
+
+def names_of(record: type) -> list[str]:
+    if is_dataclass(record):
+        return [field.name for field in fields(record)]
+    return list(getattr(record, "_fields", ()))
+
+
+def fill(record: type) -> object:
+    """One that has the secret wherever it may have one."""
+    values = {name: SECRET if name in NAMES else 0 for name in names_of(record)}
+    if issubclass(record, tuple):
+        return record(**values)
+    filled = object.__new__(record)
+    for name, value in values.items():
+        object.__setattr__(filled, name, value)
+    return filled
+
+
+FOUND = sorted(records(), key=lambda it: it.__name__)
+
+
+@pytest.mark.parametrize("record", [it for it in FOUND if it.__name__ not in PUBLIC])
+def test_no_secret_is_in_the_repr_of_a_record(record: type):
+    assert "to be told" not in repr(fill(record))
+
+
+def test_the_records_that_hold_secrets_are_found():
+    assert {"Lodge", "Security", "StreamKey", "Welcome", "Attendee"} <= {
+        it.__name__ for it in FOUND
+    }
