@@ -58,15 +58,13 @@ async def open_node(
     """
     keep_freed_memory()
     entropy = SystemRandom() if seed is None else Random(seed)
-    settings = settings or ChannelSettings()
+    settings, security = settings or ChannelSettings(), _guarded(security)
     schema = Schema(messages.describe() if messages else ())
     with (
         open_socket(host, port, impairment, seed) as udp,
         watching(instruments, udp.address) as watch,
     ):
-        endpoint = make_gated(
-            entropy, settings, peer_id, schema, watch, _guarded(security), udp.address[1]
-        )
+        endpoint = make_gated(entropy, settings, peer_id, schema, watch, security, udp.address[1])
         node = Node(udp, endpoint, entropy, encoding_for(messages))
         try:
             async with node._running():  # noqa: SLF001
