@@ -20,6 +20,7 @@ from sphtp.core.channel.ticket import Outcome as Outcome
 from sphtp.core.channel.watch.instrument import Instrument as Instrument
 from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter
+from sphtp.core.control.limits import ClientLimits as ClientLimits
 from sphtp.core.control.limits import ServerLimits as ServerLimits
 from sphtp.core.control.records import ServerAddress as ServerAddress
 from sphtp.core.control.server_table import ServerState as ServerState

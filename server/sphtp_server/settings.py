@@ -17,7 +17,13 @@ from sphtp import (
     load_public_keys,
     load_secret,
 )
-from sphtp.core.control.limits import MAX_CLIENTS, MAX_RATE
+from sphtp.core.control.limits import (
+    MAX_ANSWERS,
+    MAX_CLIENTS,
+    MAX_CONNECTIONS,
+    MAX_RATE,
+    SPARE_CONNECTIONS,
+)
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.secure.identity import parse_key
 from sphtp.errors import SettingsError
@@ -117,6 +123,19 @@ class ServerSettings(BaseModel):
         le=MAX_RATE,
         description="Lookups of clients that are answered in a second.",
     )
+    max_answers: int = Field(
+        _LIMITS.max_answers,
+        ge=1,
+        le=MAX_ANSWERS,
+        description="Answers of one sort that wait to be sent together; others are not given.",
+    )
+    max_connections: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONNECTIONS,
+        description="Connections of each of both sockets. Without it: twice --max-clients, and "
+        f"{SPARE_CONNECTIONS} more.",
+    )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The least that is logged.")
     log_format: LogFormat = Field("console", description="Lines for people, or JSON.")
@@ -197,7 +216,11 @@ class ServerSettings(BaseModel):
             new_cluster=self.new,
             timers=self.timers(),
             limits=ServerLimits(
-                self.max_clients, self.announces_per_second, self.lookups_per_second
+                self.max_clients,
+                self.announces_per_second,
+                self.lookups_per_second,
+                self.max_answers,
+                self.max_connections,
             ),
             admit=self.admit(),
             secret=None if self.secret_file is None else load_secret(self.secret_file),

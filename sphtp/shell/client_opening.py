@@ -9,10 +9,12 @@ import msgpack
 import trio
 
 from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Roster
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.limits import ClientLimits
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.row import Address
@@ -51,38 +53,43 @@ async def open_client(
     identity: Identity | None = None,
     secret: bytes | None = None,
     tls: Tls | None = None,
+    gate_settings: GateSettings | None = None,
+    limits: ClientLimits | None = None,
 ) -> AsyncIterator[Client]:
     """Register with a cluster for the length of the block, which begins when all servers agreed.
 
     Args:
         servers: one server's address is enough, ``"tcp://host:8764"``; it tells the others'.
-        data: what peers learn of this client, as msgpack; 4096 bytes at most.
+        data, limits: what peers learn of it, as msgpack of up to 4096 bytes; what it remembers.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout, timers, ids: seconds to wait until registered; the servers' periods; ids to try.
-        channel_settings, messages, instruments, impairment, seed: as for ``open_node``.
+        channel_settings, gate_settings: limits of its channels, and of what strangers may ask.
+        messages, instruments, impairment, seed: as for ``open_node``.
         identity, secret, tls: who this client is (else somebody new), and what servers ask for.
 
-    Raises:
-        SettingsError, UdpAddressError, UnreachableError, RefusedError: the message says why.
+    Raises ``SettingsError``, ``UdpAddressError``, ``UnreachableError``, ``RefusedError``.
     """
-    outlook = Outlook(addresses := _parse(servers, tls), timeout)
-    identity, peers = identity or draw_identity(seed), dict[int, Peer]()
+    outlook, peers = Outlook(addresses := _parse(servers, tls), timeout), dict[int, Peer]()
     async with open_node(
         host or await outlook.where_to_bind(),
         port,
         settings=channel_settings,
         messages=messages,
-        security=Security(identity=identity, trust=Roster(peers)),
+        security=_secure(identity := identity or draw_identity(seed), peers, gate_settings),
         instruments=instruments,
         impairment=impairment,
         seed=seed,
     ) as node:
         where = await outlook.candidates_of(node.address, advertise)
-        machine = _make_machine(seed, timers, addresses, where, data, ids, identity)
+        machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits)
         with open_bus(secret, tls) as bus:
             async with _registered(Client(node, machine, bus, identity, peers), outlook) as it:
                 yield it
+
+
+def _secure(identity: Identity, peers: dict[int, Peer], gate: GateSettings | None) -> Security:
+    return Security(identity=identity, trust=Roster(peers), limits=gate or GateSettings())
 
 
 @asynccontextmanager
@@ -105,6 +112,7 @@ def _make_machine(
     data: Any,
     ids: Iterator[int] | None,
     identity: Identity,
+    limits: ClientLimits | None,
 ) -> ClientMachine:
     return ClientMachine(
         SystemRandom() if seed is None else Random(seed),
@@ -114,6 +122,7 @@ def _make_machine(
         data=b"" if data is None else msgpack.packb(data),
         ids=ids,
         key=identity.public,
+        limits=limits or ClientLimits(),
     )
 
 

@@ -1,45 +1,89 @@
 """Says in the log which setting held something back, so that nobody has to guess."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
+from sphtp.core.channel.bounds import BoundCounters
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.stream.source.counters import SourceCounters
 
 SETTINGS: Final[Mapping[str, str]] = {
     "handshakes_over_rate": "handshakes_per_second",
     "handshakes_over_limit": "half_open",
     "resets_over_rate": "resets_per_second",
-    "refused_full": "backlog or max_channels",
+    "over_backlog": "backlog",
+    "over_max_channels": "max_channels",
+    "over_receive_buffer": "receive_buffer",
+    "over_receive_buffer_bytes": "receive_buffer_bytes",
+    "over_max_message": "max_message",
+    "over_unreliable_buffer": "unreliable_buffer",
+    "held_by_receive_buffer": "receive_buffer",
+    "held_by_receive_buffer_bytes": "receive_buffer_bytes",
+    "naks_over_budget": "nak_budget",
+    "naks_shed": "repair_queue",
+    "receivers_refused": "max_receivers",
+    Count.OVER_MAX_PEERS: "max_peers",
 }
+"""The setting behind each counter of what a bound held back."""
+
+ORDINARY: Final = frozenset(("held_by_receive_buffer", "held_by_receive_buffer_bytes"))
+"""What happens whenever a reader is slower than a writer: told, and no warning."""
 
 QUIET: Final = 10.0
 """Seconds between two lines about the same setting: a flood must not fill a disk."""
 
 log: Final = logging.getLogger("sphtp.limits")
 
+Watched = GateCounters | EndpointCounters | BoundCounters | SourceCounters | Counters
+
 
 class LimitLog:
-    """Watches the counters of a node."""
+    """Watches the counters of a node, and of what comes and goes with it."""
 
-    def __init__(self, *counters: GateCounters | EndpointCounters) -> None:
-        self._watched = [
-            (source, name) for source in counters for name in SETTINGS if hasattr(source, name)
-        ]
-        self._seen = self._read()
+    def __init__(self, *counters: Watched) -> None:
+        self._sources: dict[int, list[tuple[str, Callable[[], int]]]] = {}
+        self._seen: dict[int, list[int]] = {}
         self._quiet_until = dict.fromkeys(SETTINGS, float("-inf"))
+        for one in counters:
+            self.watch(one)
+
+    def watch(self, counters: Watched) -> None:
+        """Look at these from now on, too."""
+        self._sources[id(counters)] = list(_readers(counters))
+        self._seen[id(counters)] = self._read(id(counters))
+
+    def forget(self, now: float, counters: Watched) -> None:
+        """Look at these a last time."""
+        self.look(now)
+        del self._sources[id(counters)], self._seen[id(counters)]
 
     def look(self, now: float) -> None:
         """Write a line for each limit that was reached since the last look, if it is time."""
-        seen = self._read()
-        if seen == self._seen:
-            return
-        for (_, name), before, after in zip(self._watched, self._seen, seen, strict=True):
+        for key in self._sources:
+            seen = self._read(key)
+            if seen != self._seen[key]:
+                self._tell(now, key, seen)
+
+    def _read(self, key: int) -> list[int]:
+        return [read() for _, read in self._sources[key]]
+
+    def _tell(self, now: float, key: int, seen: list[int]) -> None:
+        for (name, _), before, after in zip(self._sources[key], self._seen[key], seen, strict=True):
             if before != after and now >= self._quiet_until[name]:
                 self._quiet_until[name] = now + QUIET
-                log.warning("%s reached: %s is now %d", SETTINGS[name], name, after)
-        self._seen = seen
+                level = logging.INFO if name in ORDINARY else logging.WARNING
+                log.log(level, "%s reached: %s is now %d", SETTINGS[name], name, after)
+        self._seen[key] = seen
 
-    def _read(self) -> list[int]:
-        return [getattr(source, name) for source, name in self._watched]
+
+def _readers(counters: Watched) -> Iterator[tuple[str, Callable[[], int]]]:
+    for name in SETTINGS:
+        if isinstance(counters, Counters):
+            if isinstance(name, Count):
+                yield name, partial(counters.__getitem__, name)
+        elif hasattr(counters, name):
+            yield name, partial(getattr, counters, name)

@@ -7,6 +7,7 @@ from functools import partial
 
 import trio
 
+from sphtp.core.channel.bounds import BoundCounters
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.counters import GateCounters
@@ -52,8 +53,9 @@ class Node:
         self._channels: dict[Connection, Channel] = {}
         self._callbacks = Callbacks()
         is_sealed = isinstance(endpoint, SealedEndpoint)
-        self._streams = StreamRoom(udp, entropy, encoding, is_sealed=is_sealed)
-        limits = LimitLog(endpoint.counters, self._gate or GateCounters())
+        self._bounds = BoundCounters()
+        limits = LimitLog(endpoint.counters, self._gate or GateCounters(), self._bounds)
+        self._streams = StreamRoom(udp, entropy, encoding, limits, is_sealed=is_sealed)
         self._traffic = Traffic(
             udp, endpoint, self._streams.desk, limits, self._report, self._welcome
         )
@@ -88,6 +90,7 @@ class Node:
             **asdict(self._endpoint.counters),
             **asdict(self._gate or GateCounters()),
             **asdict(self._streams.desk.counters),
+            **asdict(self._bounds),
         )
 
     @asynccontextmanager
@@ -229,6 +232,8 @@ class Node:
             self._streams.admit(self._adopt(connection))
 
     def _report(self, connection: Connection) -> None:
+        if connection.port.bounds.has_news:
+            connection.port.bounds.move_to(self._bounds)
         channel = self._channels.get(connection)
         if channel is None:
             return

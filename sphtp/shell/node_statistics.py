@@ -8,7 +8,8 @@ class NodeStatistics:
     """Datagrams at a node's socket, and those that reached no channel, since it opened.
 
     What was done to those ``received`` on purpose follows from ``Impairment``. From
-    ``in_the_clear`` on it is what was not let in by a sealed node: see ``GateCounters``.
+    ``in_the_clear`` on it is what was not let in by a sealed node: see ``GateCounters``. From
+    ``over_receive_buffer`` on it is what bounds of its channels held back: see ``BoundCounters``.
     """
 
     sent: int
@@ -23,6 +24,8 @@ class NodeStatistics:
     malformed: int
     unknown: int
     refused_full: int
+    over_backlog: int
+    over_max_channels: int
     refused_wrong_peer: int
     refused_closed: int
     refused_schema: int
@@ -44,3 +47,9 @@ class NodeStatistics:
     paths_changed: int
     stream_malformed: int
     stream_unknown: int
+    over_receive_buffer: int
+    over_receive_buffer_bytes: int
+    over_max_message: int
+    over_unreliable_buffer: int
+    held_by_receive_buffer: int
+    held_by_receive_buffer_bytes: int

@@ -18,6 +18,7 @@ from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
+from sphtp.shell.limits import LimitLog
 from sphtp.shell.tls import Tls, is_tls
 from sphtp.shell.vouching import Vouching, vouching
 
@@ -57,6 +58,7 @@ class Registration:
         self._changed = trio.lowlevel.ParkingLot()
         self._refusal: Refused | None = None
         self._dialled: list[ServerAddress] = []
+        self._limits = LimitLog(machine.counters)
 
     async def run(self) -> None:
         """Keep the registration alive."""
@@ -104,6 +106,7 @@ class Registration:
             self._on_event(event)
             self.feed.publish(event)
         self._changed.unpark_all()
+        self._limits.look(trio.current_time())
 
     def _what_is_missing(self) -> str:
         servers = self.machine.servers

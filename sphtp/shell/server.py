@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import trio
 
 from sphtp.core.control.codec import Parameter
+from sphtp.core.control.counters import Count
 from sphtp.core.control.events import ServerEvent, StateChanged
 from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.outputs import Audience, Dial, HangUp, ServerBusCommand
@@ -26,9 +27,6 @@ from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
 from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, vouching
-
-SPARE_PIPES: Final = 64
-"""Connections beyond the clients' that a server accepts: other servers, and people who ask."""
 
 
 def everybody(_: PeerRecord) -> bool:
@@ -78,7 +76,7 @@ class ServerStatistics:
     """Connections of clients and servers that ended. NNG ends one that brings a message of more
     than twice the largest size, and nothing tells that from a program that stopped."""
     connections_refused: int
-    """Connections turned away because there were too many."""
+    """Connections turned away because there were ``max_connections``."""
     events_dropped: int
     """Events missed by listeners that were too far behind."""
     undialable: int
@@ -99,7 +97,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     _require_protection(options)
     require_tls(options.join, options.tls)
     trust = vouching(options.secret)
-    pipes = 2 * options.limits.max_clients + SPARE_PIPES
+    pipes = options.limits.connections
     bell = Bell()
     with (
         Publisher(max_pipes=pipes, on_connected=bell.ring, tls=options.tls) as clients,
@@ -158,6 +156,7 @@ class Server:
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
         self._undialable = 0
+        self._connections_refused = 0
         machine.handle_start(trio.current_time())
         self._flush()
 
@@ -193,16 +192,18 @@ class Server:
 
     def status(self) -> dict[str, Any]:
         """Return what ``sphtp status`` shows, ready for JSON."""
+        self._note_refused()
         return self._machine.status()
 
     def statistics(self) -> ServerStatistics:
         """Return the figures so far."""
+        self._note_refused()
         return ServerStatistics(
             counters=self._machine.counters.as_dict(),
             publishing_to=self._bus.clients.connections,
             hearing_from=self._bus.subscriber.connections,
             connections_ended=self._bus.subscriber.ended,
-            connections_refused=self._bus.clients.refused + self._bus.subscriber.refused,
+            connections_refused=self._connections_refused,
             events_dropped=self._feed.dropped,
             undialable=self._undialable,
         )
@@ -247,7 +248,16 @@ class Server:
         self._feed.close()
         await trio.sleep(LINGER)
 
+    def _note_refused(self) -> None:
+        """Count what the bus refused among the rest, so that it is told and logged with that."""
+        refused = self._bus.clients.refused + self._bus.subscriber.refused
+        if refused > self._connections_refused:
+            new = refused - self._connections_refused
+            self._machine.counters.add(Count.OVER_MAX_CONNECTIONS, new)
+            self._connections_refused = refused
+
     def _flush(self) -> None:
+        self._note_refused()
         while (command := self._machine.poll_bus()) is not None:
             self._perform(command)
         while (outgoing := self._machine.poll_transmit()) is not None:

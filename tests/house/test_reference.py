@@ -17,6 +17,7 @@ import sphtp.core.channel.events as channel_events
 import sphtp.core.control.events as control_events
 from sphtp import (
     ChannelSettings,
+    ClientLimits,
     ControlTimers,
     GateSettings,
     Impairment,
@@ -177,6 +178,7 @@ TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "Impairment": (Impairment, Impairment),
     "Control timers": (ControlTimers, ControlTimers),
     "Server limits": (ServerLimits, ServerLimits),
+    "Client limits": (ClientLimits, ClientLimits),
 }
 
 

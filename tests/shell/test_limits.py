@@ -2,14 +2,21 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 
+from sphtp.core.channel.bounds import BoundCounters
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.limits import ClientLimits, ServerLimits
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.shell.limits import QUIET, SETTINGS, LimitLog, log
+from sphtp_server.daemon import LIMITS as OF_SERVERS
 
 
 @pytest.fixture
@@ -21,25 +28,54 @@ def lines() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             written.append(record.getMessage())
 
-    listener = Listener(logging.WARNING)
+    listener, before = Listener(logging.INFO), log.level
     log.addHandler(listener)
+    log.setLevel(logging.INFO)
     yield written
+    log.setLevel(before)
     log.removeHandler(listener)
+
+
+HOLDERS = (GateSettings(), ChannelSettings(), StreamSettings(), ClientLimits())
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_each_limit_is_named_with_its_setting(name: str, lines: list[str]):
-    counters, gate = EndpointCounters(), GateCounters()
-    limits = LimitLog(counters, gate)
+    kinds = (EndpointCounters, GateCounters, BoundCounters, SourceCounters, Counters)
+    sources = [kind() for kind in kinds]
+    limits = LimitLog(*sources)
     limits.look(0.0)
     assert not lines
-    source = gate if hasattr(gate, name) else counters
-    setattr(source, name, 3)
+    (source,) = [one for one in sources if hasattr(one, name) or is_of_control(one, name)]
+    if isinstance(source, Counters):
+        source.add(name, 3)
+    else:
+        setattr(source, name, 3)
     limits.look(0.0)
     (line,) = lines
     assert line == f"{SETTINGS[name]} reached: {name} is now 3"
-    for setting in SETTINGS[name].split(" or "):
-        assert hasattr(GateSettings(), setting) or hasattr(ChannelSettings(), setting)
+    assert any(hasattr(holder, SETTINGS[name]) for holder in HOLDERS)
+
+
+def is_of_control(counters: object, name: str) -> bool:
+    return isinstance(counters, Counters) and isinstance(name, Count)
+
+
+@pytest.mark.parametrize("kind", [ServerLimits, ClientLimits])
+def test_each_limit_of_the_control_plane_has_its_counter_and_its_line(kind: type):
+    counted = {Count(f"over_{field.name}") for field in fields(kind)}
+    assert counted <= {*SETTINGS, *OF_SERVERS}
+
+
+def test_what_is_gone_is_looked_at_a_last_time(lines: list[str]):
+    source = SourceCounters()
+    limits = LimitLog()
+    limits.watch(source)
+    source.naks_shed += 1
+    limits.forget(0.0, source)
+    source.naks_over_budget += 1
+    limits.look(99.0)
+    assert lines == ["repair_queue reached: naks_shed is now 1"]
 
 
 def test_a_flood_fills_no_disk(lines: list[str]):

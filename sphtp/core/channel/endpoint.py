@@ -245,7 +245,7 @@ class Endpoint:
         is_full = backlog.is_full or len(self._turns) >= self._settings.max_channels
         # What crosses an attempt of ours may take its place.
         if is_full and not own:
-            self._refusals.refuse(address, connect, Refusal.FULL)
+            self._refusals.refuse_full(address, connect, backlog)
             return None
         opening = Opening(self._offer(schema, own), connect.token, schema=schema)
         connection = self._turns.add(self._make(now, self._settings, opening, State.ANSWERING))

@@ -40,7 +40,7 @@ class Flight:
         self.recovery = Recovery(settings.ack_delay, settings.resend_time, settings.keepalive / 4)
         largest = min(settings.max_datagram, peer.max_datagram)
         self.governor = Governor(settings, self.recovery, largest)
-        self.outbox = Outbox(settings, self.governor.mtu.size - OVERHEAD, peer)
+        self.outbox = Outbox(settings, self.governor.mtu.size - OVERHEAD, peer, counters.bounds)
         self.tickets = Tickets()
         self.is_probing = False
         self._acks = acks

@@ -15,13 +15,20 @@ SPAN: Final = 1 << 32
 class SendCredit:
     """What the peer allows, and what of it was used."""
 
-    __slots__ = ("_bytes_allowed", "_bytes_used", "_messages_allowed", "_messages_used")
+    __slots__ = (
+        "_bytes_allowed",
+        "_bytes_used",
+        "_messages_allowed",
+        "_messages_used",
+        "_noticed",
+    )
 
     def __init__(self, messages: int, size: int) -> None:
         self._messages_allowed = messages
         self._bytes_allowed = size
         self._messages_used = 0
         self._bytes_used = 0
+        self._noticed: tuple[int, int] | None = None
 
     @property
     def left(self) -> int:
@@ -37,6 +44,15 @@ class SendCredit:
         """Count what leaves for the first time."""
         self._messages_used += messages
         self._bytes_used += size
+
+    def new_shortage(self) -> str | None:
+        """The peer's setting that holds sending up; None if none does, or if it was told before."""
+        allowed = (self._messages_allowed, self._bytes_allowed)
+        if self.left > 0 or allowed == self._noticed:
+            return None
+        self._noticed = allowed
+        is_bytes = self._bytes_used >= self._bytes_allowed
+        return "receive_buffer_bytes" if is_bytes else "receive_buffer"
 
     def raise_to(self, messages: int, size: int) -> None:
         """Take in the peer's word; an older one arriving later changes nothing."""

@@ -7,6 +7,10 @@ from sphtp.core.channel.frames import Buffer, Fragment
 from sphtp.errors import RemoteError
 
 
+class OversizeError(RemoteError):
+    """A message is larger than ``max_message``."""
+
+
 class Arriving(NamedTuple):
     """A large message of which a part has arrived."""
 
@@ -45,7 +49,7 @@ class Reassembly:
         if frame.total != self.total:
             raise RemoteError(f"a message of {self.total} bytes now has {frame.total}")
         if frame.total > limit:
-            raise RemoteError(f"a message of {frame.total} bytes is over the limit of {limit}")
+            raise OversizeError(f"a message of {frame.total} bytes is over the limit of {limit}")
 
     def add(self, offset: int, payload: Buffer) -> None:
         """Take in what is new of a fragment; what lies beyond the end is a liar's."""

@@ -4,9 +4,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.flow import ReceiveCredit
-from sphtp.core.channel.fragments import Arriving
+from sphtp.core.channel.fragments import Arriving, OversizeError
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliable
 from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.channel.settings import ChannelSettings
@@ -25,9 +26,12 @@ class Inbox:
     what another sends beyond it is not accepted, and its packet is not acked.
     """
 
-    def __init__(self, settings: ChannelSettings, first_id: int) -> None:
+    def __init__(
+        self, settings: ChannelSettings, first_id: int, bounds: Bounds | None = None
+    ) -> None:
         self.credit = ReceiveCredit(settings.receive_buffer, settings.receive_buffer_bytes)
         self.unreliable = UnreliableInbox(settings.unreliable_buffer)
+        self._bounds = Bounds() if bounds is None else bounds
         self._settings = settings
         self._first_id = first_id
         # Credit may be overdrawn by a packet or a message, and parts cost more than their bytes.
@@ -61,15 +65,16 @@ class Inbox:
         fragments contradict one another.
         """
         free = self._settings.receive_buffer - self._ready_count
-        for frame in frames:
-            if self._may_be_over and isinstance(frame, Messages | Unreliable):
-                self._check_sizes(frame.payloads)
-            if isinstance(frame, Messages | Fragment | Skip):
-                if not self._lane(frame.lane).admits(frame, free):
-                    return False
-            elif isinstance(frame, Unreliable):
-                self._check_number(frame.lane)
-        return free >= 0 and self._reliable_bytes <= self._limit
+        try:
+            has_ids = self._check(frames, free)
+        except OversizeError:
+            self._bounds.count("over_max_message")
+            raise
+        if has_ids and free >= 0 and self._reliable_bytes <= self._limit:
+            return True
+        is_number = not has_ids or free < 0
+        self._bounds.count("over_receive_buffer" if is_number else "over_receive_buffer_bytes")
+        return False
 
     def has_room(self, frames: Sequence[Frame], size: int) -> bool:
         """Whether frames of many packets, ``size`` bytes in all, overdraw nothing.
@@ -92,8 +97,8 @@ class Inbox:
                 # Its sender paid for it, and nobody will read it.
                 self.credit.read(1, frame.size)
                 self._deliver(released)
-        else:
-            self.unreliable.insert(frame)
+        elif dropped := self.unreliable.insert(frame):
+            self._bounds.count("over_unreliable_buffer", dropped)
 
     def receive_many(self, limit: int) -> list[bytes]:
         """Take up to ``limit`` messages; unreliable ones, which grow stale, come first."""
@@ -112,6 +117,17 @@ class Inbox:
             for number, lane in sorted(self._lanes.items())
             for message in lane.incomplete()
         ]
+
+    def _check(self, frames: Sequence[Frame], free: int) -> bool:
+        for frame in frames:
+            if self._may_be_over and isinstance(frame, Messages | Unreliable):
+                self._check_sizes(frame.payloads)
+            if isinstance(frame, Messages | Fragment | Skip):
+                if not self._lane(frame.lane).admits(frame, free):
+                    return False
+            elif isinstance(frame, Unreliable):
+                self._check_number(frame.lane)
+        return True
 
     def _take_ready(self, limit: int) -> list[bytes]:
         taken: list[bytes] = []
@@ -146,7 +162,7 @@ class Inbox:
     def _check_sizes(self, payloads: Sequence[bytes]) -> None:
         size, limit = max(map(len, payloads)), self._settings.max_message
         if size > limit:
-            raise RemoteError(f"a message of {size} bytes is over the limit of {limit}")
+            raise OversizeError(f"a message of {size} bytes is over the limit of {limit}")
 
     def _check_number(self, number: int) -> None:
         if number & ~FLAG >= MOST_LANES:

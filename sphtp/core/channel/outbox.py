@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.copies import Copies
 from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.flow import SendCredit
@@ -35,10 +36,13 @@ class Outbox:
     what a packet has for frames.
     """
 
-    def __init__(self, settings: ChannelSettings, room: int, peer: Offer) -> None:
+    def __init__(
+        self, settings: ChannelSettings, room: int, peer: Offer, bounds: Bounds | None = None
+    ) -> None:
         self.room = room
         self.credit = SendCredit(peer.receive_buffer, peer.receive_buffer_bytes)
         self.unreliable = UnreliableOutbox(settings.unreliable_buffer)
+        self._bounds = Bounds() if bounds is None else bounds
         self._settings = settings
         self._limit = min(settings.max_message, peer.max_message)
         self._lanes = [
@@ -117,7 +121,10 @@ class Outbox:
                 f"one packet takes {self.room - OVERHEAD}"
             )
         flag = FLAG if delivery is Delivery.SEQUENCED else 0
-        return self.unreliable.push(ticket.lane | flag, payload, ticket)
+        gone = self.unreliable.push(ticket.lane | flag, payload, ticket)
+        if gone is not None:
+            self._bounds.count("over_unreliable_buffer")
+        return gone
 
     def give_up(self, tickets: AbstractSet[Ticket]) -> None:
         """Send no more of the messages that tickets follow."""
@@ -161,6 +168,11 @@ class Outbox:
         if pieces or frames:
             room = self._copies.accompany(pieces, room)
         return self._load(frames, pieces, once, room)
+
+    def note_shortage(self) -> None:
+        """Count it, once, if what waits may not leave before the peer has read."""
+        if self.wants_to_send and (setting := self.credit.new_shortage()) is not None:
+            self._bounds.count(f"held_by_{setting}")
 
     def bulk_lane(self) -> SendLane | None:
         """The lane of a large message, when that is all there is to send."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
@@ -22,6 +23,11 @@ class MessagePort:
         self.transport: Transport | None = None
         self._counters = counters
         self._sending = sending
+
+    @property
+    def bounds(self) -> Bounds:
+        """What was held back of late, and by which setting."""
+        return self._counters.bounds
 
     @property
     def readable(self) -> bool:

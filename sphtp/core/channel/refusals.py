@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from sphtp.core.channel.backlog import Backlog
 from sphtp.core.channel.handshake import Accept, Connect, Refusal, Refuse, encode_refuse
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
@@ -42,6 +43,12 @@ class Refusals:
         refuse = Refuse(connect.token, why, mismatch)
         room = min(connect.size, self._settings.base_datagram)
         self._say(address, encode_refuse(connect.offer.connection_id, refuse, room))
+
+    def refuse_full(self, address: Address, connect: Connect, backlog: Backlog) -> None:
+        """Refuse a CONNECT because of too many channels: of those not taken yet, or of all."""
+        counter = "over_backlog" if backlog.is_full else "over_max_channels"
+        setattr(self._counters, counter, getattr(self._counters, counter) + 1)
+        self.refuse(address, connect, Refusal.FULL)
 
     def refuse_sealed(self, address: Address, opener: int, token: int) -> None:
         """Refuse whoever wants a sealed channel of a side that has no keys."""

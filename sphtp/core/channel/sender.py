@@ -137,6 +137,7 @@ class Sender:
             if load.is_full:
                 self._probe_size(now)
             return packet
+        self._outbox.note_shortage()
         self._governor.starved()
         return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
 

@@ -1,6 +1,9 @@
 """What a channel counts and estimates."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from sphtp.core.channel.bounds import Bounds
 
 
 @dataclass(slots=True)
@@ -23,6 +26,7 @@ class Counters:
     messages_sent: int = 0
     messages_received: int = 0
     undecodable: int = 0
+    bounds: Bounds = field(default_factory=Bounds, metadata={"shown": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,12 @@ class Estimates:
 
 def snapshot(counters: Counters, estimates: Estimates) -> ChannelStatistics:
     """Put both parts together."""
-    return ChannelStatistics(**asdict(counters), **asdict(estimates))
+    return ChannelStatistics(**_shown(counters), **_shown(estimates))
+
+
+def _shown(figures: Counters | Estimates) -> dict[str, Any]:
+    shown = (field.name for field in fields(figures) if field.metadata.get("shown", True))
+    return {name: getattr(figures, name) for name in shown}
 
 
 @dataclass(slots=True)
@@ -93,6 +102,8 @@ class EndpointCounters:
     malformed: int = 0
     unknown: int = 0
     refused_full: int = 0
+    over_backlog: int = 0
+    over_max_channels: int = 0
     refused_wrong_peer: int = 0
     refused_closed: int = 0
     refused_schema: int = 0

@@ -56,7 +56,7 @@ class Transport:
         self._counters = counters
         self._acks = Acks(settings.first_sequence, peer.first_sequence)
         self._acking = AckTimer(settings.ack_every, settings.ack_delay)
-        self.inbox = Inbox(settings, peer.first_sequence)
+        self.inbox = Inbox(settings, peer.first_sequence, counters.bounds)
         self.flight, self.sender = self._make_sending(settings, peer)
 
     def _make_sending(self, settings: ChannelSettings, peer: Offer) -> tuple[Flight, Sender]:

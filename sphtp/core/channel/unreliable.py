@@ -99,13 +99,18 @@ class UnreliableInbox:
         """Bytes in memory."""
         return sum(map(len, self._ready))
 
-    def insert(self, frame: Unreliable) -> None:
-        """Take messages in, but of a sequenced lane only those later than any before."""
+    def insert(self, frame: Unreliable) -> int:
+        """Take messages in, but of a sequenced lane only those later than any before.
+
+        Return how many had to go for them.
+        """
         payloads = self._latest(frame) if frame.lane & FLAG else frame.payloads
         self._ready.extend(payloads)
-        while len(self._ready) > self._limit:
+        gone = max(len(self._ready) - self._limit, 0)
+        for _ in range(gone):
             self._ready.popleft()
-            self.dropped += 1
+        self.dropped += gone
+        return gone
 
     def take(self, limit: int) -> list[bytes]:
         """Take up to ``limit`` messages."""

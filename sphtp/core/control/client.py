@@ -13,6 +13,7 @@ from sphtp.core.control.directory import Directory
 from sphtp.core.control.doorkeeper import Doorkeeper, Pipe
 from sphtp.core.control.identity import Identity
 from sphtp.core.control.intake import Intake
+from sphtp.core.control.limits import ClientLimits
 from sphtp.core.control.liveness import SleepWatch
 from sphtp.core.control.origins import Origins
 from sphtp.core.control.outputs import BusCommand
@@ -29,6 +30,8 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.core.entropy import Entropy
 from sphtp.errors import StateError
+
+_DEFAULT_LIMITS = ClientLimits()
 
 _S, _E, _A = ClientState, ClientSignal, ClientAction
 
@@ -50,6 +53,7 @@ class ClientMachine:
         data: bytes = b"",
         key: bytes = b"",
         ids: Iterator[int] | None = None,
+        limits: ClientLimits = _DEFAULT_LIMITS,
     ) -> None:
         self.counters = Counters()
         self._entropy = entropy
@@ -57,7 +61,9 @@ class ClientMachine:
         self._events: deque[events.ClientEvent] = deque()
         self._identity = Identity(entropy, ids or iter(()))
         self._voice = ClientVoice(self._identity, candidates, data, key)
-        self._directory = Directory(timers, servers, self.counters, self._events.append)
+        self._directory = Directory(
+            timers, servers, self.counters, self._events.append, limits.max_peers
+        )
         self._intake = Intake(self.counters, for_client=True)
         self._doors = Doorkeeper(
             Origins(timers.expiry / 2, MAX_MEMBERS),

@@ -12,7 +12,7 @@ from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.parts import Assembly
 from sphtp.core.control.patience import Patience
 from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
-from sphtp.core.control.roster import Roster
+from sphtp.core.control.roster import CAPACITY, Roster
 from sphtp.core.control.searches import Searches
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
 from sphtp.core.control.timers import ControlTimers
@@ -29,9 +29,10 @@ class Directory:
         servers: Sequence[ServerAddress],
         counters: Counters,
         tell: Callable[[ClientEvent], None],
+        max_peers: int = CAPACITY,
     ) -> None:
         self.view = ClusterView()
-        self.roster = Roster(timers.expiry, counters)
+        self.roster = Roster(timers.expiry, counters, max_peers)
         self._timers = timers
         self._counters = counters
         self._tell = tell

@@ -1,7 +1,7 @@
 """What a server holds at most."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sphtp.core.control.fields import MAX_PARTS
 from sphtp.core.control.parts import MAX_CHUNK, MAX_RECORD_SIZE
@@ -10,6 +10,12 @@ from sphtp.errors import SettingsError
 
 MAX_CLIENTS: Final = min(CAPACITY, MAX_PARTS * (MAX_CHUNK // MAX_RECORD_SIZE))
 """So many are told to a client in one list, whatever their data, and so many it remembers."""
+
+MAX_ANSWERS: Final = 1 << 20
+MAX_CONNECTIONS: Final = 1 << 20
+
+SPARE_CONNECTIONS: Final = 64
+"""Connections beyond the clients' that a server accepts: other servers, and people who ask."""
 
 MAX_RATE: Final = 1_000_000
 """Per second; no server gets near."""
@@ -25,12 +31,42 @@ class ServerLimits:
     """Announcements answered, so many at once and so many per second; others have to come again."""
     lookups_per_second: float = 4096.0
     """The same for lookups, whose answers may be whole lists of clients."""
+    max_answers: int = 8192
+    """Answers of one sort that wait for one batch to end; those asked for beyond are not given."""
+    max_connections: int | None = None
+    """Connections of each of both sockets; more are closed. None is enough for all clients."""
 
     def __post_init__(self) -> None:
-        for name in ("announces_per_second", "lookups_per_second"):
-            if not 1 <= getattr(self, name) <= MAX_RATE:
-                raise SettingsError(f"{name} is {getattr(self, name)}; allowed are 1 to {MAX_RATE}")
-        if not 1 <= self.max_clients <= MAX_CLIENTS:
-            raise SettingsError(
-                f"max_clients is {self.max_clients}; allowed are 1 to {MAX_CLIENTS}"
-            )
+        _check(self, _SERVER_RANGES)
+
+    @property
+    def connections(self) -> int:
+        """The connections of each socket: two for each client, and some to spare, by default."""
+        return self.max_connections or 2 * self.max_clients + SPARE_CONNECTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Bounds of one client. Raises ``SettingsError`` when one is wrong."""
+
+    max_peers: int = CAPACITY
+    """Peers remembered, whatever servers say; others are not introduced."""
+
+    def __post_init__(self) -> None:
+        _check(self, {"max_peers": (1, CAPACITY)})
+
+
+_SERVER_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "announces_per_second": (1, MAX_RATE),
+    "lookups_per_second": (1, MAX_RATE),
+    "max_clients": (1, MAX_CLIENTS),
+    "max_answers": (1, MAX_ANSWERS),
+    "max_connections": (1, MAX_CONNECTIONS),
+}
+
+
+def _check(limits: Any, ranges: dict[str, tuple[int, int]]) -> None:
+    for name, (low, high) in ranges.items():
+        value = getattr(limits, name)
+        if value is not None and not low <= value <= high:
+            raise SettingsError(f"{name} is {value}; allowed are {low} to {high}")

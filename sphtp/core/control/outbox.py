@@ -17,7 +17,6 @@ from sphtp.core.control.registry import Registry
 from sphtp.core.control.server_messages import Ack, Nack, Peers, PeersGone, Status
 from sphtp.core.control.vocabulary import Reason
 
-_CAPACITY = 8192
 _GONE_SIZE = 18
 _ACKED_SIZE = 16
 _TEXT_SIZE = 32 * 1024
@@ -32,7 +31,9 @@ class Outbox:
         registry: Registry,
         counters: Counters,
         describe: Callable[[], bytes],
+        max_answers: int,
     ) -> None:
+        self._max_answers = max_answers
         self.sender = sender
         self._describe = describe
         self._registry = registry
@@ -193,9 +194,9 @@ class Outbox:
         self._ready.append(Outgoing(audience, data))
 
     def _has_room(self, used: int) -> bool:
-        if used < _CAPACITY:
+        if used < self._max_answers:
             return True
-        self._counters.add(Count.TOO_MANY)
+        self._counters.add(Count.OVER_MAX_ANSWERS)
         return False
 
 

@@ -13,7 +13,7 @@ from sphtp.core.control.records import PeerRecord, is_newer
 from sphtp.core.control.vocabulary import Reason
 
 CAPACITY = 16384
-"""Peers remembered; a client must not grow for whatever servers say."""
+"""Peers remembered at most; a client must not grow for whatever servers say."""
 
 _OWN_KEPT = 64
 
@@ -23,7 +23,8 @@ Events = list[ClientEvent]
 class Roster:
     """Peers, and which servers vouch for each. Every change returns the events it means."""
 
-    def __init__(self, expiry: float, counters: Counters) -> None:
+    def __init__(self, expiry: float, counters: Counters, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
         self._counters = counters
         self._records: dict[int, PeerRecord] = {}
         self._peers: dict[int, PeerRecord] = {}
@@ -58,8 +59,8 @@ class Roster:
         if grave is not None and grave.nonce == record.nonce:
             return []
         known = self._records.get(record.id)
-        if known is None and len(self._records) >= CAPACITY:
-            self._counters.add(Count.TOO_MANY)
+        if known is None and len(self._records) >= self._capacity:
+            self._counters.add(Count.OVER_MAX_PEERS)
             return []
         events: Events = []
         if known is not None and known.nonce != record.nonce:

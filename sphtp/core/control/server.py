@@ -76,7 +76,9 @@ class ServerMachine:
         self._cluster = Cluster(
             entropy, timers.expiry, address, join, self.counters, self._events.append
         )
-        self._outbox = Outbox(self.id, self._registry, self.counters, self._describe)
+        self._outbox = Outbox(
+            self.id, self._registry, self.counters, self._describe, limits.max_answers
+        )
         self._ledger = Ledger(self._registry, self._outbox, self._events.append)
         self._admission = Admission(self._ledger, self._outbox, self.counters, admit)
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)

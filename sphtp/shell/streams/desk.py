@@ -19,6 +19,7 @@ from sphtp.core.stream.fronts import (
     is_of_stream,
 )
 from sphtp.errors import RemoteError, StateError
+from sphtp.shell.limits import LimitLog
 from sphtp.shell.streams.attendance import Attendance
 from sphtp.shell.streams.early import EarlyRows
 from sphtp.shell.streams.hosting import Hosting
@@ -49,8 +50,9 @@ class Timed(Protocol):
 class StreamDesk:
     """Hands datagrams of streams to whom they are for, and what these say to the socket."""
 
-    def __init__(self, udp: UdpSocket) -> None:
+    def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
         self.counters = StreamCounters()
+        self._limits = limits or LimitLog()
         self._udp = udp
         self._hosted: dict[int, Hosting] = {}
         self._attended: dict[int, list[Attendance]] = {}
@@ -77,6 +79,7 @@ class StreamDesk:
         for topic in hosting.topics:
             self.check_free(topic)
         self._hosted[hosting.session] = hosting
+        self._limits.watch(hosting.source.counters)
 
     def check_free(self, topic: str) -> None:
         """Raise ``StateError`` when a source here has a topic."""
@@ -86,6 +89,7 @@ class StreamDesk:
     def unhost(self, hosting: Hosting) -> None:
         """Forget a source."""
         del self._hosted[hosting.session]
+        self._limits.forget(trio.current_time(), hosting.source.counters)
 
     @property
     def topics(self) -> tuple[str, ...]:

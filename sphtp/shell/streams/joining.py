@@ -68,6 +68,8 @@ class Reception:
                 hosting = self._desk.find_topic(join.topic)
                 if hosting is not None and not hosting.is_full:
                     return hosting, join.topic
+                if hosting is not None:
+                    hosting.source.counters.receivers_refused += 1
                 await say(channel, _refusal(hosting, join.topic))
                 await channel.aclose()
         except trio.TooSlowError:

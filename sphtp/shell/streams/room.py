@@ -15,6 +15,7 @@ from sphtp.core.topics import check_topic
 from sphtp.errors import SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
+from sphtp.shell.limits import LimitLog
 from sphtp.shell.streams.attendance import Attendance
 from sphtp.shell.streams.desk import StreamDesk
 from sphtp.shell.streams.fetching import serving_history
@@ -39,10 +40,11 @@ class StreamRoom:
         udp: UdpSocket,
         entropy: Entropy,
         encoding: Encoding,
+        limits: LimitLog,
         *,
         is_sealed: bool,
     ) -> None:
-        self.desk = StreamDesk(udp)
+        self.desk = StreamDesk(udp, limits)
         self.touched: Callable[[], None] = lambda: None
         self._reception = Reception(self.desk)
         self._udp = udp

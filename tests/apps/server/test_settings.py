@@ -41,6 +41,8 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "max_clients": ("3", "3"),
     "announces_per_second": ("7", "7"),
     "lookups_per_second": ("7", "7"),
+    "max_answers": ("7", "7"),
+    "max_connections": ("7", "7"),
     "seed": ("7", "7"),
     "log_level": ('"debug"', "debug"),
     "log_format": ('"json"', "json"),

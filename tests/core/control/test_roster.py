@@ -78,7 +78,7 @@ def test_peers_beyond_the_capacity_are_dropped_and_counted() -> None:
     for peer in range(3, 3 + 2 * (CAPACITY + 2), 2):
         roster.enter(0.0, A, PeerRecord(peer, 1))
     assert len(roster.peers) == CAPACITY
-    assert counters[Count.TOO_MANY] == 2
+    assert counters[Count.OVER_MAX_PEERS] == 2
 
 
 def test_questions_come_ever_less_often() -> None:

@@ -25,6 +25,7 @@ class SourceCounters:
     repairs_sent: int = 0
     repair_bytes_sent: int = 0
     repairs_evicted: int = 0
+    receivers_refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class SourceStatistics:
     looked at, for their receiver asked for too much; ``crybabies`` counts how often that was
     reported. ``feedback_invalid`` were no NAKs, or for what was never sent, and
     ``feedback_foreign`` came from no receiver or after the end. ``repairs_evicted`` left the
-    window before their turn. ``window_datagrams`` and ``window_bytes`` are what the transmission
+    window before their turn. ``receivers_refused`` came when there were ``max_receivers``.
+    ``window_datagrams`` and ``window_bytes`` are what the transmission
     window holds, ``waiting_bytes`` what of new data waits for the data rate, ``waiting_repairs``
     how many datagrams wait for the repair rate, ``receivers`` how many there are now.
     """
@@ -63,6 +65,7 @@ class SourceStatistics:
     repairs_sent: int
     repair_bytes_sent: int
     repairs_evicted: int
+    receivers_refused: int
     window_datagrams: int
     window_bytes: int
     waiting_bytes: int

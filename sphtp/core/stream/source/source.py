@@ -71,7 +71,7 @@ class Source:
         """Bytes of a datagram's body, at most."""
         self._settings = settings
         self._state = SOURCE.initial
-        self._counters = counters = SourceCounters()
+        self.counters = counters = SourceCounters()
         self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
         self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
@@ -141,7 +141,7 @@ class Source:
     def statistics(self) -> SourceStatistics:
         """Return what it counts."""
         return snapshot(
-            self._counters,
+            self.counters,
             window_datagrams=len(self._window),
             window_bytes=self._window.size,
             waiting_bytes=self._transmission.waiting,
@@ -164,7 +164,7 @@ class Source:
         for numbered in self._numbering.number(topic, payloads, lengths):
             self._transmission.add(now, topic, numbered)
             self.history.add(now, topic, numbered)
-        self._counters.messages_sent += len(payloads)
+        self.counters.messages_sent += len(payloads)
         return first
 
     def close(self, now: float) -> None:
@@ -191,7 +191,7 @@ class Source:
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
         """A receiver sent a NAK or a STATUS."""
         if self._state not in REPAIRING:
-            self._counters.feedback_foreign += 1
+            self.counters.feedback_foreign += 1
             return
         status = self._hearing.handle_feedback_untrusted(now, receiver, body)
         if status is not None:
@@ -255,7 +255,7 @@ class Source:
         # It comes round in silence, too, when nothing else lets go of what is old.
         self._window.expire(now)
         self.history.expire(now)
-        self._counters.sessions_sent += 1
+        self.counters.sessions_sent += 1
         flags = SAYS.get(self._state, BodyFlag.NONE)
         return encode_session(Session(flags, self.window, number, self.tails))
 

@@ -1,0 +1,226 @@
+"""Bounds that are reached: each is counted, and the log names its setting."""
+
+import logging
+from collections.abc import Awaitable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import trio
+
+import sphtp
+from sphtp import (
+    ChannelSettings,
+    ClientLimits,
+    Delivery,
+    GateSettings,
+    ServerLimits,
+    StreamSettings,
+)
+from sphtp.core.channel.bounds import BoundCounters, Bounds
+from sphtp.core.channel.frames import Fragment, Frame, Messages
+from sphtp.core.channel.inbox import Inbox
+from sphtp.core.stream.bodies import Nak
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.wire import encode_nak
+from sphtp.errors import RefusedError, RemoteError
+from sphtp.shell.bus import Publisher
+from sphtp.shell.limits import LimitLog, log
+from sphtp.shell.opening import open_node
+from tests.core.stream.source.listening import Listening
+from tests.deadline import within_20_seconds
+
+TIMERS = sphtp.ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
+ANY = sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0")
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    """What is written, as it grows."""
+    written: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            written.append(record.getMessage())
+
+    listener, before = Listener(logging.INFO), log.level
+    log.addHandler(listener)
+    log.setLevel(logging.INFO)
+    yield written
+    log.setLevel(before)
+    log.removeHandler(listener)
+
+
+async def named(lines: list[str], setting: str, counter: str) -> None:
+    while not any(line.startswith(f"{setting} reached: {counter} ") for line in lines):
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        (ChannelSettings(receive_buffer=4), "receive_buffer"),
+        (ChannelSettings(receive_buffer_bytes=64, max_message=32), "receive_buffer_bytes"),
+    ],
+)
+@within_20_seconds
+async def test_a_reader_that_holds_a_writer_up(
+    settings: ChannelSettings, setting: str, lines: list[str]
+) -> None:
+    async with (
+        open_node(settings=settings) as here,
+        open_node(settings=settings) as there,
+        here.open_channel(*there.address) as channel,
+        await there.accept(),
+    ):
+        for number in range(100):
+            channel.send_nowait(number)
+        await named(lines, setting, f"held_by_{setting}")
+        assert getattr(here.statistics(), f"held_by_{setting}") == 1
+        channel.abort()
+
+
+@within_20_seconds
+async def test_unreliable_messages_that_nobody_reads(lines: list[str]) -> None:
+    settings = ChannelSettings(unreliable_buffer=2)
+    async with (
+        open_node(settings=settings) as here,
+        open_node(settings=settings) as there,
+        here.open_channel(*there.address) as channel,
+        await there.accept(),
+    ):
+        for number in range(5):
+            await channel.send(number, delivery=Delivery.UNRELIABLE)
+        await named(lines, "unreliable_buffer", "over_unreliable_buffer")
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        (ChannelSettings(backlog=1), "backlog"),
+        (ChannelSettings(max_channels=1), "max_channels"),
+    ],
+)
+@within_20_seconds
+async def test_too_many_channels(settings: ChannelSettings, setting: str, lines: list[str]) -> None:
+    async with open_node(settings=settings) as here, open_node() as there:
+        async with there.open_channel(*here.address):
+            with pytest.raises(RefusedError):
+                async with there.open_channel(*here.address):
+                    pass
+        await named(lines, setting, f"over_{setting}")
+        assert not any("reached: over_" in line and setting not in line for line in lines)
+
+
+FRAMES: dict[str, tuple[ChannelSettings, Frame]] = {
+    "receive_buffer": (ChannelSettings(receive_buffer=2), Messages(0, 0, [b""] * 3)),
+    "max_message": (ChannelSettings(max_message=9), Fragment(0, 0, 0, 10, b"1")),
+}
+
+
+@pytest.mark.parametrize("setting", FRAMES)
+def test_a_peer_that_goes_beyond_what_it_may_send(setting: str) -> None:
+    settings, frame = FRAMES[setting]
+    bounds, counters = Bounds(), BoundCounters()
+    inbox = Inbox(settings, 0, bounds)
+    try:
+        assert not inbox.admits([frame])
+    except RemoteError:
+        assert setting == "max_message"
+    bounds.move_to(counters)
+    assert getattr(counters, f"over_{setting}") == 1
+    assert not bounds.has_news
+
+
+def test_a_peer_that_fills_the_memory() -> None:
+    bounds, counters = Bounds(), BoundCounters()
+    inbox = Inbox(ChannelSettings(receive_buffer_bytes=140_000, max_message=70_000), 0, bounds)
+    for number in range(100):
+        frame = Messages(0, number, [bytes(60_000)])
+        if not inbox.admits([frame]):
+            break
+        inbox.insert(frame)
+    bounds.move_to(counters)
+    assert counters.over_receive_buffer_bytes == 1
+
+
+@within_20_seconds
+async def test_more_receivers_than_a_source_takes(lines: list[str]) -> None:
+    settings = StreamSettings(max_receivers=1)
+    async with (
+        open_node() as here,
+        open_node() as one,
+        open_node() as other,
+        here.open_source("t", settings=settings) as source,
+        one.subscribe(*here.address, topic="t"),
+    ):
+        with pytest.raises(RefusedError, match="all receivers"):
+            async with other.subscribe(*here.address, topic="t"):
+                pass
+        await named(lines, "max_receivers", "receivers_refused")
+        assert source.statistics().receivers_refused == 1
+
+
+@within_20_seconds
+async def test_more_peers_than_a_client_remembers(lines: list[str]) -> None:
+    options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS)
+    async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
+
+        def client(**more: Any) -> Awaitable[sphtp.Client]:
+            opening = sphtp.open_client([server.address], timers=TIMERS, **more)
+            return stack.enter_async_context(opening)
+
+        for _ in range(2):
+            await client()
+        small = await client(limits=ClientLimits(max_peers=1))
+        await named(lines, "max_peers", "over_max_peers")
+        assert len(small.peers) <= 1
+        assert small.statistics().counters["over_max_peers"] > 0
+
+
+@within_20_seconds
+async def test_more_connections_than_a_server_takes() -> None:
+    """What must hold: the bus's own refusals show wherever those of the server show."""
+    limits = ServerLimits(max_connections=1)
+    options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, limits=limits)
+    async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(Publisher()).dial(server.address.sub)
+        while server.statistics().counters.get("over_max_connections", 0) < 2:
+            await trio.lowlevel.checkpoint()
+        assert server.status()["counters"]["over_max_connections"] >= 2
+        assert server.statistics().connections_refused >= 2
+
+
+@within_20_seconds
+async def test_a_client_may_say_what_strangers_may_ask(lines: list[str]) -> None:
+    options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS)
+    async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
+
+        def client(**more: Any) -> Awaitable[sphtp.Client]:
+            opening = sphtp.open_client([server.address], timers=TIMERS, **more)
+            return stack.enter_async_context(opening)
+
+        called = await client(gate_settings=GateSettings(handshakes_per_second=1))
+        callers = [await client() for _ in range(3)]
+        async with trio.open_nursery() as nursery:
+            for caller in callers:
+                nursery.start_soon(stack.enter_async_context, caller.open_channel(called.id))
+        await named(lines, "handshakes_per_second", "handshakes_over_rate")
+
+
+@pytest.mark.parametrize(
+    ("setting", "counter"), [("nak_budget", "naks_over_budget"), ("repair_queue", "naks_shed")]
+)
+def test_a_receiver_that_asks_for_too_much(setting: str, counter: str, lines: list[str]) -> None:
+    changes: dict[str, Any] = {setting: 1}
+    listening = Listening(StreamSettings(**changes))
+    limits = LimitLog(listening.source.counters)
+    first = listening.first
+    for _ in range(5):
+        listening.source.send_many(listening.now, 0, [bytes(1300)])
+    listening.listen()
+    body = encode_nak(Nak([Span(first, first + 4)]))
+    listening.source.handle_feedback_untrusted(listening.now, 1, body)
+    limits.look(0.0)
+    assert lines == [f"{setting} reached: {counter} is now 4"]
