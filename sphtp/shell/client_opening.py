@@ -64,8 +64,7 @@ async def open_client(
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout, timers, ids: seconds to wait until registered; the servers' periods; ids to try.
-        channel_settings, gate_settings: limits of its channels, and of what strangers may ask.
-        messages, instruments, impairment, seed: as for ``open_node``.
+        channel_settings, gate_settings: of its node; messages, instruments, impairment, seed: too.
         identity, secret, tls: who this client is (else somebody new), and what servers ask for.
 
     Raises ``SettingsError``, ``UdpAddressError``, ``UnreachableError``, ``RefusedError``.
