@@ -20,6 +20,7 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import is_loopback
+from sphtp.shell.admitting import everybody, guarded
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
@@ -27,11 +28,6 @@ from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
 from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, vouching
-
-
-def everybody(_: PeerRecord) -> bool:
-    """Admit whoever comes."""
-    return True
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,8 @@ class ServerOptions:
     timers: ControlTimers = field(default_factory=ControlTimers)
     limits: ServerLimits = field(default_factory=ServerLimits)
     admit: Callable[[PeerRecord], bool] = everybody
-    """Asked about each new client; False refuses it. See ``allow_only``."""
+    """Asked about each new client; False refuses it, and so does an error, which is logged with
+    where it came from under ``sphtp.server``. See ``allow_only``."""
     secret: bytes | None = field(default=None, repr=False)
     """The cluster's secret, 32 bytes: only what its holders say is heard."""
     tls: Tls | None = None
@@ -116,7 +113,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             join=options.join,
             new_cluster=options.new_cluster,
             limits=options.limits,
-            admit=options.admit,
+            admit=guarded(options.admit),
         )
         bus = _Bus(subscriber, clients, servers, bell, trust)
         server = Server(machine, bound, advertised, bus)

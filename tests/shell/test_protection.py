@@ -97,3 +97,20 @@ async def test_limits_show_in_the_statistics_by_name():
         open_client([opened.address], timers=TIMERS),
     ):
         assert opened.statistics().counters["over_announces_per_second"] > 0
+
+
+async def test_an_error_of_admit_denies_one_client_and_ends_nothing(caplog):
+    def fails_once(record):
+        if not caplog.records:
+            raise KeyError("database")
+        return True
+
+    options = ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, admit=fails_once)
+    async with open_server(options) as opened:
+        with pytest.raises(RefusedError, match="denied"):
+            async with open_client([opened.address], timers=TIMERS):
+                pass
+        assert "KeyError: 'database'" in caplog.text
+        assert opened.statistics().counters["denied"] == 1
+        async with open_client([opened.address], timers=TIMERS):
+            assert len(opened.clients) == 1

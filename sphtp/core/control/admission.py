@@ -98,6 +98,7 @@ class Admission:
             self._counters.add(Count.OVER_MAX_CLIENTS)
             self._outbox.nack(holder, Reason.FULL)
         elif not self._admit(record):
+            self._counters.add(Count.DENIED)
             self._outbox.nack(holder, Reason.DENIED)
         elif self._ledger.enter(now, record):
             self._outbox.ack(holder)

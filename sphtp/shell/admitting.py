@@ -1,0 +1,29 @@
+"""Who may register, as the application says: whatever that does, the server goes on."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from sphtp.core.control.records import PeerRecord
+
+Admit = Callable[[PeerRecord], bool]
+
+log: Final = logging.getLogger("sphtp.server")
+
+
+def everybody(_: PeerRecord) -> bool:
+    """Admit whoever comes."""
+    return True
+
+
+def guarded(admit: Admit) -> Admit:
+    """Ask ``admit``, and take an error of it for a no, which is logged."""
+
+    def ask(record: PeerRecord) -> bool:
+        try:
+            return bool(admit(record))
+        except Exception:
+            log.exception("admit failed for client %#010x, which is denied", record.id)
+            return False
+
+    return ask
