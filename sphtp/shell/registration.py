@@ -119,6 +119,8 @@ class Registration:
             return f"heard {heard}, which acknowledge no new id while they are joining"
         if self.machine.last_refusal is not None:
             return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
+        if self._bus.vouching.heard_vouched:
+            return f"heard {heard}; its servers want a secret, and this client was given none"
         return f"heard {heard}, but not all of the view acknowledged"
 
     def _what_may_be_wrong(self) -> str:

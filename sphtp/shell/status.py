@@ -1,14 +1,15 @@
 """Asks a server how it is."""
 
 import json
+from collections.abc import Iterable
 from random import SystemRandom
 from typing import Any, Final
 
 import trio
 
 from sphtp.core.control.client_messages import StatusRequest
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.ids import draw_client_id
+from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.ids import EVERYBODY, draw_client_id
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.parts import Assembly
@@ -22,6 +23,9 @@ from sphtp.shell.vouching import Vouching, vouching
 
 REPEAT: Final = 0.25
 """Seconds between two requests; the answer to the first may be published before we can hear it."""
+
+MOST_NESTED: Final = 16
+"""Lists and mappings in one another, of which a server has four."""
 
 MAX_PARTS: Final = 256
 """Messages that one answer may consist of."""
@@ -48,20 +52,24 @@ async def fetch_status(
         Subscriber(on_connected=bell.ring, tls=tls) as subscriber,
         Publisher(buffer=1, on_connected=bell.ring, tls=tls) as publisher,
     ):
-        subscriber.subscribe(topic(number))
+        # What is for everybody tells, where no answer comes, whether a secret is why.
+        for each in (number, EVERYBODY):
+            subscriber.subscribe(topic(each))
         subscriber.dial(address.pub)
         publisher.dial(address.sub)
         trust = vouching(secret)
         answer = _Answer(trust)
+        ask_at = trio.current_time() + REPEAT
         with trio.move_on_after(timeout):
             while answer.document is None:
-                with bell.listening(trio.current_time() + REPEAT):
+                with bell.listening(ask_at):
                     answer.add(await subscriber.receive_arrivals())
                     continue
                 bell.answer()
                 publisher.send(trust.mark(StatusRequest(number).encode()))
+                ask_at = trio.current_time() + REPEAT
     if answer.document is None:
-        raise UnreachableError(f"no answer from {address} within {timeout:g} s")
+        raise UnreachableError(f"no answer from {address} within {timeout:g} s{answer.why_none()}")
     return answer.document
 
 
@@ -75,18 +83,42 @@ class _Answer:
         self._intake = Intake(self._counters, for_client=True)
         self._parts = Assembly[bytes]()
 
+    def why_none(self) -> str:
+        """What may be wrong, as an error says it; nothing when there is no sign of it."""
+        counters = self._counters
+        if dropped := counters[Count.UNVOUCHED] + counters[Count.REPLAYED]:
+            return f"; {dropped} messages were not vouched for with this cluster's secret"
+        if self._trust.heard_vouched:
+            return "; it wants a secret"
+        return ""
+
     def add(self, batch: list[Arrival]) -> None:
         for arrival in batch:
             heard = self._trust.check(arrival, self._counters)
             message = None if heard is None else self._intake.take(heard.data)
             if isinstance(message, Status) and message.part.count <= MAX_PARTS:
                 texts = self._parts.add(message.part, [message.text])
-                self.document = self.document or _read(texts)
+                self.document = self.document or read_untrusted(texts)
 
 
-def _read(texts: list[bytes] | None) -> dict[str, Any] | None:
+def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
+    """Return the document that a server told in parts; None for what is none."""
     try:
         document = json.loads(b"".join(texts or ()))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) else None
+    return document if isinstance(document, dict) and _is_shallow(document) else None
+
+
+def _is_shallow(document: dict[str, Any]) -> bool:
+    """Whether lists and mappings are so few in one another that all that is done with it can be."""
+    level: list[Any] = [document]
+    for _ in range(MOST_NESTED):
+        level = [inner for outer in level for inner in _inside(outer)]
+    return not level
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

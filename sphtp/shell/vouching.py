@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.doorkeeper import Pipe
-from sphtp.core.secure.vouch import Verdict, Voucher, strip
+from sphtp.core.secure.vouch import Verdict, Voucher, is_marked, strip
 from sphtp.shell.bus import Arrival
 
 _COUNTS = {Verdict.UNVOUCHED: Count.UNVOUCHED, Verdict.REPLAYED: Count.REPLAYED}
@@ -20,6 +20,9 @@ class Heard(NamedTuple):
 
 class Vouching(Protocol):
     """What is done to each message on its way out and on its way in."""
+
+    heard_vouched: bool
+    """Whether somebody vouches for messages, and this side has no secret to judge that by."""
 
     def mark(self, data: bytes) -> bytes:
         """Return what to send. Raises ``MessageTooLargeError``."""
@@ -38,10 +41,14 @@ def vouching(secret: bytes | None) -> Vouching:
 class _Open:
     """Without a secret: what tells senders apart is the connection."""
 
+    def __init__(self) -> None:
+        self.heard_vouched = False
+
     def mark(self, data: bytes) -> bytes:
         return data
 
     def check(self, arrival: Arrival, _: Counters) -> Heard | None:
+        self.heard_vouched = self.heard_vouched or is_marked(arrival.data)
         return Heard(*arrival)
 
 
@@ -49,6 +56,7 @@ class _Vouched:
     """With a secret: only what its holders say is heard, whichever way it comes."""
 
     def __init__(self, secret: bytes) -> None:
+        self.heard_vouched = False
         self._voucher = Voucher(secret, SystemRandom().getrandbits(64))
 
     def mark(self, data: bytes) -> bytes:

@@ -3,9 +3,13 @@
 Where there is an encoder, what was decoded is encoded and decoded again, and is the same.
 """
 
+import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
+
+from rich.console import Console
 
 from sphtp.core.channel.frames import Close
 from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
@@ -34,11 +38,13 @@ from sphtp.core.messages.codec import MessageCodec
 from sphtp.core.row import Row
 from sphtp.errors import RemoteError
 from sphtp.shell.encoding import encoding_for
+from sphtp.shell.status import read_untrusted
 from sphtp_client.frame import frames_sha256, read_frame_untrusted
 from sphtp_client.initial import initial_spheres
 from sphtp_client.scenario import Scenario, parse_scenario
 from sphtp_client.slab import Side, Slab
 from sphtp_client.state import Spheres, pack, unpack_untrusted
+from sphtp_server.status import show
 from tests.core.messages.kinds import KINDS, Declared, Written
 from tests.fuzz.choices import Script
 from tests.fuzz.streams import STREAMS
@@ -228,6 +234,14 @@ def scenario() -> Scenario:
     )
 
 
+def control_status(data: bytes) -> None:
+    """What a server tells about itself, as ``sphtp status`` shows it."""
+    document = read_untrusted([data])
+    if document is not None:
+        json.dumps(document, indent=2)
+        show(document, Console(file=io.StringIO(), width=80))
+
+
 @cache
 def _table() -> Spheres:
     return initial_spheres(scenario())
@@ -244,6 +258,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "channel-refuse": refuse,
     "control-message": control_message,
     "control-intake": control_intake,
+    "control-status": control_status,
     "messages": messages,
     "message": message,
     "messages-plain": plain_messages,

@@ -186,6 +186,14 @@ def _to_the_host() -> Iterable[bytes]:
         yield from (bytes([pattern]) + it for it in _introductions())
 
 
+def _statuses() -> Iterable[bytes]:
+    member = b'{"id": 2, "state": "active", "address": null}'
+    yield b'{"id": 2, "view": {"number": 1, "members": [%s]}, "counters": {"foreign": 3}}' % member
+    yield b'{"clients": [{"id": 3, "candidates": ["127.0.0.1 5000"], "told_by": null}]}'
+    yield b'{"a": ' + 40 * b"[" + 40 * b"]" + b"}"
+    yield 4000 * b"["
+
+
 STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "channel-front": _packets,
     "channel-header": _packets,
@@ -197,6 +205,7 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "channel-refuse": _refuses,
     "control-message": overheard,
     "control-intake": overheard,
+    "control-status": _statuses,
     "messages": _payloads,
     "message": _messages,
     "messages-plain": lambda: (it[1:] for it in _payloads()),

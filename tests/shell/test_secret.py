@@ -58,7 +58,7 @@ async def test_a_client_with_another_secret_hears_nobody_and_says_nothing():
 
 async def test_a_client_without_a_secret_is_not_heard():
     async with server() as opened:
-        with pytest.raises(UnreachableError):
+        with pytest.raises(UnreachableError, match="its servers want a secret"):
             async with client(opened.address, secret=None, timeout=0.6):
                 pytest.fail("it was let in")
         assert opened.clients == {}
@@ -82,8 +82,10 @@ async def test_status_needs_the_secret():
     async with server() as opened:
         document = await sphtp.fetch_status(opened.address, secret=SECRET)
         assert document["id"] == opened.id
-        with pytest.raises(UnreachableError):
+        with pytest.raises(UnreachableError, match="it wants a secret"):
             await sphtp.fetch_status(opened.address, timeout=0.6)
+        with pytest.raises(UnreachableError, match="not vouched for with this cluster's secret"):
+            await sphtp.fetch_status(opened.address, timeout=0.6, secret=OTHER)
 
 
 async def test_a_stranger_who_read_the_nonce_cannot_speak_for_a_client():

@@ -74,13 +74,12 @@ class Voucher:
 
     def judge(self, message: bytes) -> Verdict:
         """Tell what the mark of a message is worth; a genuine one will not be so again."""
-        body, code = message[:-_CODE_SIZE], message[-_CODE_SIZE:]
-        mark = body[-_MARK.size :]
-        if len(message) < _HEADER_SIZE + MARK_SIZE or not mark.startswith(_HEAD):
+        if not is_marked(message):
             return Verdict.UNVOUCHED
+        body, code = message[:-_CODE_SIZE], message[-_CODE_SIZE:]
         if not hmac.compare_digest(self._code(body), code):
             return Verdict.UNVOUCHED
-        _, _, boot, count = _MARK.unpack(mark)
+        _, _, boot, count = _MARK.unpack(body[-_MARK.size :])
         speaker = message[_SENDER] + boot.to_bytes(8, "little")
         # Everything that somebody says goes the same way, so that nothing is ever late.
         if count <= self._heard.get(speaker, 0):
@@ -93,6 +92,12 @@ class Voucher:
 
     def _code(self, data: bytes) -> bytes:
         return hmac.digest(self._key, data, "sha256")[:_CODE_SIZE]
+
+
+def is_marked(message: bytes) -> bool:
+    """Tell whether a message carries a mark, whatever that is worth."""
+    has_room = len(message) >= _HEADER_SIZE + MARK_SIZE
+    return has_room and message.startswith(_HEAD, len(message) - MARK_SIZE)
 
 
 def strip(message: bytes) -> bytes:

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from sphtp.shell.bus import Publisher
+from sphtp.shell.status import read_untrusted
 from sphtp_server.status import show, status
 
 
@@ -77,3 +78,9 @@ def test_a_server_can_neither_style_nor_steer_the_terminal() -> None:
     assert "[red]up[/red]" in text
     assert "\x1b" not in text
     assert "\x07" not in text
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a": ' + "[" * 500 + "]" * 500 + "}", "7", "{"])
+def test_what_is_no_document_counts_as_not_said(text: str) -> None:
+    """What must hold: a server that nests without end brings no traceback."""
+    assert read_untrusted([text.encode()]) is None
