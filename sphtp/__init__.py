@@ -60,9 +60,9 @@ from sphtp.shell.peer import Peer as Peer
 from sphtp.shell.receipt import Progress as Progress
 from sphtp.shell.receipt import Receipt as Receipt
 from sphtp.shell.server import Server as Server
-from sphtp.shell.server import ServerOptions as ServerOptions
 from sphtp.shell.server import ServerStatistics as ServerStatistics
 from sphtp.shell.server import open_server as open_server
+from sphtp.shell.server_options import ServerOptions as ServerOptions
 from sphtp.shell.status import fetch_status as fetch_status
 from sphtp.shell.streams.group import Group as Group
 from sphtp.shell.streams.source import Source as Source

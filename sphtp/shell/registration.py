@@ -153,6 +153,7 @@ class Registration:
         except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this client down.
             self.undialable += 1
+            self.machine.counters.add(Count.UNDIALABLE)
 
 
 def _listed(servers: Iterable[int]) -> str:

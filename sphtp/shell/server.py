@@ -2,61 +2,29 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import Any
-from urllib.parse import urlsplit
 
 import trio
 
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import ServerEvent, StateChanged
-from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.outputs import Audience, Dial, HangUp, ServerBusCommand
 from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.timers import ControlTimers
 from sphtp.errors import SettingsError
-from sphtp.shell.addresses import is_loopback
-from sphtp.shell.admitting import everybody, guarded
+from sphtp.shell.admitting import guarded
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
-from sphtp.shell.tls import Tls, require_tls
+from sphtp.shell.server_options import ServerOptions, require_protection
+from sphtp.shell.tls import require_tls
 from sphtp.shell.vouching import Vouching, vouching
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """What a server is told at its start."""
-
-    bind: ServerAddress = field(
-        default_factory=lambda: ServerAddress.parse("tcp://127.0.0.1:8764,8765")
-    )
-    """Where to listen; port 0 takes any that is free."""
-    advertise: ServerAddress | None = None
-    """Where others reach it, should that differ from where it listens."""
-    join: tuple[ServerAddress, ...] = ()
-    """Other servers of the cluster; one that is up is enough, and none needs to be up yet."""
-    new_cluster: bool = False
-    """Nobody holds an id yet, so there is nothing to wait for."""
-    timers: ControlTimers = field(default_factory=ControlTimers)
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    admit: Callable[[PeerRecord], bool] = everybody
-    """Asked about each new client; False refuses it, and so does an error, which is logged with
-    where it came from under ``sphtp.server``. See ``allow_only``."""
-    secret: bytes | None = field(default=None, repr=False)
-    """The cluster's secret, 32 bytes: only what its holders say is heard."""
-    tls: Tls | None = None
-    """Certificates, for addresses ``tls+tcp``."""
-    insecure: bool = False
-    """Listen on more than loopback with neither ``secret`` nor ``tls``."""
-    seed: int | None = None
-    """Makes the random choices repeatable, for tests; anybody can guess ids and nonces then."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +59,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             cannot be used, or the secret has another size.
     """
     options = options or ServerOptions()
-    _require_protection(options)
+    require_protection(options)
     require_tls(options.join, options.tls)
     trust = vouching(options.secret)
     pipes = options.limits.connections
@@ -115,7 +83,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             limits=options.limits,
             admit=guarded(options.admit),
         )
-        bus = _Bus(subscriber, clients, servers, bell, trust)
+        bus = _Bus(subscriber, clients, servers, bell, trust, vouching(options.secret))
         server = Server(machine, bound, advertised, bus)
         try:
             async with running(server._run):  # noqa: SLF001 - the two halves of one thing
@@ -123,17 +91,6 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
         finally:
             with trio.CancelScope(shield=True):
                 await server._leave()  # noqa: SLF001
-
-
-def _require_protection(options: ServerOptions) -> None:
-    if options.insecure or options.secret is not None or options.tls is not None:
-        return
-    for url in (options.bind.pub, options.bind.sub):
-        if not is_loopback(urlsplit(url).hostname or ""):
-            raise SettingsError(
-                f"{url} is open to more than this machine, and nothing protects it: give a secret "
-                "or TLS certificates, or say that it is to be insecure"
-            )
 
 
 class Server:
@@ -258,8 +215,8 @@ class Server:
         while (command := self._machine.poll_bus()) is not None:
             self._perform(command)
         while (outgoing := self._machine.poll_transmit()) is not None:
-            marked = self._bus.vouching.mark(outgoing.data)
-            self._bus.audience(outgoing.audience).send(marked)
+            publisher, mark = self._bus.audience(outgoing.audience)
+            publisher.send(mark(outgoing.data))
         while (event := self._machine.poll_event()) is not None:
             self._tell(event)
 
@@ -276,6 +233,7 @@ class Server:
         except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this server down.
             self._undialable += 1
+            self._machine.counters.add(Count.UNDIALABLE)
 
 
 @dataclass(frozen=True)
@@ -287,6 +245,12 @@ class _Bus:
     servers: Publisher
     bell: Bell
     vouching: Vouching
+    among_servers: Vouching
+    """For what is said to servers: numbered by itself, so that what is said to clients, and is
+    played to a server, does not use its numbers up."""
 
-    def audience(self, audience: Audience) -> Publisher:
-        return {Audience.CLIENTS: self.clients, Audience.SERVERS: self.servers}[audience]
+    def audience(self, audience: Audience) -> tuple[Publisher, Callable[[bytes], bytes]]:
+        return {
+            Audience.CLIENTS: (self.clients, self.vouching.mark),
+            Audience.SERVERS: (self.servers, self.among_servers.mark),
+        }[audience]

@@ -16,7 +16,8 @@ import pytest
 import trio
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.shell.server import ServerOptions, open_server
+from sphtp.shell.server import open_server
+from sphtp.shell.server_options import ServerOptions
 from tests.house.pages import ROOT, Block, Section, documents, sections
 
 DEADLINE = 60.0

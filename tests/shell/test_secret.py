@@ -11,7 +11,7 @@ from sphtp.core.control.client_messages import Leave
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import Publisher, Subscriber
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -110,3 +110,22 @@ async def test_a_secret_of_another_size_is_refused():
 
 async def test_a_secret_is_not_shown():
     assert repr(SECRET) not in repr(ServerOptions(secret=SECRET))
+
+
+async def test_what_is_for_clients_uses_up_nothing_when_it_is_played_to_a_server():
+    """What must hold: somebody who relays it cannot make the server's own words count as said."""
+    async with server() as first, server(first.address) as second:
+        await until(lambda: len(first.view.active) == len(second.view.active) == 2)
+        with Subscriber() as ear, Publisher() as mouth:
+            ear.subscribe(b"")
+            ear.dial(first.address.pub)
+            mouth.dial(second.address.sub)
+            relayed = 0
+            with trio.move_on_after(1.0):
+                while True:
+                    for message in await ear.receive_batch():
+                        mouth.send(message)
+                        relayed += 1
+        assert relayed > 5
+        assert Count.REPLAYED not in second.statistics().counters
+        assert len(second.view.active) == 2

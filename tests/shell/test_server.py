@@ -31,7 +31,8 @@ from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import UnreachableError
 from sphtp.shell.bus import MAX_MESSAGE_SIZE, BusAddressInUseError, BusError, Publisher, Subscriber
 from sphtp.shell.feed import Listener
-from sphtp.shell.server import Server, ServerOptions, open_server
+from sphtp.shell.server import Server, open_server
+from sphtp.shell.server_options import ServerOptions
 from sphtp.shell.status import fetch_status
 from tests.deadline import within_20_seconds
 
@@ -280,6 +281,7 @@ async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.Mo
         client.say(Announce(ID, NONCE))
         await client.hear(Ack)
         assert server.statistics().undialable == 1
+        assert server.statistics().counters["undialable"] == 1
 
 
 async def test_the_status_of_a_server_can_be_asked_for_from_outside() -> None:

@@ -11,7 +11,8 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import Publisher
 from sphtp.shell.feed import Listener
-from sphtp.shell.server import Server, ServerOptions, open_server
+from sphtp.shell.server import Server, open_server
+from sphtp.shell.server_options import ServerOptions
 from tests.deadline import within_20_seconds
 
 T = TypeVar("T")

@@ -144,8 +144,9 @@ async def test_one_of_a_pair_is_refused():
         Tls(cert=Path("cert"), key=Path("key"), mutual=True)
 
 
-async def test_an_address_without_tls_leads_nobody_around_it(authority):
+async def test_an_address_without_tls_leads_nobody_around_it(authority, monkeypatch):
     """A member that says that it is to be reached without TLS is not dialled."""
+    monkeypatch.setattr("sphtp.shell.server.require_protection", lambda _: None)
     cert, key = authority.issue(HOST)
     tls = Tls(authority.ca, cert, key)
     options = ServerOptions(
@@ -161,3 +162,12 @@ async def test_an_address_without_tls_leads_nobody_around_it(authority):
     ):
         while not client.statistics().undialable:
             await trio.lowlevel.checkpoint()
+
+
+async def test_a_server_with_certificates_tells_nobody_to_come_in_the_clear(authority):
+    cert, key = authority.issue(HOST)
+    plain = ServerAddress.parse(f"tcp://{HOST}:8764")
+    options = ServerOptions(bind=ANY, advertise=plain, tls=Tls(authority.ca, cert, key))
+    with pytest.raises(SettingsError, match="advertised"):
+        async with open_server(options):
+            pytest.fail("it started")

@@ -24,6 +24,7 @@ class Count(StrEnum):
     OVER_MAX_ANSWERS = "over_max_answers"
     OVER_MAX_CONNECTIONS = "over_max_connections"
     OVER_MAX_PEERS = "over_max_peers"
+    UNDIALABLE = "undialable"
     DENIED = "denied"
     TOO_MANY = "too_many"
     OVERSLEPT = "overslept"

@@ -19,7 +19,8 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import Publisher
 from sphtp.shell.client_opening import open_client
-from sphtp.shell.server import ServerOptions, open_server
+from sphtp.shell.server import open_server
+from sphtp.shell.server_options import ServerOptions
 from sphtp_server.status import status
 
 QUICK = ("--heartbeat", "0.1", "--expiry", "0.5", "--announce-deadline", "0.2")

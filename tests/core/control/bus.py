@@ -38,6 +38,7 @@ class Node:
     wakes_at: float | None = None
     sleeps_until: float = 0.0
     voucher: Voucher | None = None
+    among_servers: Voucher | None = None
 
     def is_in(self, state: Any) -> bool:
         return bool(self.machine.state is state)
@@ -165,6 +166,7 @@ class Bus:
         self.nodes.append(node)
         if self._secret is not None:
             node.voucher = Voucher(self._secret, self._random.getrandbits(64))
+            node.among_servers = Voucher(self._secret, self._random.getrandbits(64))
         node.machine.handle_start(self.now)
         self.pump(node)
         return node
@@ -237,8 +239,10 @@ class Bus:
         else:
             targets = [a for a, b in self.links if b is node and a.address is None]
             data = message.data
-        if node.voucher is not None:
-            data = node.voucher.vouch(data)
+        to_servers = node.address is not None and message.audience is Audience.SERVERS
+        voucher = node.among_servers if to_servers else node.voucher
+        if voucher is not None:
+            data = voucher.vouch(data)
         node.spoken.append(data)
         for target in sorted(targets, key=self.nodes.index):
             if not self._is_cut(node, target) and self._random.random() >= self.loss:
