@@ -40,6 +40,7 @@ class Authority:
         cert = _builder(_name(host), self._name, key).add_extension(names, critical=False)
         cert_file, key_file = self._folder / f"{host}.pem", self._folder / f"{host}.key"
         cert_file.write_bytes(cert.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+        key_file.touch(0o600)
         key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return cert_file, key_file
 

@@ -10,6 +10,7 @@ import click
 from sphtp.core.secure.identity import format_key
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import (
+    check_new,
     draw_identity,
     draw_secret,
     load_identity,
@@ -40,6 +41,8 @@ def keygen(force: bool, as_json: bool, **files: Path | None) -> None:
     if not wanted:
         raise click.UsageError("say what to make: --identity FILE, --secret FILE, or both")
     try:
+        if not force:
+            check_new(file for name, file in wanted.items() if name in _WRITING)
         done = {name: _TASKS[name](file, force) for name, file in wanted.items()}
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
@@ -64,6 +67,8 @@ def _make_secret(file: Path, force: bool) -> dict[str, str]:
 def _show(file: Path, _: bool) -> dict[str, str]:
     return {"file": str(file), "public": format_key(load_identity(file).public)}
 
+
+_WRITING: Final = frozenset(("identity", "secret"))
 
 _TASKS: Final[dict[str, Callable[[Path, bool], dict[str, Any]]]] = {
     "identity": _make_identity,

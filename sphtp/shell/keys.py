@@ -1,7 +1,6 @@
 """Keys: drawn, kept in files that nobody else may read, and read again."""
 
 import os
-import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +12,17 @@ from sphtp.core.control.records import PeerRecord
 from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
+from sphtp.shell.private import require_own
 
-OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+OF_NODE: Final = "an identity"
+OF_CLUSTER: Final = "a cluster's secret"
+
+_TITLES: Final = {
+    OF_NODE: "# SphTP identity: keep it to yourself",
+    OF_CLUSTER: "# SphTP secret of a cluster: keep it among its members",
+}
+"""The first line of a file, so that none is taken for another one."""
+
 ENOUGH: Final = 1024
 """Bytes of a file with one key; whatever is longer is something else."""
 
@@ -31,28 +39,37 @@ def draw_secret() -> bytes:
 
 def save_identity(path: Path, identity: Identity, *, overwrite: bool = False) -> None:
     """Write an identity to a file of mode 0600, whole or not at all. Raises ``SettingsError``."""
-    _save(path, identity.export(), overwrite)
+    _save(path, OF_NODE, identity.export(), overwrite)
 
 
 def save_secret(path: Path, secret: bytes, *, overwrite: bool = False) -> None:
     """Write a cluster's secret, as ``save_identity`` does."""
-    _save(path, format_key(secret), overwrite)
+    _save(path, OF_CLUSTER, format_key(secret), overwrite)
 
 
 def load_identity(path: str | Path) -> Identity:
     """Read an identity. Raises ``SettingsError``, also when others may read the file."""
-    return Identity(_load(Path(path)))
+    return Identity(_load(Path(path), OF_NODE))
 
 
 def load_secret(path: str | Path) -> bytes:
     """Read a cluster's secret. Raises ``SettingsError``, also when others may read the file."""
-    return _load(Path(path))
+    return _load(Path(path), OF_CLUSTER)
+
+
+def check_new(paths: Iterable[Path]) -> None:
+    """Raise ``SettingsError`` when there is a file already where one is to be written."""
+    for path in paths:
+        if path.exists():
+            raise SettingsError(f"{path} is there already, and is not overwritten")
 
 
 def load_public_keys(path: str | Path) -> frozenset[bytes]:
     """Read public keys, one per line; what follows a # is left out. Raises ``SettingsError``."""
-    keys = set()
-    for number, line in enumerate(_read_text(Path(path)).splitlines(), start=1):
+    keys, text = set(), _read_text(Path(path))
+    if (other := _title_of(text)) is not None:
+        raise SettingsError(f"{path} holds {other}, and public keys are wanted")
+    for number, line in enumerate(text.splitlines(), start=1):
         if word := line.partition("#")[0].strip():
             keys.add(_parse(word, f"{path}, line {number}"))
     return frozenset(keys)
@@ -64,15 +81,12 @@ def allow_only(keys: Iterable[bytes]) -> Callable[[PeerRecord], bool]:
     return lambda record: record.key in allowed
 
 
-def _save(path: Path, key: str, overwrite: bool) -> None:
+def _save(path: Path, what: str, key: str, overwrite: bool) -> None:
     draft = path.with_name(f".{path.name}.{token_hex(4)}")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(key + "\n")
-            file.flush()
-            os.fsync(file.fileno())
         try:
-            (os.replace if overwrite else os.link)(draft, path)
+            _write(draft, f"{_TITLES[what]}\n{key}\n")
+            (os.replace if overwrite else _put_new)(draft, path)
         finally:
             with suppress(FileNotFoundError):
                 draft.unlink()
@@ -82,19 +96,45 @@ def _save(path: Path, key: str, overwrite: bool) -> None:
         raise SettingsError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _load(path: Path) -> bytes:
+def _write(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put_new(draft: Path, path: Path) -> None:
+    """Give a file its name unless there is one; whole or not at all, where there are hard links."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        try:
+            _write(path, draft.read_text())
+        except FileExistsError:
+            raise
+        except OSError:
+            path.unlink()
+            raise
+
+
+def _load(path: Path, what: str) -> bytes:
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if mode & OTHERS:
-                raise SettingsError(
-                    f"{path} is open to others (mode {stat.S_IMODE(mode):04o}); "
-                    f"make it yours alone: chmod 600 {path}"
-                )
+            require_own(path, os.fstat(file.fileno()).st_mode)
             data = file.read(ENOUGH)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    return _parse(data.decode("ascii", errors="replace"), str(path))
+    text = data.decode("ascii", errors="replace")
+    if (other := _title_of(text)) not in (None, what):
+        raise SettingsError(f"{path} holds {other}, and {what} is wanted")
+    # Files from before they had a title hold the key alone.
+    return _parse(text.removeprefix(_TITLES[what]), str(path))
+
+
+def _title_of(text: str) -> str | None:
+    return next((what for what, title in _TITLES.items() if text.startswith(title)), None)
 
 
 def _read_text(path: Path) -> str:

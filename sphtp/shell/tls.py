@@ -7,6 +7,7 @@ from typing import Final
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import SettingsError
+from sphtp.shell.private import require_own
 
 SCHEME: Final = "tls+tcp://"
 
@@ -43,8 +44,11 @@ class Tls:
         return _read(self.cert, "certificate")
 
     def read_key(self) -> str | None:
-        """Return what ``key`` holds."""
-        return _read(self.key, "key")
+        """Return what ``key`` holds. Raises ``SettingsError`` also when others may read it."""
+        text = _read(self.key, "key")
+        if self.key is not None:
+            require_own(self.key, self.key.stat().st_mode)
+        return text
 
     def check(self) -> None:
         """Read all files, so that a wrong one is found at once. Raises ``SettingsError``."""

@@ -1,6 +1,7 @@
 """Files with keys: written whole and for one's own eyes, and read only as such."""
 
 import os
+from errno import ENOSPC, EPERM
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,53 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     file.write_text(f"{format_key(draw_identity().public)}\nnonsense\n")
     with pytest.raises(SettingsError, match="members, line 2"):
         load_public_keys(file)
+
+
+def full(_: int) -> None:
+    raise OSError(ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_is_full_keeps_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SettingsError, match="No space left"):
+        save_secret(tmp_path / "file", draw_secret())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_are_no_hard_links_files_are_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    file, secret = tmp_path / "file", draw_secret()
+    save_secret(file, secret)
+    assert load_secret(file) == secret
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(SettingsError, match="is there already"):
+        save_secret(file, draw_secret())
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_none_is_taken_for_another(tmp_path: Path) -> None:
+    node, cluster = tmp_path / "node", tmp_path / "cluster"
+    save_identity(node, draw_identity())
+    save_secret(cluster, draw_secret())
+    with pytest.raises(SettingsError, match="holds an identity, and a cluster's secret is wanted"):
+        load_secret(node)
+    with pytest.raises(SettingsError, match="holds a cluster's secret, and an identity is wanted"):
+        load_identity(cluster)
+    for file in (node, cluster):
+        with pytest.raises(SettingsError, match="and public keys are wanted"):
+            load_public_keys(file)
+
+
+def test_files_with_a_key_alone_are_read_as_what_they_are_read_for(tmp_path: Path) -> None:
+    file, key = tmp_path / "file", bytes(range(32))
+    file.write_text(format_key(key) + "\n")
+    file.chmod(0o600)
+    assert load_secret(file) == key
+    assert load_identity(file).export() == format_key(key)

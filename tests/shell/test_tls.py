@@ -171,3 +171,11 @@ async def test_a_server_with_certificates_tells_nobody_to_come_in_the_clear(auth
     with pytest.raises(SettingsError, match="advertised"):
         async with open_server(options):
             pytest.fail("it started")
+
+
+async def test_a_key_that_others_may_read_is_refused(authority):
+    cert, key = authority.issue(HOST)
+    key.chmod(0o640)
+    with pytest.raises(SettingsError, match=r"0640.*chmod 600"):
+        async with server(Tls(cert=cert, key=key)):
+            pytest.fail("it started")

@@ -63,3 +63,12 @@ def test_nothing_to_do_is_a_wrong_call(arguments: tuple[str, ...]) -> None:
     result = call(*arguments)
     assert result.exit_code == 2
     assert "--identity FILE" in result.output
+
+
+def test_of_two_files_none_is_written_when_one_is_there(tmp_path: Path) -> None:
+    node, cluster = tmp_path / "node", tmp_path / "cluster"
+    call("--secret", cluster)
+    result = call("--identity", node, "--secret", cluster)
+    assert result.exit_code == 2
+    assert str(cluster) in result.output
+    assert not node.exists()
