@@ -107,7 +107,8 @@ class Client:
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
         """Send the servers a message of the application.
 
-        Raises ``StateError`` unless command and parameters have numbers from 0x0100 on.
+        Raises ``StateError`` unless command and parameters have numbers from 0x0100 on, and
+        ``MessageTooLargeError`` over 65,536 bytes in all; with a secret, over 65,500.
         """
         self._machine.publish(trio.current_time(), command, parameters)
         self._registration.flush()

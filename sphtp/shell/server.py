@@ -188,6 +188,7 @@ class Server:
 
         Raises:
             StateError, WireError: see ``ServerMachine.publish``.
+            MessageTooLargeError: over 65,536 bytes in all; with a secret, over 65,500.
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
         self._flush()

@@ -1,6 +1,7 @@
 """Clusters with a secret, on real sockets: members hear members, and nobody else."""
 
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
@@ -8,9 +9,10 @@ import trio
 import sphtp
 from sphtp import ControlTimers, ServerOptions, open_client, open_server
 from sphtp.core.control.client_messages import Leave
+from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
-from sphtp.errors import SettingsError, UnreachableError
+from sphtp.errors import MessageTooLargeError, SettingsError, UnreachableError
 from sphtp.shell.bus import Publisher, Subscriber
 from tests.deadline import within_20_seconds
 
@@ -129,3 +131,13 @@ async def test_what_is_for_clients_uses_up_nothing_when_it_is_played_to_a_server
         assert relayed > 5
         assert Count.REPLAYED not in second.statistics().counters
         assert len(second.view.active) == 2
+
+
+async def test_a_secret_leaves_less_room_for_messages_of_the_application():
+    fits, too_large = (Parameter(0x200, bytes(65_500 - 10 - 4 + more)) for more in (0, 1))
+    async with server() as opened, client(opened.address) as one:
+        opened.publish(one.id, 0x200, [fits])
+        for publish in (partial(opened.publish, one.id), one.publish):
+            with pytest.raises(MessageTooLargeError, match="with a secret, at most 65500"):
+                publish(0x200, [too_large])
+        await sphtp.fetch_status(opened.address, secret=SECRET)
