@@ -66,14 +66,21 @@ class Inbox:
         """
         free = self._settings.receive_buffer - self._ready_count
         try:
-            has_ids = self._check(frames, free)
+            for frame in frames:
+                if self._may_be_over and isinstance(frame, Messages | Unreliable):
+                    self._check_sizes(frame.payloads)
+                if isinstance(frame, Messages | Fragment | Skip):
+                    if not self._lane(frame.lane).admits(frame, free):
+                        self._bounds.count("over_receive_buffer")
+                        return False
+                elif isinstance(frame, Unreliable):
+                    self._check_number(frame.lane)
         except OversizeError:
             self._bounds.count("over_max_message")
             raise
-        if has_ids and free >= 0 and self._reliable_bytes <= self._limit:
+        if free >= 0 and self._reliable_bytes <= self._limit:
             return True
-        is_number = not has_ids or free < 0
-        self._bounds.count("over_receive_buffer" if is_number else "over_receive_buffer_bytes")
+        self._bounds.count("over_receive_buffer" if free < 0 else "over_receive_buffer_bytes")
         return False
 
     def has_room(self, frames: Sequence[Frame], size: int) -> bool:
@@ -117,17 +124,6 @@ class Inbox:
             for number, lane in sorted(self._lanes.items())
             for message in lane.incomplete()
         ]
-
-    def _check(self, frames: Sequence[Frame], free: int) -> bool:
-        for frame in frames:
-            if self._may_be_over and isinstance(frame, Messages | Unreliable):
-                self._check_sizes(frame.payloads)
-            if isinstance(frame, Messages | Fragment | Skip):
-                if not self._lane(frame.lane).admits(frame, free):
-                    return False
-            elif isinstance(frame, Unreliable):
-                self._check_number(frame.lane)
-        return True
 
     def _take_ready(self, limit: int) -> list[bytes]:
         taken: list[bytes] = []
