@@ -191,7 +191,7 @@ def _statuses() -> Iterable[bytes]:
     yield b'{"id": 2, "view": {"number": 1, "members": [%s]}, "counters": {"foreign": 3}}' % member
     yield b'{"clients": [{"id": 3, "candidates": ["127.0.0.1 5000"], "told_by": null}]}'
     yield b'{"a": ' + 40 * b"[" + 40 * b"]" + b"}"
-    yield 4000 * b"["
+    yield 2000 * b"["
 
 
 STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
