@@ -7,7 +7,7 @@ from tests.chaos.stage import open_stage
 pytestmark = pytest.mark.chaos
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_peer_that_slept_for_too_long_comes_back(seed: int) -> None:
     async with open_stage(seed) as stage:
         server = await stage.server("server")

@@ -31,7 +31,9 @@ def page_faults(mode: str, number: int, size: int) -> int:
     return int(found.stdout)
 
 
-@pytest.mark.parametrize(("number", "size"), [(64, 65_536), (3, 16_000_000)])
+@pytest.mark.parametrize(
+    ("number", "size"), [(64, 65_536), pytest.param(3, 16_000_000, marks=pytest.mark.soak)]
+)
 def test_buffers_cause_no_page_faults_over_and_over(number: int, size: int) -> None:
     kept, given_back = (page_faults(mode, number, size) for mode in ("keep", "give back"))
     if platform.libc_ver()[0] != "glibc":

@@ -53,12 +53,12 @@ async def test_a_long_run_on_a_bad_network_ends_in_the_same_bits(gas_file):
 
 @pytest.mark.slow
 async def test_a_server_killed_in_the_middle_does_not_stop_the_run(gas_file):
-    options = ("--servers", "2", "--clients", "2", "--steps", "700", "--verify")
+    options = ("--servers", "2", "--clients", "2", "--steps", "400", "--verify")
     async with cluster(gas_file, *options) as run:
         await run.all_running(2)
         os.kill(run.pids()["server 1"], signal.SIGKILL)
         await run.line("server 1: pid .* ended, killed by SIGKILL")
-        await run.line(r"client \d: 700 steps")
+        await run.line(r"client \d: 400 steps")
         assert await run.end() == 0
     assert "server 1 was lost: killed by SIGKILL" in run.lines
     assert run.lines[-1].startswith("verified: bit-identical")

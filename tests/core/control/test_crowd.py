@@ -1,5 +1,7 @@
 """Many clients at once: what is said per client is said together."""
 
+import pytest
+
 from sphtp.core.control.client_messages import Announce, Lookup
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import MAX_MESSAGE, Message, decode_message_untrusted
@@ -9,6 +11,7 @@ from sphtp.core.control.records import Candidate
 from sphtp.core.control.vocabulary import Command
 from tests.core.control.bus import Bus, Node
 from tests.core.control.helpers import is_established, said
+from tests.soaked import soaked
 
 
 def batch(bus: Bus, server: Node, *messages: Announce | Lookup) -> list[Message]:
@@ -67,18 +70,19 @@ def test_thousands_of_answers_are_cut_into_messages_that_fit() -> None:
     assert len(server.machine.clients) == len(ids)
 
 
-def test_300_clients_announce_at_once() -> None:
+@pytest.mark.parametrize("number", [100, *soaked([300])])
+def test_hundreds_of_clients_announce_at_once(number: int) -> None:
     bus = Bus(delay=(0.001, 0.001))
     server = bus.server(0, new_cluster=True)
     bus.run(0.5)
-    clients = [bus.client(str(n)) for n in range(300)]
+    clients = [bus.client(str(n)) for n in range(number)]
     bus.run_until(lambda: is_established(*clients), 10)
     assert bus.now < 105
     bus.run(3)
     ids = {client.machine.id for client in clients}
-    assert len(ids) == 300
+    assert len(ids) == number
     assert set(server.machine.clients) == ids
-    assert all(len(client.machine.peers) == 299 for client in clients)
+    assert all(len(client.machine.peers) == number - 1 for client in clients)
     assert sum(m.command == Command.ACK for m in said(server)) < 20
     assert sum(m.command == Command.PEERS for m in said(server)) < 60
 

@@ -7,6 +7,7 @@ import pytest
 from sphtp.core.channel.congestion.controller import Controller, make_controller
 from tests.core.channel.congestion.bottleneck import DATAGRAM, Path
 from tests.core.channel.congestion.runs import Outcome, run
+from tests.soaked import soaked
 
 LIMIT = 8_000_000
 ADAPTIVE = ("newreno", "cubic", "tolerant")
@@ -44,7 +45,7 @@ def test_one_flow_uses_the_path(name: str) -> None:
     assert outcome(name).utilisation >= 0.85, table()
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", ["soon after", *soaked(["late"])])
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_two_flows_share(name: str, start: str) -> None:
     found = outcome(name, seconds=60, starts=STARTS[start])
@@ -76,7 +77,7 @@ def test_random_loss() -> None:
     assert outcome("tolerant", loss=0.1).utilisation >= 0.7, table()
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", ["soon after", *soaked(["late"])])
 def test_two_tolerant_flows_share_under_random_loss(start: str) -> None:
     found = outcome("tolerant", seconds=60, starts=STARTS[start], loss=0.02)
     assert found.utilisation >= 0.7, table()
