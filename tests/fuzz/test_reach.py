@@ -8,6 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from tests.fuzz.targets import TARGETS, kept
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +65,7 @@ def reached(wanted: AbstractSet[Function]) -> set[Function]:
     return calls
 
 
+@pytest.mark.soak
 def test_every_function_that_is_fed_network_bytes_is_reached() -> None:
     files = [path for wing in WINGS for path in (ROOT / wing).rglob("*.py")]
     functions = {it for path in files for it in defined(path, path.read_text(encoding="utf-8"))}

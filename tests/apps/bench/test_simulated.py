@@ -27,6 +27,7 @@ LONG = (
     "20 % lost, 0 copies",
     "20 % lost, 3 copies",
     "1 % lost, 0 copies",
+    "1 % lost, 3 copies",
 )
 STALE = "docs/reference/latency.md is not what the command finds; run `make docs`"
 

@@ -31,7 +31,8 @@ def test_no_order_makes_two_owners_when_any_message_is_lost(lower: str) -> None:
     assert all(both_get_ids(explorer, end) for end in ends)
 
 
-@pytest.mark.parametrize("lower", ["X", pytest.param("Y", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("lower", ["X", "Y"])
 def test_no_order_makes_two_owners_when_announcements_repeat(lower: str) -> None:
     explorer = Explorer(lower, repeats=1)
     ends = list(explorer.ends())
