@@ -28,7 +28,7 @@ async def test_a_killed_server_is_voted_out_and_comes_back_on_its_ports(seed: in
         await stage.finish()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_peer_that_starts_again_on_its_port_is_spoken_to_again(seed: int) -> None:
     async with open_stage(seed) as stage:
         await stage.server("server")

@@ -89,7 +89,7 @@ async def test_a_signal_ends_everything(gas_file, number):
     assert not any(is_alive(pid) for pid in run.pids().values())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_nothing_outlives_a_killed_supervisor(gas_file):
     async with cluster(gas_file, "--servers", "1", "--clients", "2", "--steps", ENDLESS) as run:
         await run.all_running(2)

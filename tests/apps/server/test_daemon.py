@@ -22,6 +22,7 @@ from sphtp.shell.client_opening import open_client
 from sphtp.shell.server import open_server
 from sphtp.shell.server_options import ServerOptions
 from sphtp_server.status import status
+from tests.soaked import soaked
 
 QUICK = ("--heartbeat", "0.1", "--expiry", "0.5", "--announce-deadline", "0.2")
 CROWD = 20
@@ -156,7 +157,7 @@ async def test_a_server_that_has_to_wait_says_so_and_for_how_long() -> None:
         assert (await started.line("state changed"))["state"] == "active"
 
 
-@pytest.mark.parametrize("option", ["--pub-port", "--sub-port"])
+@pytest.mark.parametrize("option", ["--pub-port", *soaked(["--sub-port"])])
 async def test_a_port_in_use_is_named_with_the_option_that_changes_it(option: str) -> None:
     with Publisher() as taken:
         port = taken.listen("tcp://127.0.0.1:0").rpartition(":")[2]

@@ -79,6 +79,7 @@ def test_any_crowd_is_the_same_over_any_number_of_slabs(
     assert state_sha256(run_split(scenario, slabs, 150)) == state_sha256(run_alone(scenario, 150))
 
 
+@pytest.mark.soak
 def test_a_break_across_slabs_is_the_same_after_many_collisions(world):
     ball = {"radius": 0.01, "density": 1000.0}
     scenario = world(
@@ -118,6 +119,7 @@ def test_a_sphere_exactly_on_a_border_has_one_owner(balls, speed):
     assert state_sha256(concat(s.spheres for s in slabs)) == state_sha256(run_alone(scenario, 50))
 
 
+@pytest.mark.soak
 def test_a_sphere_that_bounces_on_a_border_for_long_is_the_same(balls):
     scenario = balls(
         ([0.2, 0.04, 0.04], [0.5, 0.0, 0.0]), ([0.222, 0.04, 0.04], [-0.5, 0.0, 0.0]),

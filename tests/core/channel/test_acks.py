@@ -11,6 +11,7 @@ from sphtp.core.channel.header import Header
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 from tests.core.channel.trains import sequences, single
+from tests.soaked import soaked
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 starting_anywhere = pytest.mark.parametrize("start", STARTS)
@@ -167,7 +168,7 @@ def test_acked_is_received(start: int, script: list[tuple[bool, bool, int]]) -> 
     assert len(acked) == len(set(acked))
 
 
-@starting_anywhere
+@pytest.mark.parametrize("start", [STARTS[0], *soaked(STARTS[1:])])
 def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
     left, right = pair(start)
     random = Random(start)

@@ -13,6 +13,7 @@ from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import send_once
+from tests.soaked import soaked
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 # Nobody is declared gone here, however bad it gets; and no loss is taken for a full path.
@@ -79,7 +80,7 @@ def test_everything_arrives_across_a_wrap(start: int, weather: str) -> None:
     check_both_ways(pair, left, right, seconds=LONG)
 
 
-@pytest.mark.parametrize("loss", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("loss", [0.5, 0.9, *soaked([0.99])])
 @pytest.mark.parametrize("lossy", [(LEFT, RIGHT), (RIGHT, LEFT)])
 def test_loss_of_one_direction_only(loss: float, lossy: tuple[Address, Address]) -> None:
     """From right to left there are only acks."""

@@ -87,6 +87,7 @@ def test_hundreds_of_clients_announce_at_once(number: int) -> None:
     assert sum(m.command == Command.PEERS for m in said(server)) < 60
 
 
+@pytest.mark.soak
 def test_60_clients_that_want_one_id_all_get_different_ones() -> None:
     bus = Bus(delay=(0.001, 0.05))
     servers = [bus.server(0, new_cluster=True), bus.server(1, join=[0])]

@@ -53,7 +53,7 @@ def test_two_flows_share(name: str, start: str) -> None:
     assert found.smaller >= 0.4, table()
 
 
-@pytest.mark.parametrize("starts", [(0.0,), (0.0, 2.3)])
+@pytest.mark.parametrize("starts", [(0.0,), *soaked([(0.0, 2.3)])])
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_the_queue_does_not_grow_without_end(name: str, starts: tuple[float, ...]) -> None:
     found = outcome(name, seconds=40 if len(starts) == 1 else 60, starts=starts)
