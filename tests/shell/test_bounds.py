@@ -1,7 +1,6 @@
 """Bounds that are reached: each is counted, and the log names its setting."""
 
-import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -25,30 +24,13 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import encode_nak
 from sphtp.errors import RefusedError, RemoteError
 from sphtp.shell.bus import Publisher
-from sphtp.shell.limits import LimitLog, log
+from sphtp.shell.limits import LimitLog
 from sphtp.shell.opening import open_node
 from tests.core.stream.source.listening import Listening
 from tests.deadline import within_20_seconds
 
 TIMERS = sphtp.ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
 ANY = sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0")
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    """What is written, as it grows."""
-    written: list[str] = []
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            written.append(record.getMessage())
-
-    listener, before = Listener(logging.INFO), log.level
-    log.addHandler(listener)
-    log.setLevel(logging.INFO)
-    yield written
-    log.setLevel(before)
-    log.removeHandler(listener)
 
 
 async def named(lines: list[str], setting: str, counter: str) -> None:

@@ -1,7 +1,5 @@
 """The log names the setting that held something back, once in a while."""
 
-import logging
-from collections.abc import Iterator
 from dataclasses import fields
 
 import pytest
@@ -15,26 +13,8 @@ from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.limits import ClientLimits, ServerLimits
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.counters import SourceCounters
-from sphtp.shell.limits import QUIET, SETTINGS, LimitLog, log
+from sphtp.shell.limits import QUIET, SETTINGS, LimitLog
 from sphtp_server.daemon import LIMITS as OF_SERVERS
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    """What is written, as it grows."""
-    written: list[str] = []
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            written.append(record.getMessage())
-
-    listener, before = Listener(logging.INFO), log.level
-    log.addHandler(listener)
-    log.setLevel(logging.INFO)
-    yield written
-    log.setLevel(before)
-    log.removeHandler(listener)
-
 
 HOLDERS = (GateSettings(), ChannelSettings(), StreamSettings(), ClientLimits())
 
