@@ -53,12 +53,18 @@ class SequenceBuffer(Generic[T]):
 
         A sequence that has left the buffer's span is not stored: its place belongs to a newer one.
         """
+        index = sequence % len(self._sequences)
+        if sequence == self.highest + 1 and self._sequences[index] == self.EMPTY:
+            # The path without loss and reordering: the next one, and nothing in its place.
+            self.highest = sequence
+            self._sequences[index] = sequence
+            self._entries[index] = entry
+            return
         if sequence <= self.highest - self.size:
             return
         if sequence > self.highest:
             self._clear_between(self.highest + 1, sequence)
             self.highest = sequence
-        index = sequence % len(self._sequences)
         while self._is_wanted(self._sequences[index], sequence):
             self._grow()
             index = sequence % len(self._sequences)

@@ -77,7 +77,10 @@ class Acks:
 
     def sent(self, train: Train) -> None:
         """Remember packets that just left, from ``next_sequence`` on."""
-        self._sent.insert_run(train.sequence, train.number, train)
+        if train.number == 1:
+            self._sent.insert(train.sequence, train)
+        else:
+            self._sent.insert_run(train.sequence, train.number, train)
         self.next_sequence = train.last + 1
 
     def restore(self, short: int) -> int:
@@ -107,20 +110,23 @@ class Acks:
             self._window |= 1 << -ahead
         return ahead != 1
 
-    def was_sent(self, ack: int) -> bool:
-        """Whether the packet that a received header's 16 bits ack has been sent."""
-        return unwrap(ack, self.next_sequence - 1) < self.next_sequence
+    def named(self, ack: int) -> int:
+        """Return the full sequence of the packet that a received header's 16 bits ack.
 
-    def acknowledge(self, header: Header) -> list[Hit]:
-        """Take out what a received header acks; return the packets newly acked, oldest first.
-
-        Raises ``RemoteError`` for an ack of a packet that was never sent.
+        Raises ``RemoteError`` for one that was never sent.
         """
-        newest = unwrap(header.ack, self.next_sequence - 1)
+        newest = unwrap(ack, self.next_sequence - 1)
         if newest >= self.next_sequence:
             last = self.next_sequence - 1
             raise RemoteError(f"ack of packet {newest}, the last one sent is {last}")
-        bits = self._new_bits(newest, header.ack_bits)
+        return newest
+
+    def acknowledge(self, newest: int, bits: int) -> list[Hit]:
+        """Take out what ack bits name from ``newest`` on; return the packets newly acked.
+
+        The oldest comes first.
+        """
+        bits = self._new_bits(newest, bits)
         acked = self._take(newest, bits) if bits else []
         # No ack reaches back so far; what was lost there would be kept, with all that it held.
         behind = self._newest_acked - BUFFER - self._oldest_kept

@@ -4,16 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sphtp.core.alarms import Alarms, earliest
-from sphtp.core.channel.endings import (
-    CLOSED_HERE,
-    aborted_here,
-    closed_by_peer,
-    forgotten_by_peer,
-    name_peer,
-    outcome_of,
-    refused_by_peer,
-    timed_out,
-)
+from sphtp.core.channel import endings
 from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Opened
 from sphtp.core.channel.frames import Close, Ping
 from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
@@ -23,7 +14,7 @@ from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
-from sphtp.core.channel.transport import Heard, Transport
+from sphtp.core.channel.transport import NO_NEWS, Heard, Transport
 from sphtp.core.channel.voice import Voice
 from sphtp.core.row import Address, Row
 from sphtp.errors import StateError
@@ -64,7 +55,7 @@ class Connection:
             Action.ARM_CLOSE: lambda now, _: alarms.set(Timer.CLOSE, now + settings.close_timeout),
             Action.LINGER: self._linger,
             Action.END: self._end,
-            Action.FINISH: lambda now, _: self._end(now, CLOSED_HERE),
+            Action.FINISH: lambda now, _: self._end(now, endings.CLOSED_HERE),
         }
         self._alarms.set(Timer.HANDSHAKE, now + settings.connect_timeout)
 
@@ -78,7 +69,7 @@ class Connection:
     @property
     def peer_name(self) -> str:
         """The peer as errors name it."""
-        return name_peer(self.peer_id, (self.address, *self.opening.candidates))
+        return endings.name_peer(self.peer_id, (self.address, *self.opening.candidates))
 
     # Inputs
 
@@ -115,13 +106,13 @@ class Connection:
 
     def handle_hint(self, refuse: Refuse) -> None:
         """Take a refusal that nobody signed: should the attempt fail, it may tell why."""
-        self._refused = refused_by_peer(self.peer_name, refuse, self.opening.schema)
+        self._refused = endings.refused_by_peer(self.peer_name, refuse, self.opening.schema)
 
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
         """Take a refusal of our CONNECT, or of our ACCEPT to an attempt that is over."""
         event = self.opening.refusal(address, refuse)
         if event is not None:
-            closed = refused_by_peer(self.peer_name, refuse, self.opening.schema)
+            closed = endings.refused_by_peer(self.peer_name, refuse, self.opening.schema)
             self._step(now, event, closed)
         elif refuse.token == self.opening.token:
             # Should no other candidate answer, this is what to tell.
@@ -147,10 +138,11 @@ class Connection:
 
     def handle_forgotten(self, now: float) -> None:
         """Take it that the peer knows nothing of this connection any more."""
-        self._step(now, Event.FORGOTTEN, forgotten_by_peer(self.peer_name))
+        self._step(now, Event.FORGOTTEN, endings.forgotten_by_peer(self.peer_name))
 
     def handle_new_path(self, now: float, address: Address) -> None:
         """Send to another address of the peer from now on."""
+        self._catch_up(now)
         self.address = address
         if self._transport is not None:
             self._transport.flight.governor.path_changed(now)
@@ -162,12 +154,11 @@ class Connection:
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
+        self._catch_up(now)
         if self._transport is not None:
-            asks = self._transport.flight.handle_timeout(now)
-            if self._transport.flight.poll_close_lost():
-                self._step(now, Event.CLOSE_LOST)
-            elif asks:
+            if self._transport.flight.handle_timeout(now):
                 self._voice.say(Ping())
+            self._catch_up(now)
         while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
 
@@ -175,12 +166,12 @@ class Connection:
 
     def close(self, now: float) -> None:
         """Drain, then close. Does nothing on a connection that is ending already."""
-        self._step(now, Event.CLOSE, CLOSED_HERE)
-        self._check_drained(now)
+        self._step(now, Event.CLOSE, endings.CLOSED_HERE)
+        self._catch_up(now)
 
     def abort(self, now: float, why: str = "aborted") -> None:
         """Close at once; messages not yet acked may be lost. ``why`` is told to the peer."""
-        self._step(now, Event.ABORT, aborted_here(why))
+        self._step(now, Event.ABORT, endings.aborted_here(why))
 
     # Outputs
 
@@ -190,7 +181,11 @@ class Connection:
             return datagram
         if self._transport is None or self.address is None or self.state is State.CLOSED:
             return None
-        data, size = self._transport.sender.poll(now, self._voice.take_frames())
+        frames = self._voice.take_frames()
+        data, size = self._transport.poll_ahead(now, frames)
+        if not data:
+            self._catch_up(now)
+            data, size = self._transport.sender.poll(now, frames or self._voice.take_frames())
         if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
@@ -213,17 +208,22 @@ class Connection:
         if heard is None or self._transport is None:
             return
         self._alarms.move(Timer.IDLE, now + self._settings.timeout)
-        if self.state is not State.OPEN:
-            self._step(now, Event.CONFIRMED)
-        if self._transport.flight.poll_close_lost():
-            self._step(now, Event.CLOSE_LOST)
-        if heard.progress:
+        if self.state is State.OPEN and heard.close is None:
+            return
+        self._step(now, Event.CONFIRMED)
+        self._catch_up(now)
+        if (close := heard.close) is not None:
+            self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))
+        self._check_drained(now)
+
+    def _catch_up(self, now: float) -> None:
+        """Note what was put off for the sake of what had to leave."""
+        news = self._transport.catch_up() if self._transport else NO_NEWS
+        if news.progress:
             # A drain may take long; what must not happen is that it makes no way.
             self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
-        if heard.close_acked:
-            self._step(now, Event.CLOSE_ACKED)
-        if heard.close is not None:
-            self._step(now, Event.CLOSE_HEARD, closed_by_peer(self.peer_name, heard.close))
+        for event in news.events:
+            self._step(now, event)
         self._check_drained(now)
 
     def _check_drained(self, now: float) -> None:
@@ -238,7 +238,7 @@ class Connection:
                 self._voice.say(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
-        self._step(now, *timed_out(timer, self.peer_name, self._settings, self._refused))
+        self._step(now, *endings.timed_out(timer, self.peer_name, self._settings, self._refused))
 
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
         """Take the event's row, if the state has one: what it refuses came too late to matter."""
@@ -247,7 +247,7 @@ class Connection:
             return
         self.state = row.to
         for action in row.do:
-            self._actions[action](now, closed or CLOSED_HERE)
+            self._actions[action](now, closed or endings.CLOSED_HERE)
 
     # Actions
 
@@ -278,7 +278,7 @@ class Connection:
 
     def _report(self, now: float, closed: Closed) -> None:
         if self._transport is not None:
-            self._transport.flight.tickets.close(now, outcome_of(closed))
+            self._transport.flight.close(now, endings.outcome_of(closed))
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)

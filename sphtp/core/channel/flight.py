@@ -5,13 +5,14 @@ losses and silence; none of them knows another.
 """
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.flow import ReceiveCredit
 from sphtp.core.channel.governor import Governor
 from sphtp.core.channel.handshake import Offer
-from sphtp.core.channel.header import OVERHEAD, Header
+from sphtp.core.channel.header import OVERHEAD
 from sphtp.core.channel.outbox import Outbox
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.recovery import Recovery
@@ -19,7 +20,21 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Tickets
 from sphtp.core.channel.train import Hit, Train
-from sphtp.core.serial import wrap
+
+MOST_AHEAD: Final = 4096
+"""Bytes that may have left without being noted when another packet leaves."""
+
+MOST_LATE: Final = 32
+"""Packets, of both ways, that are put off when another one comes."""
+
+
+class Word(NamedTuple):
+    """What a header acked, when it came, and how long the peer had had the newest of that."""
+
+    now: float
+    newest: int
+    bits: int
+    delay: float
 
 
 class Flight:
@@ -47,43 +62,83 @@ class Flight:
         self._credit = credit
         self._counters = counters
         self._close_lost = False
+        # What is to be noted yet, in the order in which it came about, and how much of it left.
+        self._late: list[Train | Word] = []
+        self._acked: list[Hit] = []
+        self.ahead = 0
 
     def poll_timeout(self) -> float | None:
         """When a packet is lost, a probe is due, or a message expires."""
         return earliest(self.recovery.deadline(), self.tickets.next_deadline())
 
     def sent(self, train: Train) -> None:
-        """Remember packets that leave, from the next sequence on."""
-        if train.eliciting:
-            self.governor.sent(train.sent_at, train)
-            self.recovery.sent(train)
+        """Packets leave, from the next sequence on; what else there is to note has time."""
         self._acks.sent(train)
         self._counters.sent += train.number
         self._counters.bytes_sent += train.number * train.size
+        if train.eliciting:
+            self._late.append(train)
+            self.ahead += train.number * train.size
 
-    def acknowledge(self, now: float, header: Header, delay: float) -> list[Hit]:
-        """Take in what a received header acks; return the packets newly acked.
+    def heard(self, now: float, newest: int, bits: int, delay: float) -> None:
+        """A header acked packets from ``newest`` on; what that means has time.
 
-        ``delay`` is how long the peer had the newest. Raises ``RemoteError`` for an ack of a packet
-        that was never sent.
+        ``delay`` is how long the peer had the newest.
         """
-        acked = self._acks.acknowledge(header)
+        # Its 16 bits were restored before more left, and may mean another packet afterwards.
+        self._late.append(Word(now, newest, bits, delay))
+        if len(self._late) > MOST_LATE:
+            self.catch_up()
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether so much was put off that it has to be noted before more leaves."""
+        return self.ahead > MOST_AHEAD
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether nothing was put off."""
+        return not self._late
+
+    def catch_up(self) -> None:
+        """Note what was put off, as it came about; headers count together, where the last came."""
+        late, self._late, self.ahead = self._late, [], 0
+        words = [entry for entry in late if isinstance(entry, Word)]
+        for entry in late:
+            if isinstance(entry, Train):
+                self.governor.sent(entry.sent_at, entry)
+                self.recovery.sent(entry)
+            elif entry is words[-1]:
+                self._note_heard(words)
+
+    def poll_acked(self) -> Sequence[Hit]:
+        """The packets acked since the last time."""
+        acked, self._acked = self._acked, []
+        return acked
+
+    def _note_heard(self, words: Sequence[Word]) -> None:
+        acked = [hit for word in words for hit in self._acks.acknowledge(word.newest, word.bits)]
         if not acked:
-            return acked
+            return
+        if len(words) > 1:
+            acked.sort(key=_newest)
         newest = acked[-1]
-        # Only the packet that the header names has been at the peer for just so long.
-        is_timed = newest.train.eliciting and wrap(newest.newest) == header.ack
-        lost = self.recovery.acked(now, acked, delay if is_timed else None)
-        self.governor.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
+        # Only the packet that a header names has been at the peer for just so long.
+        named = newest.newest if newest.train.eliciting else None
+        timed = [word for word in words if word.newest == named]
+        now, _, _, delay = timed[0] if timed else words[-1]
+        lost = self.recovery.acked(now, acked, delay if timed else None)
+        self.governor.acked(now, acked, self.recovery.round_trip.latest if timed else None)
         for hit in acked:
             if hit.train.lost:
                 self._counters.lost_in_appearance += (hit.bits & hit.train.lost).bit_count()
             self._settle(now, hit)
         self._give_up(now, lost)
-        return acked
+        self._acked += acked
 
     def handle_timeout(self, now: float) -> bool:
         """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
+        self.catch_up()
         if expired := set(self.tickets.expire(now)):
             self.outbox.give_up(expired)
         lost, probe = self.recovery.handle_timeout(now)
@@ -101,12 +156,18 @@ class Flight:
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
+        self.catch_up()
         self.governor.mtu.refused(now, size)
 
     def poll_close_lost(self) -> bool:
         """Whether a packet with CLOSE was lost, or is long in coming, since the last time."""
         is_lost, self._close_lost = self._close_lost, False
         return is_lost
+
+    def close(self, now: float, outcome: Outcome) -> None:
+        """The connection has ended: of what is not acked by now this is the outcome."""
+        self.catch_up()
+        self.tickets.close(now, outcome)
 
     def resize(self, now: float) -> None:
         """Cut anew what waits, where packets have another size from now on."""
@@ -150,3 +211,7 @@ class Flight:
             return hit.train.pieces
         run.break_up()
         return run.parts(hit.bits)
+
+
+def _newest(hit: Hit) -> int:
+    return hit.newest

@@ -7,6 +7,7 @@ that do not grow with the number of messages in Python code.
 
 import struct
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from sphtp.core.channel.frames import (
     ACK_DELAY_LAYOUT,
@@ -42,6 +43,9 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.payloads import encode_lengths, take_equal, take_varied
 from sphtp.errors import RemoteError
+
+# An enum's member is looked up by its class each time.
+RUN: Final = int(FrameKind.RUN)
 
 
 def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:
@@ -80,14 +84,18 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
 
 
 def _encode_messages(frame: Messages) -> list[Buffer]:
-    lengths = list(map(len, frame.payloads))
+    payloads = frame.payloads
+    if len(payloads) == 1:
+        (payload,) = payloads
+        return [RUN_LAYOUT.pack(RUN, frame.lane, frame.first_id, 1, len(payload)), payload]
+    lengths = list(map(len, payloads))
     count, length = len(lengths), lengths[0]
     if lengths.count(length) == count:
-        front = RUN_LAYOUT.pack(FrameKind.RUN, frame.lane, frame.first_id, count, length)
+        front = RUN_LAYOUT.pack(RUN, frame.lane, frame.first_id, count, length)
     else:
         front = MESSAGES_LAYOUT.pack(FrameKind.MESSAGES, frame.lane, frame.first_id, count)
         front += encode_lengths(lengths)
-    return [front, *frame.payloads]
+    return [front, *payloads]
 
 
 def _decode_run(data: bytes, start: int) -> tuple[Messages, int]:

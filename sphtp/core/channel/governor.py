@@ -55,18 +55,19 @@ class Governor:
         """What congestion control is up to, by name."""
         return self._controller.state
 
-    def has_window(self) -> bool:
-        """Whether the window takes another packet."""
-        return self._recovery.bytes_in_flight < self._controller.window
+    def has_window(self, ahead: int = 0) -> bool:
+        """Whether the window takes another packet; ``ahead`` bytes left that it does not know."""
+        return self._recovery.bytes_in_flight + ahead < self._controller.window
 
-    def ready_at(self, now: float) -> float:
-        """When the next packet may leave."""
-        return self._pacer.ready_at(now, self._size, self.rate)
+    def ready_at(self, now: float, ahead: int = 0) -> float:
+        """When the next packet may leave; ``ahead`` bytes left that the pacer does not know."""
+        return self._pacer.ready_at(now, self._size + ahead, self.rate)
 
-    def budget(self, now: float, most: int, largest: int) -> int:
+    def budget(self, now: float, most: int, largest: int, ahead: int = 0) -> int:
         """How many full packets may leave at once, at most ``most`` and ``largest`` bytes."""
         left = self._controller.window - self._recovery.bytes_in_flight
-        return min(most, min(left, largest, self._pacer.budget(now, self.rate)) // self._size)
+        left = min(left, self._pacer.budget(now, self.rate)) - ahead
+        return min(most, min(left, largest) // self._size)
 
     def sent(self, now: float, train: Train) -> None:
         """Count packets that ask for an ack, before recovery does."""

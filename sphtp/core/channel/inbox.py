@@ -8,7 +8,7 @@ from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.flow import ReceiveCredit
 from sphtp.core.channel.fragments import Arriving, OversizeError
-from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliable
+from sphtp.core.channel.frames import RELIABLE, Fragment, Frame, Messages, Skip, Unreliable
 from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.unreliable import UnreliableInbox
@@ -33,6 +33,7 @@ class Inbox:
         self.unreliable = UnreliableInbox(settings.unreliable_buffer)
         self._bounds = Bounds() if bounds is None else bounds
         self._settings = settings
+        self._receive_buffer = settings.receive_buffer
         self._first_id = first_id
         # Credit may be overdrawn by a packet or a message, and parts cost more than their bytes.
         overdrawn = max(settings.max_message, settings.max_datagram)
@@ -56,7 +57,10 @@ class Inbox:
 
     @property
     def _reliable_bytes(self) -> int:
-        return self._ready_bytes + sum(lane.held for lane in self._lanes.values())
+        held = self._ready_bytes
+        for lane in self._lanes.values():
+            held += lane.held
+        return held
 
     def admits(self, frames: Sequence[Frame]) -> bool:
         """Whether every message of a packet has room.
@@ -64,12 +68,12 @@ class Inbox:
         Raises ``RemoteError`` when a message is over the limit, in a lane that cannot be, or
         fragments contradict one another.
         """
-        free = self._settings.receive_buffer - self._ready_count
+        free = self._receive_buffer - self._ready_count
         try:
             for frame in frames:
                 if self._may_be_over and isinstance(frame, Messages | Unreliable):
                     self._check_sizes(frame.payloads)
-                if isinstance(frame, Messages | Fragment | Skip):
+                if isinstance(frame, RELIABLE):
                     if not self._lane(frame.lane).admits(frame, free):
                         self._bounds.count("over_receive_buffer")
                         return False
@@ -137,6 +141,11 @@ class Inbox:
         return taken
 
     def _deliver(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self._ready.append(payloads)
+            self._ready_count += 1
+            self._ready_bytes += len(payloads[0])
+            return
         size = sum(map(len, payloads))
         # A list lives until it is read to its end: it must not hold much that was read.
         most = BATCH if size <= BATCH_BYTES else 1

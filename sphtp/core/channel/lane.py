@@ -65,6 +65,11 @@ class SendLane:
         return bool(self._resend or self._unsent)
 
     @property
+    def sends_again(self) -> bool:
+        """Whether what comes next has left before."""
+        return bool(self._resend)
+
+    @property
     def is_bulk(self) -> bool:
         """Whether a large message comes next."""
         return not self._resend and bool(self._unsent) and isinstance(self._unsent[0], Large)
@@ -81,13 +86,18 @@ class SendLane:
         fitting = sum([end <= size for end in ends]) - 1
         return max(fitting, min(free, int(not self.held)))
 
+    def has_room(self, size: int, messages: int, most: int) -> bool:
+        """Whether a buffer for so many messages and ``most`` bytes takes one more of ``size``."""
+        return self.waiting < messages and (self.held + size <= most or not self.held)
+
     def push(self, payload: bytes, room: int, ticket: Ticket | None = None) -> None:
         """Queue a message; it is cut into fragments when it does not fit ``room`` whole."""
         self.held += len(payload)
         tail = self._unsent[-1] if self._unsent else None
         if len(payload) > room - MESSAGES_OVERHEAD - LENGTH_OVERHEAD:
             self._unsent.append(Large(payload, ticket))
-        elif ticket is not None and ticket.is_special:
+        elif ticket is not None and (tail is None or ticket.is_special):
+            # Mostly it leaves before another one comes.
             self._unsent.append(Single(payload, ticket))
         else:
             if not isinstance(tail, Small) or tail.is_full:
@@ -123,6 +133,16 @@ class SendLane:
             return None
         piece = heappop(self._resend)
         piece.queued = False
+        return piece
+
+    def take_lone(self, room: int, credit: SendCredit) -> Piece | None:
+        """Take the one small message that waits; None where ``take`` has to be asked."""
+        source = self._unsent[0] if len(self._unsent) == 1 and not self._resend else None
+        if not isinstance(source, Single) or source.ticket.is_special:
+            return None
+        piece = self._take_unsent(room, credit)
+        if piece is not None:
+            piece.flights = 1
         return piece
 
     def take_run(self, room: int, most: int, credit: SendCredit) -> FragmentRun | None:

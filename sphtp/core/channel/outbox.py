@@ -78,6 +78,11 @@ class Outbox:
         return bool(self.unreliable or self._copies)
 
     @property
+    def sends_again(self) -> bool:
+        """Whether something waits that has left before."""
+        return bool([lane for lane in self._lanes if lane.sends_again])
+
+    @property
     def wanting(self) -> tuple[int, ...]:
         """The numbers of the lanes in which something waits to be sent."""
         return tuple(number for number, lane in enumerate(self._lanes) if lane.wants_to_send)
@@ -94,6 +99,12 @@ class Outbox:
         settings = self._settings
         return self._lane(lane).room_for(sizes, settings.send_buffer, settings.send_buffer_bytes)
 
+    def has_room(self, size: int, lane: int = 0) -> bool:
+        """Whether one message of a size can be queued in a lane by now; raises as ``room_for``."""
+        self._check(size)
+        settings = self._settings
+        return self._lane(lane).has_room(size, settings.send_buffer, settings.send_buffer_bytes)
+
     def push_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """Queue reliable messages; raises ``StateError`` when there is no room for all by now."""
         sizes = list(map(len, payloads))
@@ -104,9 +115,9 @@ class Outbox:
 
     def push(self, payload: bytes, ticket: Ticket) -> None:
         """Queue a reliable message that is followed; raises as ``push_many``."""
-        if not self.room_for((len(payload),), ticket.lane):
+        if not self.has_room(len(payload), ticket.lane):
             raise StateError(f"no room for a message: {self._lane(ticket.lane).waiting} wait")
-        self._lane(ticket.lane).push(payload, self.room, ticket)
+        self._lanes[ticket.lane].push(payload, self.room, ticket)
 
     def push_once(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
         """Queue a message that is sent once, in the next packet.
@@ -169,6 +180,12 @@ class Outbox:
             room = self._copies.accompany(pieces, room)
         return self._load(frames, pieces, once, room)
 
+    def take_lone(self) -> Piece | None:
+        """Take a message that goes into a packet by itself; None where ``fill`` must be asked."""
+        if len(self._lanes) > 1 or self.unreliable or self._copies.are_coming:
+            return None
+        return self._lanes[0].take_lone(self.room, self.credit)
+
     def note_shortage(self) -> None:
         """Count it, once, if what waits may not leave before the peer has read."""
         if self.wants_to_send and (setting := self.credit.new_shortage()) is not None:
@@ -176,6 +193,8 @@ class Outbox:
 
     def bulk_lane(self) -> SendLane | None:
         """The lane of a large message, when that is all there is to send."""
+        if len(self._lanes) == 1 and not self._lanes[0].is_bulk:
+            return None
         if self.unreliable or self._copies.are_coming:
             return None
         # In turn, so that who is silent meanwhile saves nothing up.

@@ -21,7 +21,7 @@ from sphtp.core.channel.frames import (
     FrameKind,
     Messages,
 )
-from sphtp.core.channel.framing import decode_frames_untrusted
+from sphtp.core.channel.framing import RUN, decode_frames_untrusted
 from sphtp.core.channel.header import DATA, DATA_FIRST, Header, decode_data_untrusted
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.payloads import cut_payloads
@@ -53,8 +53,34 @@ class Packet(NamedTuple):
 
 def decode_packet_untrusted(datagram: bytes) -> Packet:
     """Take one DATA datagram apart; raises ``RemoteError`` when it is not well formed."""
+    if (packet := _decode_lone(datagram)) is not None:
+        return packet
     header = decode_data_untrusted(datagram)
     return Packet(header, decode_frames_untrusted(datagram, DATA.size), len(datagram))
+
+
+def encode_lone(connection_id: int, header: Header, frame: Messages) -> bytes:
+    """Put a packet together that holds one message, in one packing."""
+    sequence, ack, bits = header
+    (payload,) = frame.payloads
+    return MESSAGES_FRONT.pack(
+        DATA_FIRST, connection_id, sequence, ack, bits,
+        RUN, frame.lane, frame.first_id, 1, len(payload),
+    ) + payload  # fmt: skip
+
+
+def _decode_lone(datagram: bytes) -> Packet | None:
+    """The same for one message and nothing else, which somebody may wait for, in one unpacking."""
+    room = len(datagram) - MESSAGES_FRONT.size
+    if room <= 0:
+        return None
+    _, _, sequence, ack, bits, kind, lane, first_id, count, length = MESSAGES_FRONT.unpack_from(
+        datagram
+    )
+    if kind != RUN or count != 1 or length != room:
+        return None
+    frame = Messages(lane, first_id, [datagram[-length:]])
+    return Packet(Header(sequence, ack, bits), (frame,), len(datagram))
 
 
 def encode_run(connection_id: int, header: Header, run: FragmentRun) -> bytes:

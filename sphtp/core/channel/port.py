@@ -39,13 +39,31 @@ class MessagePort:
         """Whether reading has made so much room that the peer should be told."""
         return self.transport is not None and self.transport.inbox.credit.is_due
 
+    @property
+    def wants_to_send(self) -> bool:
+        """Whether messages wait to leave."""
+        return self.transport is not None and self.transport.flight.outbox.wants_to_send
+
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
         """How many of these messages, given by their sizes, ``send_many`` takes in a lane by now.
 
         Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
         nothing can.
         """
-        return self._sending().flight.outbox.room_for(sizes, lane)
+        flight = self._sending().flight
+        room = flight.outbox.room_for(sizes, lane)
+        if room < len(sizes) and not flight.is_up_to_date:
+            flight.catch_up()
+            room = flight.outbox.room_for(sizes, lane)
+        return room
+
+    def has_room(self, size: int, lane: int = 0) -> bool:
+        """Whether ``send`` takes a message of a size in a lane by now; raises as ``room_for``."""
+        flight = self._sending().flight
+        if flight.outbox.has_room(size, lane):
+            return True
+        flight.catch_up()
+        return flight.outbox.has_room(size, lane)
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """Queue reliable messages; the caller has asked ``room_for``."""
@@ -53,7 +71,7 @@ class MessagePort:
         self._counters.messages_sent += len(payloads)
 
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
-        """Queue a message that is followed; of a reliable one the caller has asked ``room_for``.
+        """Queue a message that is followed; of a reliable one the caller has asked ``has_room``.
 
         Raises ``MessageTooLargeError`` for one that is sent once and does not fit one packet.
         """

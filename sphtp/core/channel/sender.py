@@ -18,18 +18,22 @@ from sphtp.core.channel.frames import (
     Close,
     Credit,
     Frame,
+    Messages,
     Padding,
 )
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import encode_data
 from sphtp.core.channel.outbox import Load
-from sphtp.core.channel.packet import encode_run
+from sphtp.core.channel.packet import encode_lone, encode_run
 from sphtp.core.channel.train import Train
 from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 
 NOTHING: Final = (b"", 0)
 NO_LOAD: Final = Load(())
+
+LARGE: Final = MOST_PLAIN // 2
+"""Bytes of a packet of which one call does not send two."""
 
 
 class Sender:
@@ -87,7 +91,7 @@ class Sender:
         if self._early:
             return self._early.popleft()
         if self._may_send(now):
-            return self._train(now) or self._load(now)
+            return self._lone(now) or self._train(now) or self._load(now)
         if self._owes_credit:
             return _alone(self._credit_packet(now, NO_LOAD))
         return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
@@ -98,9 +102,10 @@ class Sender:
             return False
         if self._flight.is_probing:
             return True
-        if not self._outbox.wants_to_send or not self._governor.has_window():
+        ahead = self._flight.ahead
+        if not self._outbox.wants_to_send or not self._governor.has_window(ahead):
             return False
-        ready = self._governor.ready_at(now)
+        ready = self._governor.ready_at(now, ahead)
         if ready > now:
             self._resume_at = ready
         return ready <= now
@@ -109,14 +114,33 @@ class Sender:
     def _owes_credit(self) -> bool:
         return self._is_sending and self._credit.is_due
 
+    def _lone(self, now: float) -> tuple[bytes, int] | None:
+        """One small message, where that is all there is to send: somebody may wait for it."""
+        if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
+            return None
+        self._flight.resize(now)
+        piece = self._outbox.take_lone()
+        if piece is None:
+            return None
+        assert isinstance(piece.frame, Messages)
+        datagram = encode_lone(self._peer_id, self._acks.header(), piece.frame)
+        train = Train(self._acks.next_sequence, now, len(datagram), (piece,))
+        train.eliciting = True
+        self._keep(train)
+        if 4 * piece.cost > 3 * self._outbox.room:
+            self._probe_size(now)
+        return datagram, len(datagram)
+
     def _train(self, now: float) -> tuple[bytes, int] | None:
         """Fragments of one message, where that is all there is to send."""
-        if self._outbox.room > MOST_PLAIN // 2 or (lane := self._outbox.bulk_lane()) is None:
+        if self._outbox.room > LARGE or (lane := self._outbox.bulk_lane()) is None:
             return None
         if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
             return None
         self._flight.resize(now)
-        run = self._outbox.take_run(lane, self._governor.budget(now, MOST_DATAGRAMS, MOST_PLAIN))
+        ahead = self._flight.ahead
+        most = self._governor.budget(now, MOST_DATAGRAMS, MOST_PLAIN, ahead)
+        run = self._outbox.take_run(lane, most)
         if run is None:
             return None
         data = encode_run(self._peer_id, self._acks.header(), run)
@@ -133,10 +157,10 @@ class Sender:
         load = self._outbox.fill(CREDIT_OVERHEAD if owes_credit else 0)
         if owes_credit or load.frames:
             make = self._credit_packet if owes_credit else self._load_packet
-            packet = _alone(make(now, load))
+            packet = make(now, load)
             if load.is_full:
                 self._probe_size(now)
-            return packet
+            return packet, len(packet)
         self._outbox.note_shortage()
         self._governor.starved()
         return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING

@@ -84,7 +84,7 @@ class Small:
 
 
 class Single:
-    """One whole message of which something is asked."""
+    """One whole message that is alone, or of which something is asked."""
 
     __slots__ = ("_payload", "is_empty", "is_given_up", "ticket")
 

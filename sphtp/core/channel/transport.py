@@ -5,47 +5,51 @@ other half.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.acking import EARLY, AckTimer
 from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.flight import Flight
 from sphtp.core.channel.frames import (
+    CONTENT,
     AckDelay,
     Close,
     Credit,
-    Fragment,
     Frame,
-    Messages,
-    Skip,
-    Unreliable,
     asks_for_ack,
 )
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.inbox import Inbox
+from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, decode_run_untrusted
-from sphtp.core.channel.sender import Sender
+from sphtp.core.channel.sender import NOTHING, Sender
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
 from sphtp.errors import RemoteError
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What a packet means for the life of its connection: our CLOSE acked, or theirs.
-
-    There is ``progress`` when it acks a packet that held reliable messages.
-    """
+class Heard(NamedTuple):
+    """A packet came from the peer: a sign of life, perhaps its last."""
 
     close: Close | None = None
-    close_acked: bool = False
-    progress: bool = False
 
 
 NOTHING_HEARD: Final = Heard()
-PROGRESS: Final = Heard(progress=True)
+
+
+class News(NamedTuple):
+    """What was put off means for the life of a connection.
+
+    There is ``progress`` when packets were acked that held reliable messages.
+    """
+
+    progress: bool = False
+    events: Sequence[Event] = ()
+
+
+NO_NEWS: Final = News()
+LOST_CLOSE: Final = News(events=(Event.CLOSE_LOST,))
 
 
 class Transport:
@@ -67,6 +71,7 @@ class Transport:
     def estimates(self) -> Estimates:
         """What is measured by now."""
         flight, inbox = self.flight, self.inbox
+        flight.catch_up()
         trip = flight.recovery.round_trip
         return Estimates(
             unreliable_dropped=flight.outbox.unreliable.dropped + inbox.unreliable.dropped,
@@ -83,6 +88,26 @@ class Transport:
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave, one is lost, or a message expires."""
         return earliest(self.sender.poll_timeout(), self.flight.poll_timeout())
+
+    def poll_ahead(self, now: float, frames: Sequence[Frame]) -> tuple[bytes, int]:
+        """The next packets, should they be an answer that leaves before ``catch_up``.
+
+        What would go again may be acked by what is not noted yet.
+        """
+        if self.flight.is_ahead or self.flight.outbox.sends_again:
+            return NOTHING
+        return self.sender.poll(now, frames)
+
+    def catch_up(self) -> News:
+        """Note what was put off, and tell what it means."""
+        self.flight.catch_up()
+        is_lost, acked = self.flight.poll_close_lost(), self.flight.poll_acked()
+        if not acked:
+            return LOST_CLOSE if is_lost else NO_NEWS
+        events = [Event.CLOSE_LOST] if is_lost else []
+        if any(hit.train.closing for hit in acked):
+            events.append(Event.CLOSE_ACKED)
+        return News(any(hit.train.run or hit.train.pieces for hit in acked), events)
 
     @property
     def owes_ack(self) -> bool:
@@ -116,11 +141,14 @@ class Transport:
             yield self.handle_data_untrusted(now, data[start : start + size])
 
     def _takes_as_one(self, packet: Packet) -> bool:
-        """Whether they come behind all others, lie in no ack, and have room for what they hold."""
+        """Whether they come behind all others, and there is room for what they hold.
+
+        Raises ``RemoteError`` when they lie in their acks, or as ``Inbox.admits``.
+        """
         is_new = self._acks.restore(packet.header.sequence) > self._acks.highest
-        may_be_true = self._acks.was_sent(packet.header.ack)
+        self._acks.named(packet.header.ack)
         has_room = self.inbox.has_room(packet.frames, packet.size)
-        return is_new and may_be_true and has_room and self.inbox.admits(packet.frames)
+        return is_new and has_room and self.inbox.admits(packet.frames)
 
     def _take(self, now: float, packet: Packet) -> Heard | None:
         try:
@@ -144,25 +172,17 @@ class Transport:
             self._handle_repeat(now, arrival, frames)
             return None
         is_admitted = self.inbox.admits(frames)
-        heard = self._handle_acks(now, packet)
+        try:
+            newest = self._acks.named(header.ack)
+        except RemoteError:
+            self._counters.forged_acks += number
+            raise
+        self.flight.heard(now, newest, header.ack_bits, _delay(frames))
         if not is_admitted:
             self._counters.too_early += number
-            return heard
-        close = self._accept(now, sequence, packet)
-        return replace(heard, close=close) if close else heard
-
-    def _handle_acks(self, now: float, packet: Packet) -> Heard:
-        try:
-            acked = self.flight.acknowledge(now, packet.header, _delay(packet.frames))
-        except RemoteError:
-            self._counters.forged_acks += packet.number
-            raise
-        if not acked:
             return NOTHING_HEARD
-        progress = any(hit.train.run or hit.train.pieces for hit in acked)
-        if any(hit.train.closing for hit in acked):
-            return Heard(close_acked=True, progress=progress)
-        return PROGRESS if progress else NOTHING_HEARD
+        close = self._accept(now, sequence, packet)
+        return Heard(close=close) if close else NOTHING_HEARD
 
     def _handle_repeat(self, now: float, arrival: Arrival, frames: Sequence[Frame]) -> None:
         if arrival is Arrival.TOO_OLD:
@@ -178,7 +198,7 @@ class Transport:
         self._record(now, sequence, packet.number, asks=asks)
         close = None
         for frame in packet.frames:
-            if isinstance(frame, Messages | Fragment | Skip | Unreliable):
+            if isinstance(frame, CONTENT):
                 self.inbox.insert(frame)
             elif isinstance(frame, Credit):
                 self.flight.outbox.credit.raise_to(frame.messages, frame.size)
@@ -191,17 +211,22 @@ class Transport:
         """Note which packets came, and what acks that makes due."""
         if sequence > self._acks.highest:
             self._acking.heard(now, asks=asks)
+        if number == 1:
+            self._record_run(now, sequence, 1, asks=asks)
+            return
         end = sequence + number
         for first in range(sequence, end, EARLY):
-            # Or the first of so many packets would fall off the ack bits.
-            if self._acking.is_overdue(first):
-                self.sender.ack_early(now)
-            row = min(EARLY, end - first)
-            fills_gap = self._acks.received(first, row)
-            if asks and self._acks.is_out_of_reach(first):
-                self.sender.ack_late(now, first)
-            elif asks:
-                self._acking.owe(now, first, row, at_once=fills_gap)
+            self._record_run(now, first, min(EARLY, end - first), asks=asks)
+
+    def _record_run(self, now: float, first: int, number: int, *, asks: bool) -> None:
+        # Or the first of so many packets would fall off the ack bits.
+        if self._acking.is_overdue(first):
+            self.sender.ack_early(now)
+        fills_gap = self._acks.received(first, number)
+        if asks and self._acks.is_out_of_reach(first):
+            self.sender.ack_late(now, first)
+        elif asks:
+            self._acking.owe(now, first, number, at_once=fills_gap)
 
 
 def _delay(frames: Sequence[Frame]) -> float:

@@ -90,6 +90,7 @@ class Turns:
             del self._dirty[connection_id]
             self._packets = self._bytes = 0
             self._agenda.set(connection_id, connection.poll_timeout())
+            self._active[connection_id] = connection
             self._settle(connection)
         return None
 

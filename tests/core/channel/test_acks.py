@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.acks import ACK_BITS, BUFFER, FARTHEST, Acks, Arrival
 from sphtp.core.channel.header import Header
+from sphtp.core.channel.train import Hit
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 from tests.core.channel.trains import sequences, single
@@ -15,6 +16,11 @@ from tests.soaked import soaked
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 starting_anywhere = pytest.mark.parametrize("start", STARTS)
+
+
+def told(acks: Acks, header: Header) -> list[Hit]:
+    """Packets newly acked by a header."""
+    return acks.acknowledge(acks.named(header.ack), header.ack_bits)
 
 
 def pair(start: int) -> tuple[Acks, Acks]:
@@ -33,7 +39,7 @@ def test_a_fresh_side_acks_nothing(start: int) -> None:
     left, right = pair(start)
     _, header = send(right)
     assert header == Header(0, wrap(start - 1), 0)
-    assert left.acknowledge(header) == []
+    assert told(left, header) == []
 
 
 @starting_anywhere
@@ -44,8 +50,8 @@ def test_bit_n_acks_packet_ack_minus_n(start: int) -> None:
         right.received(right.restore(sent[number][1].sequence))
     header = right.header()
     assert (header.ack, header.ack_bits) == (wrap(start + 5), 0b101101)
-    assert sequences(left.acknowledge(header)) == [start, start + 2, start + 3, start + 5]
-    assert left.acknowledge(header) == [], "an ack counts once"
+    assert sequences(told(left, header)) == [start, start + 2, start + 3, start + 5]
+    assert told(left, header) == [], "an ack counts once"
 
 
 @starting_anywhere
@@ -53,7 +59,7 @@ def test_thirty_two_packets_are_acked_and_no_more(start: int) -> None:
     left, right = pair(start)
     for _ in range(ACK_BITS + 8):
         right.received(right.restore(send(left)[1].sequence))
-    assert sequences(left.acknowledge(right.header())) == [
+    assert sequences(told(left, right.header())) == [
         start + number for number in range(8, ACK_BITS + 8)
     ]
 
@@ -66,7 +72,7 @@ def test_old_bits_leave_when_a_packet_jumps_ahead(start: int, gap: int) -> None:
     for number in (0, gap):
         right.received(right.restore(sent[number][1].sequence))
     expected = [start, start + gap] if gap < ACK_BITS else [start + gap]
-    assert sequences(left.acknowledge(right.header())) == expected
+    assert sequences(told(left, right.header())) == expected
 
 
 @starting_anywhere
@@ -90,8 +96,8 @@ def test_an_ack_of_what_was_never_sent_is_forged(start: int, ahead: int) -> None
     for _ in range(3):
         send(left)
     with pytest.raises(RemoteError, match="ack of packet"):
-        left.acknowledge(Header(0, wrap(start + 2 + ahead), 0xFFFFFFFF))
-    assert sequences(left.acknowledge(Header(0, wrap(start + 2), 0b111))) == [
+        told(left, Header(0, wrap(start + 2 + ahead), 0xFFFFFFFF))
+    assert sequences(told(left, Header(0, wrap(start + 2), 0b111))) == [
         start,
         start + 1,
         start + 2,
@@ -102,7 +108,7 @@ def test_an_ack_of_what_was_never_sent_is_forged(start: int, ahead: int) -> None
 def test_acks_of_packets_before_the_first_are_nothing(start: int) -> None:
     left, _ = pair(start)
     send(left)
-    assert sequences(left.acknowledge(Header(0, wrap(start), 0xFFFFFFFF))) == [start]
+    assert sequences(told(left, Header(0, wrap(start), 0xFFFFFFFF))) == [start]
 
 
 @starting_anywhere
@@ -112,7 +118,7 @@ def test_a_side_notices_when_sequences_get_ambiguous(start: int) -> None:
         header = send(left)[1]
     assert left.ambiguous
     right.received(right.restore(header.sequence))
-    left.acknowledge(right.header())
+    told(left, right.header())
     assert not left.ambiguous
 
 
@@ -125,7 +131,7 @@ def test_thousands_may_be_on_their_way_at_once(start: int) -> None:
     for number, header in enumerate(headers, 1):
         right.received(right.restore(header.sequence))
         if number % ACK_BITS == 0:
-            acked += len(left.acknowledge(right.header()))
+            acked += len(told(left, right.header()))
     assert acked == FARTHEST
 
 
@@ -137,7 +143,7 @@ def test_packets_that_are_never_acked_are_not_kept(start: int) -> None:
         if number % 3 == 0:
             right.received(right.restore(header.sequence))
         if number % 60 == 0:
-            left.acknowledge(right.header())
+            told(left, right.header())
     kept = [entry for entry in left._sent._entries if entry is not None]
     assert len(kept) <= BUFFER + 60
     assert len(left._sent._entries) <= 4 * BUFFER
@@ -163,7 +169,7 @@ def test_acked_is_received(start: int, script: list[tuple[bool, bool, int]]) -> 
                 right.received(restored)
                 received.add(sequence)
         if ack_arrives:
-            acked += sequences(left.acknowledge(right.header()))
+            acked += sequences(told(left, right.header()))
     assert set(acked) <= received
     assert len(acked) == len(set(acked))
 
@@ -183,8 +189,8 @@ def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
             right.received(restored)
             received += 1
         if sequence % 16 == 0:
-            acked += len(left.acknowledge(right.header()))
-    assert acked + len(left.acknowledge(right.header())) == received
+            acked += len(told(left, right.header()))
+    assert acked + len(told(left, right.header())) == received
 
 
 @starting_anywhere
@@ -196,8 +202,8 @@ def test_what_comes_too_late_for_the_bits_is_acked_by_a_header_of_its_own(start:
     late = right.restore(sent[40][1].sequence)
     assert right.is_out_of_reach(late)
     right.received(late)
-    assert sequences(left.acknowledge(right.header())) == [start + 100]
+    assert sequences(told(left, right.header())) == [start + 100]
     header = right.late_header(late)
     assert (header.ack, header.ack_bits & 1) == (wrap(start + 40), 1)
-    assert sequences(left.acknowledge(header)) == [start + 40]
-    assert left.acknowledge(header) == []
+    assert sequences(told(left, header)) == [start + 40]
+    assert told(left, header) == []

@@ -109,7 +109,9 @@ class Talk:
         self.received += self.inbox.receive_many(1000)
 
     def ack(self) -> None:
-        self.flight.acknowledge(self.now, self.peer_acks.header(), 0.0)
+        header = self.peer_acks.header()
+        self.flight.heard(self.now, self.acks.named(header.ack), header.ack_bits, 0.0)
+        self.flight.catch_up()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds

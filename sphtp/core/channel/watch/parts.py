@@ -6,11 +6,10 @@ from typing import Final
 from sphtp.core.channel.acking import AckTimer
 from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.flight import Flight
+from sphtp.core.channel.flight import Flight, Word
 from sphtp.core.channel.flow import ReceiveCredit
 from sphtp.core.channel.frames import Close, Credit, Frame
 from sphtp.core.channel.handshake import Offer
-from sphtp.core.channel.header import Header
 from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import Packet
 from sphtp.core.channel.port import MessagePort
@@ -142,11 +141,14 @@ class WatchedFlight(Flight):
         self._congestion: CongestionInfo | None = None
         self._path_mtu = self.governor.mtu.size
 
-    def acknowledge(self, now: float, header: Header, delay: float) -> list[Hit]:
-        """Take acks in, and tell."""
-        acked = super().acknowledge(now, header, delay)
-        self._tell_estimates(now)
-        return acked
+    def heard(self, now: float, newest: int, bits: int, delay: float) -> None:
+        """Take acks in at once: what happened later is told later."""
+        super().heard(now, newest, bits, delay)
+        self.catch_up()
+
+    def _note_heard(self, words: Sequence[Word]) -> None:
+        super()._note_heard(words)
+        self._tell_estimates(words[-1].now)
 
     def handle_timeout(self, now: float) -> bool:
         """Do what is due, and tell of a probe and of what silence changed."""
@@ -220,9 +222,13 @@ class WatchedSender(Sender):
         """Give the next packets; when there are none, tell what keeps messages from leaving."""
         self._watch.tell_queued(now)
         data, size = super().poll(now, control)
-        if not data:
+        if not data and self._flight.is_up_to_date:
             self._tell_obstacle(now)
         return data, size
+
+    def _lone(self, now: float) -> tuple[bytes, int] | None:
+        # What is told of a packet is told where frames are put together.
+        return None
 
     def ack_late(self, now: float, sequence: int) -> None:
         """Make an ack that stands alone."""

@@ -1,0 +1,239 @@
+"""Answers leave before it is noted what they answer; in the end all is known all the same."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sphtp.core.channel.acking import AckTimer
+from sphtp.core.channel.acks import Acks
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.delivery import Delivery
+from sphtp.core.channel.flight import MOST_AHEAD, Flight
+from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.frames import Close, Messages
+from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
+from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.packet import Packet, decode_packet_untrusted, encode_lone
+from sphtp.core.channel.sender import Sender
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.statistics import Counters
+from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.transport import Transport
+from sphtp.core.serial import HALF, wrap
+from sphtp.errors import RemoteError
+from sphtp.testing import Pair
+from tests.core.channel.talk import offer
+
+
+class Half:
+    """What one side of a connection has to send, and what it knows of that."""
+
+    def __init__(self, congestion: str = "cubic") -> None:
+        settings = ChannelSettings(congestion=congestion, max_datagram=1200)
+        self.acks, credit = Acks(0, 0), ReceiveCredit(1024, 2**20)
+        self.flight = Flight(settings, offer(datagram=1200), self.acks, credit, Counters())
+        self.sender = Sender(offer(), self.flight, self.acks, AckTimer(2, 0.01), credit)
+        self.tickets: list[Ticket] = []
+
+    def send(self, now: float, size: int = 64) -> bool:
+        """Queue a message; whether it leaves before anything is noted."""
+        ticket = Ticket(now, size=size)
+        self.flight.outbox.push(bytes(size), ticket)
+        self.flight.tickets.add(ticket)
+        self.tickets.append(ticket)
+        return not self.flight.is_ahead and bool(self.sender.poll(now)[0])
+
+    def hear(self, now: float, header: Header) -> None:
+        """A header came."""
+        self.flight.heard(now, self.acks.named(header.ack), header.ack_bits, 0.0)
+
+
+def header_of(received: set[int]) -> Header:
+    newest = max(received)
+    bits = sum(1 << newest - it for it in received if newest - it < 32)
+    return Header(0, newest, bits)
+
+
+@given(st.integers(1, 20), st.randoms(use_true_random=False))
+def test_headers_that_are_noted_together_say_what_they_say_one_by_one(
+    number: int, random: Random
+) -> None:
+    """In whatever order they come, and whatever got lost."""
+    arrived = [it for it in range(number) if random.random() < 0.8]
+    told = [header_of(set(arrived[: end + 1])) for end in range(len(arrived))]
+    random.shuffle(told)
+    halves = [Half("fixed:1e9"), Half("fixed:1e9")]
+    for together, half in enumerate(halves):
+        for place in range(number):
+            assert half.send(0.001 * place) or half.flight.is_ahead
+            half.flight.catch_up()
+        for place, header in enumerate(told):
+            half.hear(0.1 + 0.0001 * place, header)
+            if not together:
+                half.flight.catch_up()
+        half.flight.catch_up()
+    one, other = halves
+    delivered = [ticket.outcome is Outcome.DELIVERED for ticket in one.tickets]
+    assert delivered == [ticket.outcome is Outcome.DELIVERED for ticket in other.tickets]
+    assert [it for it, is_here in enumerate(delivered) if is_here] == arrived
+    acked = [{hit.train.sequence for hit in half.flight.poll_acked()} for half in halves]
+    assert acked == [set(arrived)] * 2
+    assert one.flight.recovery.bytes_in_flight == other.flight.recovery.bytes_in_flight
+
+
+def test_an_answer_leaves_before_it_is_noted_what_it_answers() -> None:
+    half = Half()
+    assert half.send(0.0)
+    half.flight.catch_up()
+    half.hear(0.1, header_of({0}))
+    assert half.send(0.1)
+    assert half.tickets[0].outcome is None
+    assert half.flight.ahead == half.flight.recovery.bytes_in_flight, (
+        "of one it is known, of one not"
+    )
+    half.flight.catch_up()
+    assert half.tickets[0].outcome is Outcome.DELIVERED
+    assert half.tickets[0].settled_at == 0.1
+    assert not half.flight.ahead
+    assert half.flight.recovery.bytes_in_flight > 0
+    assert half.flight.recovery.round_trip.latest == 0.1
+
+
+def test_an_ack_means_what_it_meant_when_it_came() -> None:
+    """Though more has left since, so that its 16 bits would mean a packet yet to be sent."""
+    half = Half()
+    assert half.send(0.0)
+    half.hear(0.1, Header(0, wrap(0 - HALF), 2**32 - 1))
+    assert half.send(0.1)
+    half.flight.catch_up()
+    assert not half.flight.poll_acked()
+
+
+def test_who_polls_to_the_end_knows_all() -> None:
+    pair = Pair(1)
+    left, right = pair.open()
+    ticket = Ticket(pair.now)
+    left.port.send(b"question", ticket, Delivery.RELIABLE)
+    pair.touch(left)
+    pair.drive(lambda: right.port.readable)
+    pair.send(right, b"answer")
+    pair.drive(lambda: left.port.readable)
+    assert ticket.outcome is Outcome.DELIVERED
+    assert left.port.statistics().waiting == 0
+
+
+def test_no_more_leaves_than_pace_and_window_allow_though_it_is_not_noted() -> None:
+    noted, unnoted = Half("fixed:10000"), Half("fixed:10000")
+    left: list[int] = []
+    for half in (noted, unnoted):
+        for _ in range(100):
+            half.send(0.0, 500)
+            if half is noted:
+                half.flight.catch_up()
+        left.append(half.acks.next_sequence)
+    assert left[1] <= left[0]
+    assert unnoted.flight.ahead <= MOST_AHEAD + 1200
+
+
+def test_a_train_counts_what_left_before_it() -> None:
+    half = Half()
+    for _ in range(3):
+        assert half.send(0.0, 1000)
+    assert half.flight.ahead > 3000
+    half.send(0.0, 9000)
+    while half.sender.poll(0.0)[0]:
+        pass
+    half.flight.catch_up()
+    assert half.flight.recovery.bytes_in_flight < half.flight.governor.window + 1200
+
+
+def test_what_was_given_up_waits_for_what_may_ack_it() -> None:
+    settings = ChannelSettings(congestion="fixed:1e9", max_datagram=1200)
+    transport = Transport(settings, offer(datagram=1200), Counters())
+    flight, ticket = transport.flight, Ticket(0.0, size=5)
+    flight.outbox.push(b"early", ticket)
+    flight.tickets.add(ticket)
+    assert transport.sender.poll(0.0)[0]
+    flight.catch_up()
+    (train,) = flight.recovery._flying
+    flight.outbox.lost(train.pieces)
+    flight.heard(0.1, train.sequence, 1, 0.0)
+    assert not transport.poll_ahead(0.1, ())[0]
+    transport.catch_up()
+    assert not transport.poll_ahead(0.1, ())[0], "it had come"
+    assert not transport.sender.poll(0.1)[0]
+
+
+def asked(settings: ChannelSettings | None = None) -> tuple[Pair, Connection, Connection]:
+    """Two sides, of which the left has sent something whose ack it holds, and has not noted."""
+    pair = Pair(1, settings=settings)
+    left, right = pair.open()
+    pair.transfer(left, right, [b"before"])
+    pair.drive(lambda: left.port.statistics().waiting == 0)
+    left.port.send(b"question", Ticket(pair.now), Delivery.RELIABLE)
+    question = left.poll_transmit(pair.now)
+    assert question is not None
+    assert left.poll_transmit(pair.now) is None
+    assert left.address is not None
+    assert right.address is not None
+    right.handle_data_untrusted(pair.now + 0.25, right.address, question.data)
+    right.port.send(b"answer", Ticket(pair.now), Delivery.RELIABLE)
+    answer = right.poll_transmit(pair.now + 0.25)
+    assert answer is not None
+    left.handle_data_untrusted(pair.now + 0.5, left.address, answer.data)
+    return pair, left, right
+
+
+def test_room_that_an_ack_made_is_there_at_once() -> None:
+    _, left, _ = asked(ChannelSettings(send_buffer=1))
+    assert left.port.has_room(1)
+    _, left, _ = asked(ChannelSettings(send_buffer=1))
+    assert left.port.room_for((1, 1)) == 1
+
+
+def test_who_closes_with_an_answer_in_hand_says_so_once() -> None:
+    pair, left, _ = asked()
+    left.close(pair.now)
+    rows = [left.poll_transmit(pair.now) for _ in range(3)]
+    frames = [decode_packet_untrusted(row.data).frames for row in rows if row is not None]
+    assert [type(frame) for said in frames for frame in said] == [Close]
+    assert left.state is State.CLOSING
+
+
+def test_what_came_by_the_old_path_says_nothing_of_the_new_one() -> None:
+    pair, left, _ = asked()
+    left.handle_new_path(pair.now + 0.5, ("10.0.0.9", 9))
+    assert left.poll_transmit(pair.now + 0.5) is None
+    assert left.port.statistics().rtt is None
+
+
+@given(st.integers(0, 127), st.integers(0, 65535), st.binary(max_size=300))
+def test_a_packet_of_one_message_is_the_same_however_it_is_made(
+    lane: int, first_id: int, payload: bytes
+) -> None:
+    header, frame = Header(7, 65535, 2**32 - 1), Messages(lane, first_id, [payload])
+    datagram = encode_lone(5, header, frame)
+    assert datagram == encode_frames([frame], encode_data(5, header))
+    packet = decode_packet_untrusted(datagram)
+    assert (packet.header, list(packet.frames)) == (header, [frame])
+
+
+@given(st.binary(max_size=12), st.integers(0, 12), st.integers(0, 3), st.integers(0, 20))
+def test_a_packet_of_one_message_is_read_as_any_other(
+    rest: bytes, kind: int, count: int, length: int
+) -> None:
+    """By the short way or the long one; that it is no such packet shows either way."""
+    fields = bytes([kind, 3]) + b"".join(it.to_bytes(2, "little") for it in (9, count, length))
+    datagram = encode_data(5, Header(1, 2, 3)) + fields + rest
+    try:
+        frames = decode_frames_untrusted(datagram, DATA.size)
+    except RemoteError:
+        with pytest.raises(RemoteError):
+            decode_packet_untrusted(datagram)
+        return
+    packet = decode_packet_untrusted(datagram)
+    long = Packet(decode_data_untrusted(datagram), frames, len(datagram))
+    assert packet._replace(frames=list(packet.frames)) == long
