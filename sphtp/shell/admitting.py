@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sphtp.core.control.records import PeerRecord
+from sphtp.shell import questions
 
 Admit = Callable[[PeerRecord], bool]
 
@@ -18,12 +19,6 @@ def everybody(_: PeerRecord) -> bool:
 
 def guarded(admit: Admit) -> Admit:
     """Ask ``admit``, and take an error of it for a no, which is logged."""
-
-    def ask(record: PeerRecord) -> bool:
-        try:
-            return bool(admit(record))
-        except Exception:
-            log.exception("admit failed for client %#010x, which is denied", record.id)
-            return False
-
-    return ask
+    return questions.guarded(
+        admit, log, lambda record: f"admit failed for client {record.id:#010x}, which is denied"
+    )

@@ -11,6 +11,7 @@ import trio
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
+from sphtp.core.control.counters import Count
 from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Member
 from sphtp.core.row import Address
@@ -84,11 +85,12 @@ class Client:
 
     def statistics(self) -> ClientStatistics:
         """Return the figures so far."""
+        counters = self._machine.counters
         return ClientStatistics(
-            counters=self._machine.counters.as_dict(),
+            counters=counters.as_dict(),
             node=self._node.statistics(),
             events_dropped=self._registration.feed.dropped,
-            undialable=self._registration.undialable,
+            undialable=counters[Count.UNDIALABLE],
         )
 
     def events(self) -> Listener[ClientEvent]:

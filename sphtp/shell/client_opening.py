@@ -60,7 +60,7 @@ async def open_client(
 
     Args:
         servers: one server's address is enough, ``"tcp://host:8764"``; it tells the others'.
-        data, limits: what peers learn of it, as msgpack of up to 4096 bytes; what it remembers.
+        data, limits: msgpack of up to 4096 bytes that peers learn of it; how much it remembers.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: where peers reach that socket, should that differ from where it is bound.
         timeout, timers, ids: seconds to wait until registered; the servers' periods; ids to try.

@@ -12,7 +12,7 @@ from sphtp.core.control.records import PeerRecord
 from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
-from sphtp.shell.private import require_own
+from sphtp.shell.private import read_own
 
 OF_NODE: Final = "an identity"
 OF_CLUSTER: Final = "a cluster's secret"
@@ -97,10 +97,16 @@ def _save(path: Path, what: str, key: str, overwrite: bool) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    """Make a file; half of one does not stay."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _put_new(draft: Path, path: Path) -> None:
@@ -110,20 +116,12 @@ def _put_new(draft: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        try:
-            _write(path, draft.read_text())
-        except FileExistsError:
-            raise
-        except OSError:
-            path.unlink()
-            raise
+        _write(path, draft.read_text())
 
 
 def _load(path: Path, what: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            require_own(path, os.fstat(file.fileno()).st_mode)
-            data = file.read(ENOUGH)
+        data = read_own(path, ENOUGH)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
     text = data.decode("ascii", errors="replace")

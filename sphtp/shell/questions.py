@@ -1,20 +1,29 @@
-"""Questions that a program answers about keys: whoever comes must not bring it down by them."""
+"""Questions that a program answers about who comes, none of which may bring it down by that."""
 
-import logging
 from collections.abc import Callable
-from typing import Final
+from logging import Logger, getLogger
+from typing import Final, TypeVar
 
-log: Final = logging.getLogger("sphtp.security")
+T = TypeVar("T")
+
+log: Final = getLogger("sphtp.security")
 
 
-def asked(name: str, question: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-    """The same question, to which an error is a no; it is logged under ``sphtp.security``."""
+def guarded(
+    question: Callable[[T], bool], where: Logger, refusal: Callable[[T], str]
+) -> Callable[[T], bool]:
+    """The same question, to which an error is a no; it is logged as the ``refusal`` it means."""
 
-    def ask(key: bytes) -> bool:
+    def ask(subject: T) -> bool:
         try:
-            return question(key)
+            return bool(question(subject))
         except Exception:
-            log.exception("%s raised; the key %s is refused", name, key.hex())
+            where.exception(refusal(subject))
             return False
 
     return ask
+
+
+def asked(name: str, question: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+    """A question about keys, guarded; errors in it are logged under ``sphtp.security``."""
+    return guarded(question, log, lambda key: f"{name} raised; the key {key.hex()} is refused")

@@ -52,7 +52,6 @@ class Registration:
     ) -> None:
         self.machine = machine
         self.feed: Feed[ClientEvent] = Feed()
-        self.undialable = 0
         self._bus = bus
         self._on_event = on_event
         self._changed = trio.lowlevel.ParkingLot()
@@ -152,7 +151,6 @@ class Registration:
             self._bus.subscriber.dial(address.pub)
         except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this client down.
-            self.undialable += 1
             self.machine.counters.add(Count.UNDIALABLE)
 
 

@@ -109,8 +109,6 @@ class Server:
         self._bus = bus
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
-        self._undialable = 0
-        self._connections_refused = 0
         machine.handle_start(trio.current_time())
         self._flush()
 
@@ -152,14 +150,15 @@ class Server:
     def statistics(self) -> ServerStatistics:
         """Return the figures so far."""
         self._note_refused()
+        counters = self._machine.counters
         return ServerStatistics(
-            counters=self._machine.counters.as_dict(),
+            counters=counters.as_dict(),
             publishing_to=self._bus.clients.connections,
             hearing_from=self._bus.subscriber.connections,
             connections_ended=self._bus.subscriber.ended,
-            connections_refused=self._connections_refused,
+            connections_refused=counters[Count.OVER_MAX_CONNECTIONS],
             events_dropped=self._feed.dropped,
-            undialable=self._undialable,
+            undialable=counters[Count.UNDIALABLE],
         )
 
     def events(self) -> Listener[ServerEvent]:
@@ -205,11 +204,12 @@ class Server:
 
     def _note_refused(self) -> None:
         """Count what the bus refused among the rest, so that it is told and logged with that."""
-        refused = self._bus.clients.refused + self._bus.subscriber.refused
-        if refused > self._connections_refused:
-            new = refused - self._connections_refused
-            self._machine.counters.add(Count.OVER_MAX_CONNECTIONS, new)
-            self._connections_refused = refused
+        refused, counters = (
+            self._bus.clients.refused + self._bus.subscriber.refused,
+            self._machine.counters,
+        )
+        if new := refused - counters[Count.OVER_MAX_CONNECTIONS]:
+            counters.add(Count.OVER_MAX_CONNECTIONS, new)
 
     def _flush(self) -> None:
         self._note_refused()
@@ -233,7 +233,6 @@ class Server:
             {Dial: servers.dial, HangUp: servers.hang_up}[type(command)](command.address.sub)
         except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this server down.
-            self._undialable += 1
             self._machine.counters.add(Count.UNDIALABLE)
 
 

@@ -1,13 +1,13 @@
 """Certificates for ``tls+tcp``: which files, and what is in them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import SettingsError
-from sphtp.shell.private import require_own
+from sphtp.shell.private import read_own
 
 SCHEME: Final = "tls+tcp://"
 
@@ -37,18 +37,15 @@ class Tls:
 
     def read_ca(self) -> str | None:
         """Return what ``ca`` holds. Raises ``SettingsError``, as the others do."""
-        return _read(self.ca, "authority")
+        return _read(self.ca, "authority", Path.read_bytes)
 
     def read_cert(self) -> str | None:
         """Return what ``cert`` holds."""
-        return _read(self.cert, "certificate")
+        return _read(self.cert, "certificate", Path.read_bytes)
 
     def read_key(self) -> str | None:
         """Return what ``key`` holds. Raises ``SettingsError`` also when others may read it."""
-        text = _read(self.key, "key")
-        if self.key is not None:
-            require_own(self.key, self.key.stat().st_mode)
-        return text
+        return _read(self.key, "key", read_own)
 
     def check(self) -> None:
         """Read all files, so that a wrong one is found at once. Raises ``SettingsError``."""
@@ -72,11 +69,11 @@ def require_tls(servers: Iterable[ServerAddress], tls: Tls | None) -> None:
         tls.check()
 
 
-def _read(path: Path | None, what: str) -> str | None:
+def _read(path: Path | None, what: str, read: Callable[[Path], bytes]) -> str | None:
     if path is None:
         return None
     try:
-        text = path.read_text(encoding="ascii")
+        text = read(path).decode("ascii")
     except OSError as error:
         raise SettingsError(f"cannot read the TLS {what} {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

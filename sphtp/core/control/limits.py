@@ -1,4 +1,4 @@
-"""What a server holds at most."""
+"""What servers and clients hold at most."""
 
 from dataclasses import dataclass
 from typing import Any, Final

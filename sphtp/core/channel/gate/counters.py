@@ -8,12 +8,12 @@ class GateCounters:
     """Datagrams and handshakes at a gate; none of those dropped has changed anything.
 
     ``in_the_clear`` were not sealed; ``forged`` were sealed by nobody who has the key, or altered
-    on their way; ``replayed`` had come before, or have
-    come from elsewhere. ``handshakes`` were begun by others and are counted
-    after their cookie, ``handshakes_over_rate`` and ``handshakes_over_limit`` those not answered
-    because of ``handshakes_per_second`` and ``half_open``. ``strangers`` claimed an id that nobody
-    introduced yet, ``denied`` were told that they are not wanted. A reset says that a peer has
-    forgotten a channel; a path is what has changed when a peer's address has.
+    on their way; ``replayed`` had come before, or come from elsewhere. ``handshakes`` were begun by
+    others and are counted after their cookie; ``handshakes_over_rate`` and
+    ``handshakes_over_limit`` are those not answered because of ``handshakes_per_second`` and
+    ``half_open``. ``strangers`` claimed an id that nobody introduced yet, ``denied`` were told that
+    they are not wanted. A reset says that a peer has forgotten a channel; a path is what has
+    changed when a peer's address has.
     """
 
     in_the_clear: int = 0
