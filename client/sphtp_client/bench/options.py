@@ -39,25 +39,30 @@ seconds_of_each: Final = click.option(
     default=1.0,
     show_default=True,
 )
+seed_of_network: Final = click.option(
+    "--seed",
+    help="Another seed is another network with the same faults.",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+)
 
 
 def cases_of(catalog: Catalog) -> Callable[[Command], Command]:
     """Let some of the cases be chosen."""
-    return click.option(
-        "--case",
-        "cases",
-        help="A case to measure; repeatable. Default: all.",
-        type=click.Choice(list(catalog.cases)),
-        multiple=True,
-    )
+    return _some_of("case", list(catalog.cases))
 
 
 def systems_of(catalog: Catalog) -> Callable[[Command], Command]:
     """Let some of the systems be chosen."""
+    return _some_of("system", list(catalog.systems))
+
+
+def _some_of(kind: str, names: list[str]) -> Callable[[Command], Command]:
     return click.option(
-        "--system",
-        "systems",
-        help="A system to measure; repeatable. Default: all.",
-        type=click.Choice(list(catalog.systems)),
+        f"--{kind}",
+        f"{kind}s",
+        help=f"A {kind} to measure; repeatable. Default: all.",
+        type=click.Choice(names),
         multiple=True,
     )

@@ -19,9 +19,9 @@ HEAD: Final = """\
 Written by one run of `sphtp bench channel --markdown FILE`; not edited by hand.
 
 Two processes on the loopback interface, one that sends and one that receives, the same for every
-system; the systems take turns within each round. The receiver counts from the end of the warm-up
-to the last message, and a measurement counts only if every message has arrived with its length.
-CPU per message is the processor time of both processes together.
+system; the systems take turns, and each round begins with another one. The receiver counts from
+the end of the warm-up to the last message, and a measurement counts only if every message has
+arrived with its length. CPU per message is the processor time of both processes together.
 
 Each system sends the way its interface makes fastest. A channel of SphTP, a TCP stream and a QUIC
 stream take many messages in one call; ENet, ZeroMQ and nng take one message per call, and part of

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from sphtp_client.bench.catalog import CHANNELS, Catalog
 from sphtp_client.bench.figures import Sheet
@@ -41,20 +43,26 @@ class Plan:
             if not self.catalog.systems[name].installed
         }
 
-    def tasks(self) -> Iterator[Task]:
-        """Yield the measurements of one round."""
+    def tasks(self, number: int) -> Iterator[Task]:
+        """Yield the measurements of a round, each case in the order of ``turned``."""
         absent = self.absent()
-        for case, system in self.wanted():
-            if system not in absent:
+        for case, pairs in groupby(self.wanted(), itemgetter(0)):
+            present = [system for _, system in pairs if system not in absent]
+            for system in turned(present, number - 1):
                 yield Task(case, system, self.seconds, self.warm_up, self.catalog.name)
+
+
+def turned(systems: Sequence[str], by: int) -> list[str]:
+    """The systems from another one on: a machine that has just worked hard may be slower."""
+    start = by % len(systems) if systems else 0
+    return [*systems[start:], *systems[:start]]
 
 
 async def run_rounds(plan: Plan, sheet: Sheet, starting: Callable[[int, Task], None]) -> None:
     """Fill the sheet; one failure is written there and does not end the others."""
     sheet.absent.update(plan.absent())
-    tasks = list(plan.tasks())
     for number in range(1, plan.rounds + 1):
-        for task in tasks:
+        for task in plan.tasks(number):
             starting(number, task)
             try:
                 sheet.note(task.case, task.system, await measure(task))

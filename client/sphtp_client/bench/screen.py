@@ -25,7 +25,7 @@ def progress(plan: Plan, console: Console, *, quiet: bool) -> Iterator[Callable[
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    total = plan.rounds * len(list(plan.tasks()))
+    total = plan.rounds * len(list(plan.tasks(1)))
     disabled = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=disabled) as bar:
         line = bar.add_task("starting", total=total, completed=-1)

@@ -82,7 +82,7 @@ def test_a_system_that_is_not_installed_is_named_and_not_measured(without_enet):
     assert (
         chosen.absent()["enet"] == "pyenet is not installed; pip install 'sphtp[bench]' brings it"
     )
-    assert "enet" not in [task.system for task in chosen.tasks()]
+    assert "enet" not in [task.system for task in chosen.tasks(1)]
     assert ("64B", "enet") in chosen.wanted()
     assert conditions(chosen)["versions"]["pyenet"] is None
 
@@ -90,8 +90,18 @@ def test_a_system_that_is_not_installed_is_named_and_not_measured(without_enet):
 def test_a_plan_narrows_to_what_is_wanted():
     chosen = plan(cases=("rtt", "64B"), systems=("udp", "sphtp"), seconds=0.4)
     assert chosen.wanted() == [("64B", "sphtp"), ("rtt", "sphtp"), ("rtt", "udp")]
-    assert [task.warm_up for task in chosen.tasks()] == [0.1, 0.1, 0.1]
+    assert [task.warm_up for task in chosen.tasks(1)] == [0.1, 0.1, 0.1]
     assert chosen.absent() == {}
+
+
+def test_each_round_begins_with_another_system():
+    """Else one of them would always come right behind the one that heats the machine most."""
+    chosen = plan(cases=("64B", "rtt"), systems=("sphtp", "tcp", "udp"))
+    orders = [[(task.case, task.system) for task in chosen.tasks(number)] for number in (1, 2, 3)]
+    assert all(sorted(order) == sorted(chosen.wanted()) for order in orders)
+    assert [system for case, system in orders[0] if case == "rtt"] == ["sphtp", "tcp", "udp"]
+    assert [system for case, system in orders[1] if case == "rtt"] == ["tcp", "udp", "sphtp"]
+    assert [case for case, _ in orders[2]] == [case for case, _ in orders[0]]
 
 
 def test_the_document_is_json_with_conditions(sheet):

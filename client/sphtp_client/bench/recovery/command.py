@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from sphtp_client.bench.options import as_json, to_markdown
+from sphtp_client.bench.options import as_json, seed_of_network, to_markdown
 from sphtp_client.bench.recovery.page import HEADINGS, cells, page
 from sphtp_client.bench.recovery.trial import PROFILES, TRIALS, Recovery, make
 
@@ -27,13 +27,7 @@ from sphtp_client.bench.recovery.trial import PROFILES, TRIALS, Recovery, make
     type=click.Choice(["1", "20"]),
     multiple=True,
 )
-@click.option(
-    "--seed",
-    help="Another seed is another network with the same faults.",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-)
+@seed_of_network
 @to_markdown
 @as_json
 def recovery(

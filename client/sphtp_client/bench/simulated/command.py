@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from sphtp_client.bench.options import as_json, to_markdown
+from sphtp_client.bench.options import as_json, seed_of_network, to_markdown
 from sphtp_client.bench.simulated.catalog import EXPERIMENTS, Run
 from sphtp_client.bench.simulated.experiment import Experiment, Trial
 from sphtp_client.bench.simulated.page import page
@@ -21,13 +21,7 @@ from sphtp_client.bench.simulated.page import page
     type=click.Choice(list(EXPERIMENTS)),
     multiple=True,
 )
-@click.option(
-    "--seed",
-    help="Another seed is another network with the same faults.",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-)
+@seed_of_network
 @to_markdown
 @as_json
 def latency(cases: tuple[str, ...], seed: int, markdown: Path | None, json: bool) -> None:

@@ -8,12 +8,12 @@ HEAD: Final = """\
 Written by one run of `sphtp bench stream --markdown FILE`; not edited by hand.
 
 One process that sends and one for each receiver, on the loopback interface, the same for every
-system; the systems take turns within each round. The sender begins when all receivers are there
-and sends as fast as it may. A receiver counts what arrives, from the end of the warm-up to the
-last message: rates are those of receiving. Systems that drop messages repeat the last one until it
-is heard. `delivered` is the share of the messages sent that arrived, `reported lost` the share
-that the receiver was told of, in its place and with the reason; what is in neither, nobody hears
-of.
+system; the systems take turns, and each round begins with another one. The sender begins when all
+receivers are there and sends as fast as it may. A receiver counts what arrives, from the end of
+the warm-up to the last message: rates are those of receiving. Systems that drop messages repeat
+the last one until it is heard. `delivered` is the share of the messages sent that arrived,
+`reported lost` the share that the receiver was told of, in its place and with the reason; what is
+in neither, nobody hears of.
 
 Each system sends the way its interface makes fastest. A stream of SphTP takes many messages in one
 call; ZeroMQ and nng take one message per call, and part of what a small message costs there is the
