@@ -41,6 +41,7 @@ from sphtp.errors import SphtpError as SphtpError
 from sphtp.errors import StateError as StateError
 from sphtp.errors import UnreachableError as UnreachableError
 from sphtp.errors import WireError as WireError
+from sphtp.shell.binding import UdpAddressError as UdpAddressError
 from sphtp.shell.bus import BusAddressInUseError as BusAddressInUseError
 from sphtp.shell.bus import BusError as BusError
 from sphtp.shell.channel import Channel as Channel
@@ -69,4 +70,3 @@ from sphtp.shell.streams.source import Source as Source
 from sphtp.shell.streams.stream import Stream as Stream
 from sphtp.shell.streams.terms import Terms as Terms
 from sphtp.shell.tls import Tls as Tls
-from sphtp.shell.udp import UdpAddressError as UdpAddressError

@@ -16,6 +16,11 @@ class Bell:
         self._rung = False
         self._scope = trio.CancelScope()
 
+    @property
+    def has_rung(self) -> bool:
+        """Whether the next wait ends at once."""
+        return self._rung
+
     def ring(self) -> None:
         """End the present wait, or the next one."""
         self._rung = True

@@ -14,7 +14,9 @@ from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.courtesy import Courtesy
 from sphtp.shell.encoding import PLAIN, Encoding
+from sphtp.shell.readers import Readers
 from sphtp.shell.receipt import Callback, Desk, Receipt
+from sphtp.shell.vigil import Vigil
 
 
 class Channel(trio.abc.ReceiveChannel[Any]):
@@ -32,6 +34,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         touched: Callable[[], None],
         run_callback: Callable[[Callback, Receipt], None],
         courtesy: Courtesy,
+        vigil: Vigil,
         encoding: Encoding = PLAIN,
     ) -> None:
         self._connection = connection
@@ -40,6 +43,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._courtesy = courtesy
         self._encoding = encoding
         self._receipts: dict[Ticket, Receipt] = {}
+        self._readers = Readers(connection, vigil)
         self._changed = trio.lowlevel.ParkingLot()
         self._is_open = False
         self._closing = False
@@ -109,7 +113,8 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         # The message leaves before others get a turn, as with Trio's own sockets.
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_sendable()
-        while delivery is Delivery.RELIABLE and not self._has_room(payload, lane):
+        port, size = self._connection.port, len(payload)
+        while delivery is Delivery.RELIABLE and not port.has_room(size, lane):
             await self._changed.park()
             self._check_sendable()
         receipt = self._queue(payload, delivery, lane, deadline, copies)
@@ -120,7 +125,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait."""
         payload = self._encoding.encode(value, compress)
         self._check_sendable()
-        if not self._has_room(payload, lane):
+        if not self._connection.port.has_room(len(payload), lane):
             raise trio.WouldBlock
         return self._queue(payload, Delivery.RELIABLE, lane, None, 0)
 
@@ -175,7 +180,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             payloads = self._connection.port.receive_many(limit)
             if not payloads:
                 self._check_receivable()
-                await self._changed.park()
+                await self._readers.wait()
             elif values := self._decode(payloads):
                 return values
 
@@ -202,7 +207,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._closing = True
         self._connection.close(trio.current_time())
         self._touched()
-        self._changed.unpark_all()
+        self._detach()
         try:
             await trio.lowlevel.checkpoint()
             while (closed := self._connection.closed) is None:
@@ -217,26 +222,24 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._closing = True
         self._connection.abort(trio.current_time(), why)
         self._touched()
-        self._changed.unpark_all()
+        self._detach()
 
     def _queue(
         self, payload: bytes, delivery: Delivery, lane: int, deadline: float | None, copies: int
     ) -> Receipt:
         now = trio.current_time()
-        self._courtesy.note(now, (payload,))
         expires = None if deadline is None else now + deadline
         ticket = Ticket(now, lane, expires, copies, len(payload))
         self._connection.port.send(payload, ticket, delivery)
         receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
         self._touched()
+        self._courtesy.note(now, (payload,))
         return receipt
 
-    def _has_room(self, payload: bytes, lane: int) -> bool:
-        return self._connection.port.room_for((len(payload),), lane) > 0
-
     def _detach(self) -> None:
-        """The node is closing, and all its channels with it."""
+        """Let everybody see that it is closed on this side: by itself, or with its node."""
         self._closing = True
+        self._readers.end()
         self._changed.unpark_all()
 
     def _check_delivered(self, closed: Closed) -> None:
@@ -250,13 +253,16 @@ class Channel(trio.abc.ReceiveChannel[Any]):
                 raise _failure(closed)
             await self._changed.park()
 
-    def _wake(self) -> None:
+    def _wake(self) -> bool:
+        """Let everybody see what is new; true when somebody waited for messages, and there are."""
         while (event := self._connection.poll_event()) is not None:
             self._is_open |= isinstance(event, Opened)
         while (ticket := self._connection.port.poll_settled()) is not None:
             self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
         self._desk.tell_progress()
-        self._changed.unpark_all()
+        if self._changed:
+            self._changed.unpark_all()
+        return self._readers.tell()
 
     def _decode(self, payloads: Sequence[bytes]) -> list[Any]:
         self._courtesy.note(trio.current_time(), payloads)

@@ -1,11 +1,15 @@
 """What leaves a node: datagrams on their way from the endpoint to the socket."""
 
 from collections import deque
+from typing import Final
 
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.row import MOST_DATAGRAMS, Row
+from sphtp.core.row import MOST_DATAGRAMS, Address, Row
 from sphtp.shell.udp import UdpSocket
+
+SMALL: Final = 1024
+"""Bytes of a row that leaves, and is told of, before anything else is seen to."""
 
 
 class Departures:
@@ -37,6 +41,17 @@ class Departures:
             if not has_room:
                 return False
         return False
+
+    def send_first(self, now: float, address: Address | None) -> bool:
+        """Send what comes first, if that is small and for an address; false when it is not."""
+        if self._unsent or self._ahead is not None:
+            return False
+        row = self._endpoint.poll_transmit(now)
+        if row is None or row.address != address or len(row.data) > SMALL:
+            self._ahead = row
+            return False
+        self._unsent.append(row)
+        return self._udp.send(self._unsent)
 
     def _gather(self, now: float, most: int) -> int:
         """Collect the datagrams that leave for one address next; return how many bytes."""

@@ -50,6 +50,8 @@ class Plain:
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """See ``Encoding``."""
+        if len(payloads) == 1:
+            return _unpack_if_possible(payloads[0])
         values = unpack_many(payloads)
         if values is not None:
             return values

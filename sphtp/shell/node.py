@@ -45,6 +45,7 @@ class Node:
         endpoint: Endpoint | SealedEndpoint,
         entropy: Entropy,
         encoding: Encoding = PLAIN,
+        busy_poll: float = 0.0,
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
@@ -57,7 +58,7 @@ class Node:
         limits = LimitLog(endpoint.counters, self._gate or GateCounters(), self._bounds)
         self._streams = StreamRoom(udp, entropy, encoding, limits, is_sealed=is_sealed)
         self._traffic = Traffic(
-            udp, endpoint, self._streams.desk, limits, self._report, self._welcome
+            udp, endpoint, self._streams.desk, limits, self._report, self._welcome, busy_poll
         )
         self._streams.touched = self._traffic.touch_all
         endpoint.serve(STREAMS)
@@ -231,15 +232,17 @@ class Node:
         while (connection := self._endpoint.poll_incoming(STREAMS)) is not None:
             self._streams.admit(self._adopt(connection))
 
-    def _report(self, connection: Connection) -> None:
+    def _report(self, connection: Connection) -> bool:
+        """See to a connection that has news; true when somebody waited for messages of it."""
         if connection.port.bounds.has_news:
             connection.port.bounds.move_to(self._bounds)
         channel = self._channels.get(connection)
         if channel is None:
-            return
-        channel._wake()  # noqa: SLF001
+            return False
+        is_awaited = channel._wake()  # noqa: SLF001
         if connection.closed is not None:
             del self._channels[connection]
+        return is_awaited
 
     def _adopt(self, connection: Connection) -> Channel:
         is_ours = connection.opening.schema is STREAMS
@@ -248,6 +251,7 @@ class Node:
             partial(self._traffic.touch, connection),
             self._callbacks.run_soon,
             self._traffic.courtesy,
+            self._traffic.vigil,
             PLAIN if is_ours else self._encoding,
         )
         if connection.closed is None:

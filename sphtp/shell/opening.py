@@ -65,7 +65,7 @@ async def open_node(
         watching(instruments, udp.address) as watch,
     ):
         endpoint = make_gated(entropy, settings, peer_id, schema, watch, security, udp.address[1])
-        node = Node(udp, endpoint, entropy, encoding_for(messages))
+        node = Node(udp, endpoint, entropy, encoding_for(messages), settings.busy_poll)
         try:
             async with node._running():  # noqa: SLF001
                 yield node

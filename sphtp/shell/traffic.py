@@ -9,12 +9,14 @@ from sphtp.core.alarms import earliest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
+from sphtp.core.row import Row
 from sphtp.shell.bell import Bell
 from sphtp.shell.courtesy import Courtesy
-from sphtp.shell.departures import Departures
+from sphtp.shell.departures import SMALL, Departures
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.streams.desk import StreamDesk
 from sphtp.shell.udp import UdpSocket
+from sphtp.shell.vigil import Vigil
 
 BATCH: Final = 256
 """Datagrams taken off the socket before others get a turn; a node must not starve its program."""
@@ -24,6 +26,9 @@ BATCH_BYTES: Final = 512 * 1024
 
 MOST_BEHIND: Final = 16
 """Full batches in a row after which timers are looked at whatever the socket still holds."""
+
+MOST_PUT_OFF: Final = 6
+"""Answers that leave before it is noted what they are answers to."""
 
 
 class Traffic:
@@ -35,8 +40,9 @@ class Traffic:
         endpoint: Endpoint | SealedEndpoint,
         desk: StreamDesk,
         limits: LimitLog,
-        report: Callable[[Connection], None],
+        report: Callable[[Connection], bool],
         welcome: Callable[[], None],
+        busy_poll: float = 0.0,
     ) -> None:
         self.courtesy = Courtesy()
         self._udp = udp
@@ -47,6 +53,10 @@ class Traffic:
         self._welcome = welcome
         self._departures = Departures(udp, endpoint)
         self._bell = Bell()
+        self.vigil = Vigil(self, busy_poll)
+        # Answers that left before all else, and whether anything was left undone for them.
+        self._put_off = 0
+        self._is_untidy = False
         # Batches in a row that left something in the socket, and whether the last turn left any
         # work at all.
         self._behind = 0
@@ -60,16 +70,12 @@ class Traffic:
 
     async def take_turn(self) -> None:
         """Wait for something to do, and do it."""
-        if self._goes_on:
-            await trio.lowlevel.checkpoint()
-        else:
-            with self._bell.listening(self._poll_timeout()):
-                await self._udp.wait_readable()
+        await self._wait()
         self._bell.answer()
         now = trio.current_time()
         # What lies in the socket still may hold the acks and the signs of life that are overdue;
         # but a flood must not hold up time for ever.
-        is_dry = self._receive(now)
+        is_dry = await self._receive(now)
         self._behind = 0 if is_dry else self._behind + 1
         if self._behind % MOST_BEHIND == 0:
             self._endpoint.handle_timeout(now)
@@ -81,21 +87,42 @@ class Traffic:
             is_done = self.flush(trio.current_time())
         self._goes_on = not (is_dry and is_done)
 
+    async def _wait(self) -> None:
+        if self._goes_on:
+            await trio.lowlevel.checkpoint()
+            return
+        if await self.vigil.keep():
+            return
+        self.tidy()
+        with self._bell.listening(self._poll_timeout()):
+            await self._udp.wait_readable()
+
+    def has_work(self, now: float) -> bool:
+        """Whether a timer is due, or the task was rung for."""
+        due = self._poll_timeout()
+        return self._bell.has_rung or (due is not None and due <= now)
+
     def flush(self, now: float) -> bool:
         """Send and report what a turn has time for; false when there is more to send."""
+        self._put_off, self._is_untidy = 0, False
         is_done = self._departures.send(now, self.courtesy.turn(now))
         has_streams = self._desk.is_busy or self._desk.is_blocked
         if has_streams and not self._departures.is_blocked:
             self._desk.send(now)
         self._welcome()
-        while (connection := self._endpoint.poll_active()) is not None:
-            self._report(connection)
+        self._tell()
         return is_done
 
     def touch(self, connection: Connection) -> None:
         """Send at once what a command gave rise to: waking the task first would cost a turn."""
         self._endpoint.touch(connection)
-        self.touch_all()
+        self.vigil.expect()
+        may_wait = self.vigil.is_kept and self._put_off < MOST_PUT_OFF
+        if may_wait and self._sends_first(connection):
+            self._put_off += 1
+            self._is_untidy = True
+        else:
+            self.touch_all()
 
     def touch_all(self) -> None:
         """The same, whoever it was that got a command."""
@@ -104,6 +131,16 @@ class Traffic:
         if self._is_blocked or not self.flush(trio.current_time()) or self._is_blocked:
             self._bell.ring()
         self._bell.hurry(self._poll_timeout())
+
+    def _sends_first(self, connection: Connection) -> bool:
+        """Send the one small message that a connection has; false when there is more to send."""
+        is_sent = self._departures.send_first(trio.current_time(), connection.address)
+        return is_sent and not connection.port.wants_to_send
+
+    def tidy(self) -> None:
+        """Do what was put off for the sake of answers, and tell who waits."""
+        if self._is_untidy:
+            self.touch_all()
 
     def close(self) -> None:
         """Send nothing any more: the socket is closing."""
@@ -120,15 +157,43 @@ class Traffic:
     def _poll_timeout(self) -> float | None:
         return earliest(self._endpoint.poll_timeout(), self._desk.poll_timeout())
 
-    def _receive(self, now: float) -> bool:
+    async def _receive(self, now: float) -> bool:
         """Take a batch off the socket; false when there may be more."""
         received = size = 0
         for row in self._udp.receive_batch(BATCH, BATCH_BYTES):
-            if self._desk.is_busy:
-                for part in self._desk.take_own_untrusted(now, row):
-                    self._endpoint.handle_row_untrusted(now, part)
-            else:
-                self._endpoint.handle_row_untrusted(now, row)
+            self._take(now, row)
+            if not received and len(row.data) <= SMALL and self._tell():
+                # Who waited for it may answer before all else that there is to do: the first turn
+                # of theirs comes before or after ours, and the second one after it.
+                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
             received += row.number
             size += len(row.data)
         return received < BATCH and size < BATCH_BYTES
+
+    def is_waiting(self) -> bool:
+        """Whether a datagram lies in the socket."""
+        return self._udp.is_readable()
+
+    def fetch(self) -> bool:
+        """Take what came first off the socket; false when there is nothing."""
+        if not self._udp.is_readable():
+            return False
+        for row in self._udp.receive_batch(1):
+            self._take(trio.current_time(), row)
+            self._is_untidy = True
+        return True
+
+    def _take(self, now: float, row: Row) -> None:
+        if self._desk.is_busy:
+            for part in self._desk.take_own_untrusted(now, row):
+                self._endpoint.handle_row_untrusted(now, part)
+        else:
+            self._endpoint.handle_row_untrusted(now, row)
+
+    def _tell(self) -> bool:
+        """Tell of connections that have news; true when somebody waited for it."""
+        is_awaited = False
+        while (connection := self._endpoint.poll_active()) is not None:
+            is_awaited |= self._report(connection)
+        return is_awaited

@@ -11,7 +11,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from sys import maxsize
 from types import TracebackType
@@ -20,23 +19,9 @@ from typing import Final, Self
 import trio
 
 from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Address, Row
-from sphtp.errors import SettingsError
+from sphtp.shell.binding import UDP_GRO, UDP_SEGMENT, bind, has_offload
 
 LARGEST_DATAGRAM: Final = 65_535
-BUFFER: Final = 4 * 1024 * 1024
-"""Bytes asked of the kernel each way; it grants what its own limits allow."""
-
-# From the kernel's headers. An IPv6 socket may have peers of either family.
-_IP_MTU_DISCOVER: Final = (socket.IPPROTO_IP, 10)
-_IPV6_MTU_DISCOVER: Final = (socket.IPPROTO_IPV6, 23)
-MTU_DISCOVER: Final = {
-    socket.AF_INET: (_IP_MTU_DISCOVER,),
-    socket.AF_INET6: (_IPV6_MTU_DISCOVER, _IP_MTU_DISCOVER),
-}
-PMTUDISC_PROBE: Final = 3
-
-UDP_SEGMENT: Final = 103
-UDP_GRO: Final = 104
 # A segment size is 16 bits on the way out, and an int on the way in.
 _SEGMENT: Final = struct.Struct("=H")
 _GRO: Final = struct.Struct("=i")
@@ -65,10 +50,6 @@ _PASSING: Final = frozenset(
 _NO_OFFLOAD: Final = frozenset({errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT})
 
 
-class UdpAddressError(SettingsError):
-    """An address that this machine cannot bind; the message names it."""
-
-
 @dataclass(slots=True)
 class UdpCounters:
     """What happened to datagrams at the socket itself."""
@@ -94,8 +75,8 @@ class UdpSocket:
     def __init__(self, host: str, port: int, *, is_shared: bool = False) -> None:
         self.counters = UdpCounters()
         self.too_large: dict[tuple[Address, int], None] = {}
-        self._socket = _bind(host, port, is_shared=is_shared)
-        self._segments = _has_offload(self._socket)
+        self._socket = bind(host, port, is_shared=is_shared)
+        self._segments = has_offload(self._socket)
         self._address: Address = self._socket.getsockname()[:2]
 
     def __enter__(self) -> Self:
@@ -141,7 +122,7 @@ class UdpSocket:
         refuses counts as sent and lost.
         """
         while rows:
-            number = self._fitting(rows)
+            number = self._fitting(rows) if len(rows) > 1 else 1
             if number == 1 and self._is_too_much(rows[0]):
                 self._split(rows, 1)
             elif not self._send_call(rows, number):
@@ -235,6 +216,16 @@ class UdpSocket:
         rows.extendleft(Row.of(address, datagram) for datagram in reversed(split))
         return len(split)
 
+    def is_readable(self) -> bool:
+        """Whether there is something to receive."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # about an earlier datagram, and to be fetched like one
+        return True
+
     async def wait_readable(self) -> None:
         """Wait until there is something to receive."""
         await trio.lowlevel.wait_readable(self._socket)
@@ -250,50 +241,9 @@ class UdpSocket:
             self._socket.close()
 
 
-def _forbid_fragments(bound: socket.socket) -> None:
-    """Let no router and not the kernel cut datagrams: a lost part would lose the whole.
-
-    What is too large is refused or vanishes, which is how the largest size is found (RFC 8899).
-    """
-    for level, option in MTU_DISCOVER[bound.family]:
-        with suppress(OSError):  # a kernel that knows no such thing cuts them
-            bound.setsockopt(level, option, PMTUDISC_PROBE)
-
-
-def _has_offload(bound: socket.socket) -> bool:
-    """Turn receive offload on; false where the kernel knows neither way of it."""
-    try:
-        bound.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
-        bound.getsockopt(socket.SOL_UDP, UDP_SEGMENT)
-    except OSError:
-        return False
-    return True
-
-
 def _segment_size(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
     for level, kind, data in ancillary:
         if level == socket.SOL_UDP and kind == UDP_GRO:
             size: int = _GRO.unpack(data)[0]
             return size
     return None
-
-
-def _bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror as error:
-        raise UdpAddressError(f"cannot bind UDP {host}: {error.strerror}") from error
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setblocking(False)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_shared)
-        _forbid_fragments(bound)
-        bound.bind(address)
-    except OSError as error:
-        bound.close()
-        raise UdpAddressError(f"cannot bind UDP {host}:{port}: {error.strerror}") from error
-    return bound

@@ -249,6 +249,8 @@ async def test_without_waiting():
             here.send_nowait("no room")
         there._connection.poll_transmit = speak
         assert await there.receive() == 0
+        # Who waits for a message has it before others are taken off the socket.
+        await trio.testing.wait_all_tasks_blocked()
         assert there.receive_nowait() == 1
 
 

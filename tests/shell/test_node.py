@@ -22,7 +22,7 @@ async def test_the_socket_is_read_before_timers_are_looked_at(monkeypatch) -> No
         did: list[str] = []
         left = [MOST_BEHIND + 2]
 
-        def receive(now: float) -> bool:
+        async def receive(now: float) -> bool:
             did.append("read")
             left[0] -= 1
             if left[0] > 0:

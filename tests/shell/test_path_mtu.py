@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from sphtp.core.row import Row
+from sphtp.shell.binding import MTU_DISCOVER, PMTUDISC_PROBE
 from sphtp.shell.opening import open_node
-from sphtp.shell.udp import MTU_DISCOVER, PMTUDISC_PROBE, UdpSocket
+from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from sphtp.core.row import Address, Row
-from sphtp.shell.udp import UdpAddressError, UdpSocket
+from sphtp.shell.binding import UdpAddressError
+from sphtp.shell.udp import UdpSocket
 
 
 def send(udp: UdpSocket, address: Address, datagrams: Sequence[bytes]) -> int:

@@ -34,6 +34,7 @@ class ChannelSettings:
     connect_timeout: float = 5.0
     close_timeout: float = 5.0
     linger: float = 1.0
+    busy_poll: float = 0.0005
     backlog: int = 128
     max_channels: int = 16_384
     first_sequence: int = 0
@@ -95,6 +96,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "connect_timeout": (0.01, 3600),
     "close_timeout": (0.01, 3600),
     "linger": (0, 3600),
+    "busy_poll": (0, 0.01),
     "backlog": (1, 65_536),
     "max_channels": (1, 2**24),
     "envelope": (0, 256),

@@ -8,7 +8,8 @@ from typing import Final
 
 from sphtp.core.row import Address
 from sphtp.errors import SettingsError
-from sphtp.shell.udp import UdpAddressError, UdpSocket
+from sphtp.shell.binding import UdpAddressError
+from sphtp.shell.udp import UdpSocket
 
 _MEMBERSHIP: Final = struct.Struct("4s4s")
 
