@@ -204,10 +204,9 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         if self._closing:
             await trio.lowlevel.checkpoint()
             return
-        self._closing = True
+        self._detach()
         self._connection.close(trio.current_time())
         self._touched()
-        self._detach()
         try:
             await trio.lowlevel.checkpoint()
             while (closed := self._connection.closed) is None:
@@ -219,10 +218,9 @@ class Channel(trio.abc.ReceiveChannel[Any]):
 
     def abort(self, why: str = "aborted") -> None:
         """Close at once; the peer is told why, once, and what is not acknowledged may be lost."""
-        self._closing = True
+        self._detach()
         self._connection.abort(trio.current_time(), why)
         self._touched()
-        self._detach()
 
     def _queue(
         self, payload: bytes, delivery: Delivery, lane: int, deadline: float | None, copies: int

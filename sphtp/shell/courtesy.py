@@ -26,7 +26,7 @@ class Courtesy:
 
     def note(self, now: float, payloads: Sequence[bytes]) -> None:
         """Take note of messages that were sent or read together."""
-        if len(payloads) <= FEW and sum([len(payload) for payload in payloads]) <= SMALL:
+        if len(payloads) <= FEW and sum(map(len, payloads)) <= SMALL:
             self._until = now + MEMORY
 
     def turn(self, now: float) -> int:

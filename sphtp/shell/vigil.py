@@ -5,7 +5,7 @@ caches then; a peer on the same machine has answered by that time. So where answ
 looking is faster (busy polling: the kernel's ``net.core.busy_poll``, and its guests' halt polling).
 A task that waits for a message looks itself, which saves its being woken by the node's task (leader
 and followers); where several wait, or none at the moment, the node's task looks. Where no answer
-comes, or others want the core, it would be a waste: a single try shows that.
+comes it is a waste, which a single try shows; others have the core between two looks.
 """
 
 import os
@@ -77,7 +77,10 @@ class Vigil:
         self._waiting += 1
         try:
             may_lead = self._waiting == 1 and self.is_kept and self._is_likely
-            if not may_lead or not await self._lead(began, is_there):
+            if may_lead:
+                # The node's task, which began to look before, may have given up by now.
+                self._pays = await self._lead(began, is_there)
+            if not is_there():
                 await asleep.park()
                 self._pays = trio.current_time() - began < self._window
         finally:
@@ -142,7 +145,6 @@ class Vigil:
                 give_way()
                 if trio.current_time() - began > self._window:
                     break
-            self._pays = False
-            return is_there()
+            return False
         finally:
             self._is_led = False

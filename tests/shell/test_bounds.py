@@ -1,7 +1,7 @@
 """Bounds that are reached: each is counted, and the log names its setting."""
 
-from collections.abc import Awaitable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -143,8 +143,9 @@ async def test_more_receivers_than_a_source_takes(lines: list[str]) -> None:
         assert source.statistics().receivers_refused == 1
 
 
-@within_20_seconds
-async def test_more_peers_than_a_client_remembers(lines: list[str]) -> None:
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[AsyncExitStack, Callable[..., Awaitable[sphtp.Client]]]]:
+    """A server, and what opens a client of it, both until the end of the block."""
     options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS)
     async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
 
@@ -152,6 +153,12 @@ async def test_more_peers_than_a_client_remembers(lines: list[str]) -> None:
             opening = sphtp.open_client([server.address], timers=TIMERS, **more)
             return stack.enter_async_context(opening)
 
+        yield stack, client
+
+
+@within_20_seconds
+async def test_more_peers_than_a_client_remembers(lines: list[str]) -> None:
+    async with cluster() as (_, client):
         for _ in range(2):
             await client()
         small = await client(limits=ClientLimits(max_peers=1))
@@ -176,13 +183,7 @@ async def test_more_connections_than_a_server_takes() -> None:
 
 @within_20_seconds
 async def test_a_client_may_say_what_strangers_may_ask(lines: list[str]) -> None:
-    options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS)
-    async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
-
-        def client(**more: Any) -> Awaitable[sphtp.Client]:
-            opening = sphtp.open_client([server.address], timers=TIMERS, **more)
-            return stack.enter_async_context(opening)
-
+    async with cluster() as (stack, client):
         called = await client(gate_settings=GateSettings(handshakes_per_second=1))
         callers = [await client() for _ in range(3)]
         async with trio.open_nursery() as nursery:

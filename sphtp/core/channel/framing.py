@@ -84,18 +84,14 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
 
 
 def _encode_messages(frame: Messages) -> list[Buffer]:
-    payloads = frame.payloads
-    if len(payloads) == 1:
-        (payload,) = payloads
-        return [RUN_LAYOUT.pack(RUN, frame.lane, frame.first_id, 1, len(payload)), payload]
-    lengths = list(map(len, payloads))
+    lengths = list(map(len, frame.payloads))
     count, length = len(lengths), lengths[0]
     if lengths.count(length) == count:
         front = RUN_LAYOUT.pack(RUN, frame.lane, frame.first_id, count, length)
     else:
         front = MESSAGES_LAYOUT.pack(FrameKind.MESSAGES, frame.lane, frame.first_id, count)
         front += encode_lengths(lengths)
-    return [front, *payloads]
+    return [front, *frame.payloads]
 
 
 def _decode_run(data: bytes, start: int) -> tuple[Messages, int]:

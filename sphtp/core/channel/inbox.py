@@ -33,7 +33,6 @@ class Inbox:
         self.unreliable = UnreliableInbox(settings.unreliable_buffer)
         self._bounds = Bounds() if bounds is None else bounds
         self._settings = settings
-        self._receive_buffer = settings.receive_buffer
         self._first_id = first_id
         # Credit may be overdrawn by a packet or a message, and parts cost more than their bytes.
         overdrawn = max(settings.max_message, settings.max_datagram)
@@ -68,7 +67,7 @@ class Inbox:
         Raises ``RemoteError`` when a message is over the limit, in a lane that cannot be, or
         fragments contradict one another.
         """
-        free = self._receive_buffer - self._ready_count
+        free = self._settings.receive_buffer - self._ready_count
         try:
             for frame in frames:
                 if self._may_be_over and isinstance(frame, Messages | Unreliable):

@@ -211,22 +211,17 @@ class Transport:
         """Note which packets came, and what acks that makes due."""
         if sequence > self._acks.highest:
             self._acking.heard(now, asks=asks)
-        if number == 1:
-            self._record_run(now, sequence, 1, asks=asks)
-            return
         end = sequence + number
         for first in range(sequence, end, EARLY):
-            self._record_run(now, first, min(EARLY, end - first), asks=asks)
-
-    def _record_run(self, now: float, first: int, number: int, *, asks: bool) -> None:
-        # Or the first of so many packets would fall off the ack bits.
-        if self._acking.is_overdue(first):
-            self.sender.ack_early(now)
-        fills_gap = self._acks.received(first, number)
-        if asks and self._acks.is_out_of_reach(first):
-            self.sender.ack_late(now, first)
-        elif asks:
-            self._acking.owe(now, first, number, at_once=fills_gap)
+            # Or the first of so many packets would fall off the ack bits.
+            if self._acking.is_overdue(first):
+                self.sender.ack_early(now)
+            row = min(EARLY, end - first)
+            fills_gap = self._acks.received(first, row)
+            if asks and self._acks.is_out_of_reach(first):
+                self.sender.ack_late(now, first)
+            elif asks:
+                self._acking.owe(now, first, row, at_once=fills_gap)
 
 
 def _delay(frames: Sequence[Frame]) -> float:
