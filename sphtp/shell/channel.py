@@ -12,11 +12,11 @@ from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import RefusedError, UnreachableError
+from sphtp.shell.busy_poll import BusyPoll
 from sphtp.shell.courtesy import Courtesy
 from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.readers import Readers
 from sphtp.shell.receipt import Callback, Desk, Receipt
-from sphtp.shell.vigil import Vigil
 
 
 class Channel(trio.abc.ReceiveChannel[Any]):
@@ -34,7 +34,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         touched: Callable[[], None],
         run_callback: Callable[[Callback, Receipt], None],
         courtesy: Courtesy,
-        vigil: Vigil,
+        busy_poll: BusyPoll,
         encoding: Encoding = PLAIN,
     ) -> None:
         self._connection = connection
@@ -43,7 +43,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._courtesy = courtesy
         self._encoding = encoding
         self._receipts: dict[Ticket, Receipt] = {}
-        self._readers = Readers(connection, vigil)
+        self._readers = Readers(connection, busy_poll)
         self._changed = trio.lowlevel.ParkingLot()
         self._is_open = False
         self._closing = False

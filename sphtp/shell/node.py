@@ -251,7 +251,7 @@ class Node:
             partial(self._traffic.touch, connection),
             self._callbacks.run_soon,
             self._traffic.courtesy,
-            self._traffic.vigil,
+            self._traffic.busy_poll,
             PLAIN if is_ours else self._encoding,
         )
         if connection.closed is None:

@@ -3,23 +3,23 @@
 import trio
 
 from sphtp.core.channel.connection import Connection
-from sphtp.shell.vigil import Vigil
+from sphtp.shell.busy_poll import BusyPoll
 
 
 class Readers:
-    """The tasks that wait: asleep, or on the node's vigil."""
+    """The tasks that wait: asleep, or looking."""
 
-    __slots__ = ("_asleep", "_connection", "_is_over", "_vigil")
+    __slots__ = ("_asleep", "_busy_poll", "_connection", "_is_over")
 
-    def __init__(self, connection: Connection, vigil: Vigil) -> None:
+    def __init__(self, connection: Connection, busy_poll: BusyPoll) -> None:
         self._connection = connection
-        self._vigil = vigil
+        self._busy_poll = busy_poll
         self._asleep = trio.lowlevel.ParkingLot()
         self._is_over = False
 
     async def wait(self) -> None:
         """Wait until there are messages, or there will be none."""
-        await self._vigil.wait(self._asleep, self._has_news)
+        await self._busy_poll.wait(self._asleep, self._has_news)
 
     def tell(self) -> bool:
         """Wake them if there is news; true when somebody slept, and messages are there."""

@@ -11,12 +11,12 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.row import Row
 from sphtp.shell.bell import Bell
+from sphtp.shell.busy_poll import BusyPoll
 from sphtp.shell.courtesy import Courtesy
 from sphtp.shell.departures import SMALL, Departures
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.streams.desk import StreamDesk
 from sphtp.shell.udp import UdpSocket
-from sphtp.shell.vigil import Vigil
 
 BATCH: Final = 256
 """Datagrams taken off the socket before others get a turn; a node must not starve its program."""
@@ -42,7 +42,7 @@ class Traffic:
         limits: LimitLog,
         report: Callable[[Connection], bool],
         welcome: Callable[[], None],
-        busy_poll: float = 0.0,
+        window: float = 0.0,
     ) -> None:
         self.courtesy = Courtesy()
         self._udp = udp
@@ -53,7 +53,7 @@ class Traffic:
         self._welcome = welcome
         self._departures = Departures(udp, endpoint)
         self._bell = Bell()
-        self.vigil = Vigil(self, busy_poll)
+        self.busy_poll = BusyPoll(self, window)
         # Answers that left before all else, and whether anything was left undone for them.
         self._put_off = 0
         self._is_untidy = False
@@ -91,7 +91,7 @@ class Traffic:
         if self._goes_on:
             await trio.lowlevel.checkpoint()
             return
-        if await self.vigil.keep():
+        if await self.busy_poll.stay_awake():
             return
         self.tidy()
         with self._bell.listening(self._poll_timeout()):
@@ -116,8 +116,8 @@ class Traffic:
     def touch(self, connection: Connection) -> None:
         """Send at once what a command gave rise to: waking the task first would cost a turn."""
         self._endpoint.touch(connection)
-        self.vigil.expect()
-        may_wait = self.vigil.is_kept and self._put_off < MOST_PUT_OFF
+        self.busy_poll.expect()
+        may_wait = self.busy_poll.is_polling and self._put_off < MOST_PUT_OFF
         if may_wait and self._sends_first(connection):
             self._put_off += 1
             self._is_untidy = True

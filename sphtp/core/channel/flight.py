@@ -24,11 +24,11 @@ from sphtp.core.channel.train import Hit, Train
 MOST_AHEAD: Final = 4096
 """Bytes that may have left without being noted when another packet leaves."""
 
-MOST_LATE: Final = 32
+MOST_DEFERRED: Final = 32
 """Packets, of both ways, that are put off when another one comes."""
 
 
-class Word(NamedTuple):
+class AckReport(NamedTuple):
     """What a header acked, when it came, and how long the peer had had the newest of that."""
 
     now: float
@@ -63,7 +63,7 @@ class Flight:
         self._counters = counters
         self._close_lost = False
         # What is to be noted yet, in the order in which it came about, and how much of it left.
-        self._late: list[Train | Word] = []
+        self._deferred: list[Train | AckReport] = []
         self._acked: list[Hit] = []
         self.ahead = 0
 
@@ -77,7 +77,7 @@ class Flight:
         self._counters.sent += train.number
         self._counters.bytes_sent += train.number * train.size
         if train.eliciting:
-            self._late.append(train)
+            self._deferred.append(train)
             self.ahead += train.number * train.size
 
     def heard(self, now: float, newest: int, bits: int, delay: float) -> None:
@@ -86,8 +86,8 @@ class Flight:
         ``delay`` is how long the peer had the newest.
         """
         # Its 16 bits were restored before more left, and may mean another packet afterwards.
-        self._late.append(Word(now, newest, bits, delay))
-        if len(self._late) > MOST_LATE:
+        self._deferred.append(AckReport(now, newest, bits, delay))
+        if len(self._deferred) > MOST_DEFERRED:
             self.catch_up()
 
     @property
@@ -98,35 +98,37 @@ class Flight:
     @property
     def is_up_to_date(self) -> bool:
         """Whether nothing was put off."""
-        return not self._late
+        return not self._deferred
 
     def catch_up(self) -> None:
         """Note what was put off, as it came about; headers count together, where the last came."""
-        late, self._late, self.ahead = self._late, [], 0
-        words = [entry for entry in late if isinstance(entry, Word)]
+        late, self._deferred, self.ahead = self._deferred, [], 0
+        reports = [entry for entry in late if isinstance(entry, AckReport)]
         for entry in late:
             if isinstance(entry, Train):
                 self.governor.sent(entry.sent_at, entry)
                 self.recovery.sent(entry)
-            elif entry is words[-1]:
-                self._note_heard(words)
+            elif entry is reports[-1]:
+                self._note_heard(reports)
 
     def poll_acked(self) -> Sequence[Hit]:
         """The packets acked since the last time."""
         acked, self._acked = self._acked, []
         return acked
 
-    def _note_heard(self, words: Sequence[Word]) -> None:
-        acked = [hit for word in words for hit in self._acks.acknowledge(word.newest, word.bits)]
+    def _note_heard(self, reports: Sequence[AckReport]) -> None:
+        acked = [
+            hit for report in reports for hit in self._acks.acknowledge(report.newest, report.bits)
+        ]
         if not acked:
             return
-        if len(words) > 1:
+        if len(reports) > 1:
             acked.sort(key=_newest)
         newest = acked[-1]
         # Only the packet that a header names has been at the peer for just so long.
         named = newest.newest if newest.train.eliciting else None
-        timed = [word for word in words if word.newest == named]
-        now, _, _, delay = timed[0] if timed else words[-1]
+        timed = [report for report in reports if report.newest == named]
+        now, _, _, delay = timed[0] if timed else reports[-1]
         lost = self.recovery.acked(now, acked, delay if timed else None)
         self.governor.acked(now, acked, self.recovery.round_trip.latest if timed else None)
         for hit in acked:

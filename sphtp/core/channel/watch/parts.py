@@ -6,7 +6,7 @@ from typing import Final
 from sphtp.core.channel.acking import AckTimer
 from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.flight import Flight, Word
+from sphtp.core.channel.flight import AckReport, Flight
 from sphtp.core.channel.flow import ReceiveCredit
 from sphtp.core.channel.frames import Close, Credit, Frame
 from sphtp.core.channel.handshake import Offer
@@ -146,9 +146,9 @@ class WatchedFlight(Flight):
         super().heard(now, newest, bits, delay)
         self.catch_up()
 
-    def _note_heard(self, words: Sequence[Word]) -> None:
-        super()._note_heard(words)
-        self._tell_estimates(words[-1].now)
+    def _note_heard(self, reports: Sequence[AckReport]) -> None:
+        super()._note_heard(reports)
+        self._tell_estimates(reports[-1].now)
 
     def handle_timeout(self, now: float) -> bool:
         """Do what is due, and tell of a probe and of what silence changed."""

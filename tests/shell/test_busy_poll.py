@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from sphtp.shell.vigil import GRACE, IDLE, MOST_LOOKS, Vigil
+from sphtp.shell.busy_poll import GRACE, IDLE, MOST_LOOKS, BusyPoll
 
 WINDOW = 0.01
 
@@ -17,7 +17,7 @@ class Node:
     """A node's traffic, a reader of it, and the node's task, under a clock that stands still."""
 
     def __init__(self, window: float = WINDOW) -> None:
-        self.vigil = Vigil(self, window)
+        self.busy_poll = BusyPoll(self, window)
         self.asleep = trio.lowlevel.ParkingLot()
         # For each look in vain, what there is at the next one: nothing, a message, one of others.
         self.socket: deque[str] = deque()
@@ -49,7 +49,7 @@ class Node:
     async def read(self) -> None:
         """Wait for a message, and take it."""
         while not self.messages:
-            await self.vigil.wait(self.asleep, lambda: bool(self.messages))
+            await self.busy_poll.wait(self.asleep, lambda: bool(self.messages))
         self.messages.pop()
 
     def wake(self) -> None:
@@ -63,7 +63,7 @@ class Node:
             nursery.start_soon(self.read)
             await trio.testing.wait_all_tasks_blocked()
             self.wake()
-        self.vigil.expect()
+        self.busy_poll.expect()
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[list[bool]]:
@@ -71,11 +71,11 @@ class Node:
         said: list[bool] = []
 
         async def keep() -> None:
-            said.append(await self.vigil.keep())
+            said.append(await self.busy_poll.stay_awake())
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep)
-            while not said and not self.vigil.is_kept:
+            while not said and not self.busy_poll.is_polling:
                 await trio.lowlevel.checkpoint()
             yield said
 
@@ -84,7 +84,7 @@ async def test_who_got_an_answer_soon_looks_for_the_next_one(mock_clock) -> None
     node = Node()
     await node.learn()
     async with node.kept() as said:
-        assert node.vigil.is_kept
+        assert node.busy_poll.is_polling
         node.socket.append("message")
         await node.read()
         assert not len(node.asleep)
@@ -98,19 +98,19 @@ async def test_nobody_looks_where_nothing_was_sent_or_no_answer_came_soon(
 ) -> None:
     node = Node()
     if expects:
-        node.vigil.expect()
+        node.busy_poll.expect()
     else:
         await node.learn()
         async with node.kept():
             node.socket.append("message")
             await node.read()
-    assert not await node.vigil.keep()
+    assert not await node.busy_poll.stay_awake()
 
 
 async def test_a_window_of_nothing_is_for_those_who_want_to_sleep(mock_clock) -> None:
     node = Node(0.0)
     await node.learn()
-    assert not await node.vigil.keep()
+    assert not await node.busy_poll.stay_awake()
 
 
 async def test_looking_ends_where_nothing_comes(mock_clock) -> None:
@@ -122,8 +122,8 @@ async def test_looking_ends_where_nothing_comes(mock_clock) -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert len(node.asleep) == 1
         assert said
-        assert not node.vigil.is_kept
-        assert not await node.vigil.keep(), "a single try shows it"
+        assert not node.busy_poll.is_polling
+        assert not await node.busy_poll.stay_awake(), "a single try shows it"
         node.wake()
     assert node.looks <= 2 * MOST_LOOKS
     assert node.told == ["tidy"], "what was put off is done when there is time for it, once"
@@ -137,8 +137,8 @@ async def test_an_answer_that_comes_late_is_not_looked_for_again(mock_clock) -> 
         await trio.testing.wait_all_tasks_blocked()
         mock_clock.jump(2 * WINDOW)
         node.wake()
-    node.vigil.expect()
-    assert not await node.vigil.keep()
+    node.busy_poll.expect()
+    assert not await node.busy_poll.stay_awake()
 
 
 async def test_where_all_are_asleep_the_task_of_the_node_looks(mock_clock) -> None:

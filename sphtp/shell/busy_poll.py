@@ -50,7 +50,7 @@ class Traffic(Protocol):
         """Send what there is, and tell whoever waits for what came."""
 
 
-class Vigil:
+class BusyPoll:
     """Decides who looks, and for how long: ``window`` seconds at most."""
 
     def __init__(self, traffic: Traffic, window: float) -> None:
@@ -65,7 +65,7 @@ class Vigil:
         self._waiting = 0
         self._is_led = False
         self._found = False
-        self.is_kept = False
+        self.is_polling = False
 
     def expect(self) -> None:
         """Take note that something was sent, and may be answered."""
@@ -76,7 +76,7 @@ class Vigil:
         began = trio.current_time()
         self._waiting += 1
         try:
-            may_lead = self._waiting == 1 and self.is_kept and self._is_likely
+            may_lead = self._waiting == 1 and self.is_polling and self._is_likely
             if may_lead:
                 # The node's task, which began to look before, may have given up by now.
                 self._pays = await self._lead(began, is_there)
@@ -88,21 +88,21 @@ class Vigil:
         if is_there():
             self._expects, self._found = False, True
 
-    async def keep(self) -> bool:
+    async def stay_awake(self) -> bool:
         """Look as long as no reader does; false when the node's task had better sleep."""
         if not self._is_likely:
             return False
-        self.is_kept = True
+        self.is_polling = True
         try:
-            return await self._keep()
+            return await self._stay_awake()
         finally:
-            self.is_kept = False
+            self.is_polling = False
 
     @property
     def _is_likely(self) -> bool:
         return self._pays and self._expects
 
-    async def _keep(self) -> bool:
+    async def _stay_awake(self) -> bool:
         traffic, looks, alone = self._traffic, 0, 0
         until = trio.current_time() + self._window
         while looks < MOST_LOOKS and (now := trio.current_time()) <= until:
@@ -135,7 +135,7 @@ class Vigil:
                 if is_there():
                     return True
                 if traffic.fetch():
-                    if not is_there() or not self.is_kept:
+                    if not is_there() or not self.is_polling:
                         # It is for others, or there is nobody to see to what remains to be done.
                         traffic.touch_all()
                     if is_there():
