@@ -49,7 +49,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Try harder with channels."""
-    settings.load_profile(OF_CHANNELS if "channel" in item.path.parts else CHOSEN)
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Try harder with channels; a property keeps the profile that its module is imported under."""
+    settings.load_profile(OF_CHANNELS if "channel" in collector.path.parts else CHOSEN)
