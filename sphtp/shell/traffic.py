@@ -21,7 +21,7 @@ from sphtp.shell.udp import UdpSocket
 BATCH: Final = 256
 """Datagrams taken off the socket before others get a turn; a node must not starve its program."""
 
-BATCH_BYTES: Final = 512 * 1024
+BATCH_BYTES: Final = 1024 * 1024
 """Bytes taken off it before acks leave: else one side waits while the other one works."""
 
 MOST_BEHIND: Final = 16

@@ -76,7 +76,7 @@ def check_residue(conversation: "Conversation") -> Residue:
     assert not left_over, f"still there: {left_over}; seed {conversation.seed}"
     packets = [it for it in objects if isinstance(it, Train)]
     assert len(packets) <= most_packets, f"{len(packets)} remembered, at most {most_packets}"
-    pieces = {piece for packet in packets for piece in packet.pieces} | riding
+    pieces = {piece for packet in packets for load in packet.loads for piece in load} | riding
     runs = [packet.run for packet in packets if packet.run is not None]
     assert all(run.acked and not run.tickets and not run.view for run in runs)
     pieces.update(*(run.parts(-1) for run in runs))

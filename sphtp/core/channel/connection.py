@@ -155,10 +155,9 @@ class Connection:
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
         self._catch_up(now)
-        if self._transport is not None:
-            if self._transport.flight.handle_timeout(now):
-                self._voice.say(Ping())
-            self._catch_up(now)
+        if self._transport is not None and self._transport.flight.handle_timeout(now):
+            self._voice.say(Ping())
+        self._catch_up(now)
         while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
 
@@ -181,8 +180,10 @@ class Connection:
             return datagram
         if self._transport is None or self.address is None or self.state is State.CLOSED:
             return None
-        frames = self._voice.take_frames()
-        data, size = self._transport.poll_ahead(now, frames)
+        data, size = self._transport.sender.poll_made()
+        if not data:
+            frames = self._voice.take_frames()
+            data, size = self._transport.poll_ahead(now, frames)
         if not data:
             self._catch_up(now)
             data, size = self._transport.sender.poll(now, frames or self._voice.take_frames())
@@ -288,8 +289,7 @@ class Connection:
     def _meet(self, address: Address, offer: Offer) -> None:
         self.address = address
         self.peer_id = offer.peer_id
-        self._transport = self._make_transport(offer)
-        self.port.transport = self._transport
+        self._transport = self.port.transport = self._make_transport(offer)
 
     def _make_transport(self, offer: Offer) -> Transport:
         return Transport(self._settings, offer, self._counters)

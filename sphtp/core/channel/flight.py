@@ -14,7 +14,6 @@ from sphtp.core.channel.governor import Governor
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import OVERHEAD
 from sphtp.core.channel.outbox import Outbox
-from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
@@ -150,7 +149,7 @@ class Flight:
         self.governor.unanswered(now, self.recovery.probes)
         self._close_lost |= probe.train.closing
         # What the oldest packet held goes again, so that the probe is of use if it was lost.
-        pieces = self._pieces(probe)
+        pieces = probe.pieces
         self._counters.resent += self.outbox.again(pieces)
         self.is_probing = any(not piece.acked for piece in pieces)
         is_needed = not self.is_probing or self.governor.suspects_size
@@ -186,7 +185,7 @@ class Flight:
             if run.acked:
                 run.tickets = ()
             return
-        pieces = self._pieces(hit)
+        pieces = hit.pieces
         for piece in pieces:
             if piece.tickets and not piece.acked:
                 self.tickets.acked(now, piece.tickets, piece.size)
@@ -201,18 +200,11 @@ class Flight:
         self.governor.lost(now, lost)
         for hit in lost:
             self._counters.lost += hit.number
-            self._counters.resent += self.outbox.lost(self._pieces(hit))
+            self._counters.resent += self.outbox.lost(hit.pieces)
             self.tickets.settle(now, hit.train.once, Outcome.LOST)
             self._close_lost |= hit.train.closing
             if hit.train.credit:
                 self._credit.forget()
-
-    def _pieces(self, hit: Hit) -> Sequence[Piece]:
-        run = hit.train.run
-        if run is None:
-            return hit.train.pieces
-        run.break_up()
-        return run.parts(hit.bits)
 
 
 def _newest(hit: Hit) -> int:

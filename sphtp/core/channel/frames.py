@@ -63,7 +63,8 @@ DELAY_STEP = 1e-4
 LONGEST_DELAY = 65_535 * DELAY_STEP
 
 
-# Not frozen as the others are: they are made for every small message, and that takes twice as long.
+# These two are not frozen as the others are: most packets are made of them, and making one would
+# take twice as long.
 @dataclass(slots=True)
 class Messages:
     """Whole reliable messages of a lane with consecutive ids; ``first_id`` is cut to 16 bits.
@@ -76,7 +77,7 @@ class Messages:
     payloads: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fragment:
     """The bytes from ``offset`` on of one reliable message of ``total`` bytes."""
 

@@ -145,6 +145,18 @@ class SendLane:
             piece.flights = 1
         return piece
 
+    def take_load(self, room: int, credit: SendCredit) -> tuple[list[Piece], int]:
+        """Take what a packet has room for, and return that with the room that is left.
+
+        Nothing waits to go again, and nothing that goes has left before.
+        """
+        pieces: list[Piece] = []
+        while (piece := self._take_unsent(room, credit)) is not None:
+            piece.flights = 1
+            room -= piece.cost
+            pieces.append(piece)
+        return pieces, room
+
     def take_run(self, room: int, most: int, credit: SendCredit) -> FragmentRun | None:
         """Take fragments of one message for ``most`` packets, when that is all there is to send.
 

@@ -78,6 +78,11 @@ class Outbox:
         return bool(self.unreliable or self._copies)
 
     @property
+    def has_one_lane(self) -> bool:
+        """Whether reliable messages all have their place in one order."""
+        return len(self._lanes) == 1
+
+    @property
     def sends_again(self) -> bool:
         """Whether something waits that has left before."""
         return bool([lane for lane in self._lanes if lane.sends_again])
@@ -207,6 +212,23 @@ class Outbox:
         if run is not None:
             lane.served += run.size / lane.options.weight
         return run
+
+    def take_loads(self, lane: SendLane, most: int) -> list[list[Piece]]:
+        """Take what fills up to ``most`` packets to the last byte; the last one need not be full.
+
+        Ends with the lane's large messages, and where packets have copies to carry.
+        """
+        loads: list[list[Piece]] = []
+        left = 0
+        while not left and len(loads) < most and lane.is_bulk:
+            pieces, left = lane.take_load(self.room, self.credit)
+            if pieces:
+                left = self._copies.accompany(pieces, left)
+                loads.append(pieces)
+                lane.served += (self.room - left) / lane.options.weight
+            if self._copies.are_coming:
+                break
+        return loads
 
     def acked(self, pieces: Sequence[Piece]) -> None:
         """Forget the pieces of an acked packet."""

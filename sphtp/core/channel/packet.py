@@ -21,8 +21,9 @@ from sphtp.core.channel.frames import (
     FrameKind,
     Messages,
 )
-from sphtp.core.channel.framing import RUN, decode_frames_untrusted
+from sphtp.core.channel.framing import RUN, decode_frames_untrusted, encode_frames
 from sphtp.core.channel.header import DATA, DATA_FIRST, Header, decode_data_untrusted
+from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.payloads import cut_payloads
 from sphtp.core.row import Row
@@ -102,6 +103,20 @@ def encode_run(connection_id: int, header: Header, run: FragmentRun) -> bytes:
         )  # fmt: skip
         sequence += 1
     return b"".join(parts)
+
+
+def encode_loads(
+    connection_id: int, header: Header, loads: Sequence[Sequence[Piece]]
+) -> list[bytes]:
+    """Put packets together that have consecutive sequences; ``header`` is the first one's."""
+    sequence, ack, bits = header
+    return [
+        encode_frames(
+            [piece.frame for piece in load],
+            DATA.pack(DATA_FIRST, connection_id, at & MASK, ack, bits),
+        )
+        for at, load in enumerate(loads, sequence)
+    ]
 
 
 def divide(row: Row) -> Iterator[Row]:

@@ -24,8 +24,9 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.header import encode_data
+from sphtp.core.channel.lane import SendLane
 from sphtp.core.channel.outbox import Load
-from sphtp.core.channel.packet import encode_lone, encode_run
+from sphtp.core.channel.packet import encode_loads, encode_lone, encode_run
 from sphtp.core.channel.train import Train
 from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 
@@ -34,6 +35,11 @@ NO_LOAD: Final = Load(())
 
 LARGE: Final = MOST_PLAIN // 2
 """Bytes of a packet of which one call does not send two."""
+
+LONG_TRAIN: Final = 1024 * 1024
+SHORT_TRAIN: Final = LONG_TRAIN // 4
+"""Bytes of such packets that are made at once; fewer where another lane may have a message that
+would leave between them."""
 
 
 class Sender:
@@ -51,7 +57,8 @@ class Sender:
         self._credit = credit
         self._is_sending = True
         self._resume_at: float | None = None
-        self._early: deque[tuple[bytes, int]] = deque()
+        # Packets that leave before anything else is said.
+        self._made: deque[tuple[bytes, int]] = deque()
 
     def stop(self) -> None:
         """From now on only acks, and what the connection itself has to say."""
@@ -64,32 +71,35 @@ class Sender:
 
     def ack_early(self, now: float) -> None:
         """Make a packet with all that can be acked by now, to leave before the next ones."""
-        self._queue_early(self._packet(now, ()))
+        self._queue_ack(self._packet(now, ()))
 
     def ack_late(self, now: float, sequence: int) -> None:
         """Make a packet that acks one that the others do not reach back to."""
         ack = encode_data(self._peer_id, self._acks.late_header(sequence))
         # The acks that are owed otherwise are not in it.
         self._sent(Train(self._acks.next_sequence, now, len(ack)))
-        self._queue_early(ack)
+        self._queue_ack(ack)
 
-    def _queue_early(self, ack: bytes) -> None:
-        last, size = self._early[-1] if self._early else NOTHING
+    def _queue_ack(self, ack: bytes) -> None:
+        last, size = self._made[-1] if self._made else NOTHING
         if size == len(ack) and len(last) < MOST_DATAGRAMS * size:
-            self._early[-1] = (last + ack, size)
+            self._made[-1] = (last + ack, size)
         else:
-            self._early.append((ack, len(ack)))
+            self._made.append((ack, len(ack)))
+
+    def poll_made(self) -> tuple[bytes, int]:
+        """The next of the packets that were made before, as ``poll`` gives them."""
+        return self._made.popleft() if self._made else NOTHING
 
     def poll(self, now: float, control: Sequence[Frame] = ()) -> tuple[bytes, int]:
         """The next packets, one behind the other, and their size; nothing when all is said.
 
         ``control`` are the frames that the connection itself has to send; they go by themselves.
+        Asked when ``poll_made`` has nothing: out of their order, packets would look lost.
         """
         if control:
             closing = any(isinstance(frame, Close) for frame in control)
             return _alone(self._packet(now, control, closing=closing))
-        if self._early:
-            return self._early.popleft()
         if self._may_send(now):
             return self._lone(now) or self._train(now) or self._load(now)
         if self._owes_credit:
@@ -124,20 +134,41 @@ class Sender:
             return None
         assert isinstance(piece.frame, Messages)
         datagram = encode_lone(self._peer_id, self._acks.header(), piece.frame)
-        train = Train(self._acks.next_sequence, now, len(datagram), (piece,))
-        train.eliciting = True
-        self._keep(train)
+        self._keep(Train(self._acks.next_sequence, now, len(datagram), ((piece,),)))
         if 4 * piece.cost > 3 * self._outbox.room:
             self._probe_size(now)
         return datagram, len(datagram)
 
     def _train(self, now: float) -> tuple[bytes, int] | None:
-        """Fragments of one message, where that is all there is to send."""
-        if self._outbox.room > LARGE or (lane := self._outbox.bulk_lane()) is None:
+        """Packets full of large messages, where those are all there is to send."""
+        if (lane := self._outbox.bulk_lane()) is None:
             return None
         if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
             return None
         self._flight.resize(now)
+        train = self._load_train if self._outbox.room > LARGE else self._run_train
+        return train(now, lane)
+
+    def _load_train(self, now: float, lane: SendLane) -> tuple[bytes, int] | None:
+        """Packets that go one by one, for each fills a call."""
+        longest = LONG_TRAIN if self._outbox.has_one_lane else SHORT_TRAIN
+        most = self._governor.budget(now, MOST_DATAGRAMS, longest, self._flight.ahead)
+        loads = self._outbox.take_loads(lane, most)
+        if not loads:
+            return None
+        packets = encode_loads(self._peer_id, self._acks.header(), loads)
+        full = len(packets[0])
+        number = len(loads) if len(packets[-1]) == full else len(loads) - 1
+        self._keep(Train(self._acks.next_sequence, now, full, loads[:number]))
+        if number < len(loads):
+            size = len(packets[-1])
+            self._keep(Train(self._acks.next_sequence, now, size, loads[number:]))
+        self._made.extend(map(_alone, packets))
+        self._probe_size(now)
+        return self.poll_made()
+
+    def _run_train(self, now: float, lane: SendLane) -> tuple[bytes, int] | None:
+        """Fragments of one message, which one call sends."""
         ahead = self._flight.ahead
         most = self._governor.budget(now, MOST_DATAGRAMS, MOST_PLAIN, ahead)
         run = self._outbox.take_run(lane, most)
@@ -174,7 +205,7 @@ class Sender:
 
     def _probe_size(self, now: float) -> None:
         if (size := self._governor.poll_probe(now)) is not None:
-            self._early.append(_alone(self._packet(now, [Padding(1)], size=size)))
+            self._made.append(_alone(self._packet(now, [Padding(1)], size=size)))
 
     def _packet(
         self,
@@ -193,7 +224,7 @@ class Sender:
         if size:
             # The padding goes to the end, whatever its length says.
             datagram = datagram.ljust(size, b"\0")
-        train = Train(self._acks.next_sequence, now, len(datagram), load.pieces)
+        train = Train(self._acks.next_sequence, now, len(datagram), (load.pieces,))
         train.eliciting = bool(frames)
         train.once = load.once
         train.closing, train.credit, train.probe = closing, credit, size > 0

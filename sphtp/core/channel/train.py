@@ -15,6 +15,9 @@ from sphtp.core.channel.ticket import Ticket
 
 NO_STAMP: Final = Stamp(0.0, 0, 0.0, 0.0, starved=False)
 
+NO_MESSAGES: Final[Sequence[Sequence[Piece]]] = ((),)
+"""What a packet carries that has something else to say."""
+
 
 class Train:
     """``number`` packets of ``size`` bytes, the first of them with ``sequence``.
@@ -23,8 +26,8 @@ class Train:
     can still be acked. ``open`` are those of which neither was.
     """
 
-    __slots__ = ("acked", "closing", "credit", "eliciting", "last", "lost", "number", "once",
-                 "open", "pieces", "probe", "run", "sent_at", "sequence", "size",
+    __slots__ = ("acked", "closing", "credit", "eliciting", "last", "loads", "lost", "number",
+                 "once", "open", "probe", "run", "sent_at", "sequence", "size",
                  "stamp")  # fmt: skip
 
     def __init__(
@@ -32,22 +35,22 @@ class Train:
         sequence: int,
         sent_at: float,
         size: int,
-        pieces: Sequence[Piece] = (),
+        loads: Sequence[Sequence[Piece]] = NO_MESSAGES,
         run: FragmentRun | None = None,
     ) -> None:
         self.sequence = sequence
-        self.number = run.number if run else 1
+        self.number = run.number if run else len(loads)
         self.last = sequence + self.number - 1
         self.size = size
         self.sent_at = sent_at
-        # What a single packet carries, or what each packet of a train carries one fragment of.
-        self.pieces = pieces
+        # What each packet carries, or what each carries one fragment of.
+        self.loads = loads
         self.run = run
         # Those to be told of messages in it that are sent once.
         self.once: Sequence[Ticket] = ()
         # Whether it asks for an ack, carries CLOSE, carries CREDIT, only tries out a size; and
         # what was delivered when it left.
-        self.eliciting = run is not None
+        self.eliciting = self.has_messages
         self.closing = False
         self.credit = False
         self.probe = False
@@ -57,11 +60,14 @@ class Train:
         self.lost = 0
 
     @property
+    def has_messages(self) -> bool:
+        """Whether there are reliable messages in it."""
+        return bool(self.run or self.loads[0])
+
+    @property
     def has_content(self) -> bool:
         """Whether there is more in it than a question whether somebody is there."""
-        return bool(
-            self.run or self.pieces or self.once or self.closing or self.credit or self.probe
-        )
+        return bool(self.has_messages or self.once or self.closing or self.credit or self.probe)
 
     @property
     def oldest_open(self) -> int:
@@ -72,6 +78,17 @@ class Train:
         """The bits of the open packets that left before one."""
         ahead = max(self.last - sequence + 1, 0)
         return self.open >> ahead << ahead
+
+    def pieces(self, bits: int) -> Sequence[Piece]:
+        """What some of its packets carry, the oldest first; a run is broken up for it."""
+        if self.run is not None:
+            self.run.break_up()
+            return self.run.parts(bits)
+        if self.number == 1:
+            return self.loads[0]
+        places = enumerate(reversed(self.loads))
+        chosen = [load for bit, load in places if bits >> bit & 1]
+        return [piece for load in reversed(chosen) for piece in load]
 
     def was_lost(self, sequence: int) -> bool:
         """Whether one of its packets has been given up."""
@@ -99,6 +116,11 @@ class Hit(NamedTuple):
     def size(self) -> int:
         """Their bytes."""
         return self.bits.bit_count() * self.train.size
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """What they carry, the oldest first."""
+        return self.train.pieces(self.bits)
 
     @property
     def newest(self) -> int:

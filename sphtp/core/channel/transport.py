@@ -107,7 +107,7 @@ class Transport:
         events = [Event.CLOSE_LOST] if is_lost else []
         if any(hit.train.closing for hit in acked):
             events.append(Event.CLOSE_ACKED)
-        return News(any(hit.train.run or hit.train.pieces for hit in acked), events)
+        return News(any(hit.train.has_messages for hit in acked), events)
 
     @property
     def owes_ack(self) -> bool:

@@ -159,7 +159,7 @@ def test_what_was_given_up_waits_for_what_may_ack_it() -> None:
     assert transport.sender.poll(0.0)[0]
     flight.catch_up()
     (train,) = flight.recovery._flying
-    flight.outbox.lost(train.pieces)
+    flight.outbox.lost(train.pieces(1))
     flight.heard(0.1, train.sequence, 1, 0.0)
     assert not transport.poll_ahead(0.1, ())[0]
     transport.catch_up()

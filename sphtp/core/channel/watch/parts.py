@@ -214,7 +214,8 @@ class WatchedSender(Sender):
         self._watch = watch
         self._tell: Final = watch.instrument
         self._channel: Final = watch.channel
-        # The frames of the packet that is being made, and what was told last.
+        # The frames of the packet that is being made, where it has more than messages, and what
+        # was told last.
         self._frames: Sequence[Frame] = ()
         self._obstacle: Obstacle | None = None
 
@@ -230,11 +231,6 @@ class WatchedSender(Sender):
         # What is told of a packet is told where frames are put together.
         return None
 
-    def ack_late(self, now: float, sequence: int) -> None:
-        """Make an ack that stands alone."""
-        self._frames = ()
-        super().ack_late(now, sequence)
-
     def _packet(
         self,
         now: float,
@@ -246,7 +242,9 @@ class WatchedSender(Sender):
         size: int = 0,
     ) -> bytes:
         self._frames = frames
-        return super()._packet(now, frames, load, closing=closing, credit=credit, size=size)
+        packet = super()._packet(now, frames, load, closing=closing, credit=credit, size=size)
+        self._frames = ()
+        return packet
 
     def _sent(self, train: Train) -> None:
         super()._sent(train)
@@ -257,7 +255,10 @@ class WatchedSender(Sender):
 
     def _describe(self, train: Train) -> Sequence[PacketInfo]:
         if train.run is None:
-            return (describe(train.sequence, train.size, self._frames),)
+            return [
+                describe(sequence, train.size, self._frames or [piece.frame for piece in load])
+                for sequence, load in enumerate(train.loads, train.sequence)
+            ]
         part = (FrameInfo("fragment", train.run.lane, 0, train.run.length),)
         sequences = range(train.sequence, train.last + 1)
         return [PacketInfo(sequence, train.size, part) for sequence in sequences]

@@ -1,0 +1,240 @@
+"""Large packets full of large messages are made several at a time, and leave one by one."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.delivery import Lane
+from sphtp.core.channel.frames import AckDelay, Close, Fragment, Messages, Ping
+from sphtp.core.channel.packet import Packet, decode_packet_untrusted
+from sphtp.core.channel.sender import LONG_TRAIN, SHORT_TRAIN
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.row import Row
+from sphtp.testing import Faults, Pair
+from sphtp.testing.network import Address
+from sphtp.testing.pair import LEFT
+from tests.core.channel.talk import follow
+from tests.recorder import Recorder
+
+LARGEST = 65_507
+LARGE = 65_536
+NUMBER = LONG_TRAIN // LARGEST
+
+Loses = Callable[[Address, bytes], bool]
+
+
+def opened(faults: Faults | None = None, here: Recorder | None = None, **changes: Any) -> Pair:
+    settings = ChannelSettings(
+        base_datagram=LARGEST, max_datagram=LARGEST, congestion="fixed:1e9", **changes
+    )
+    return Pair(1, faults, settings, instrument=here)
+
+
+def talking(pair: Pair) -> tuple[Connection, Connection]:
+    left, right = pair.open()
+    pair.run(0.5)
+    return left, right
+
+
+def polled(connection: Connection, now: float) -> list[Row]:
+    """All that leaves now."""
+    rows = []
+    while (row := connection.poll_transmit(now)) is not None:
+        rows.append(row)
+    return rows
+
+
+def packets(rows: list[Row]) -> list[Packet]:
+    return [decode_packet_untrusted(it) for row in rows for it in row.datagrams]
+
+
+def messages(count: int, size: int = LARGE) -> list[bytes]:
+    return [Random(number).randbytes(size) for number in range(count)]
+
+
+def made(connection: Connection) -> int:
+    """Packets that wait to leave."""
+    assert connection.port.transport is not None
+    return len(connection.port.transport.sender._made)
+
+
+def until_made(connection: Connection, now: float) -> list[Row]:
+    """What leaves until packets wait to leave; the very first one tells how late its ack is."""
+    rows = []
+    while not made(connection) and (row := connection.poll_transmit(now)) is not None:
+        rows.append(row)
+    return rows
+
+
+def test_they_are_full_but_for_the_last_and_follow_one_another() -> None:
+    pair = opened()
+    left, _ = talking(pair)
+    left.port.send_many(messages(8))
+    rows = polled(left, pair.now)
+    assert [row.number for row in rows] == [1] * 9
+    sent = packets(rows)
+    assert [it.size for it in sent[:-1]] == [LARGEST] + [LARGEST - 3] * 7, "one with an ack's delay"
+    assert sent[-1].size < 1000
+    assert all(b.header.sequence == a.header.sequence + 1 for a, b in pairwise(sent))
+    frames = [[type(frame) for frame in it.frames] for it in sent]
+    assert frames == [[AckDelay, Fragment]] + [[Fragment, Fragment]] * 7 + [[Fragment]]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "size"), [((Lane(),), LONG_TRAIN), ((Lane(), Lane()), SHORT_TRAIN)]
+)
+def test_fewer_are_made_where_another_lane_may_have_something_for_between(
+    lanes: tuple[Lane, ...], size: int
+) -> None:
+    pair = opened(lanes=lanes)
+    left, _ = talking(pair)
+    left.port.send_many(messages(40))
+    until_made(left, pair.now)
+    assert made(left) == size // LARGEST - 1
+    if len(lanes) > 1:
+        left.port.send_many([b"small"], 1)
+        lanes_of = [
+            {frame.lane for frame in it.frames if isinstance(frame, Fragment | Messages)}
+            for it in packets(polled(left, pair.now))
+        ]
+        urgent = next(place for place, lanes in enumerate(lanes_of) if 1 in lanes)
+        assert urgent == size // LARGEST - 1, "the next one after those"
+
+
+def test_what_comes_up_meanwhile_leaves_behind_them() -> None:
+    """A packet with a later sequence would make those look lost."""
+    pair = opened()
+    left, _ = talking(pair)
+    left.port.send_many(messages(10))
+    rows = until_made(left, pair.now)
+    left._voice.say(Ping())
+    left.port.send_many([b"small"])
+    follow(left, bytes(LARGE), pair.now)
+    sent = packets(rows + polled(left, pair.now))
+    assert [it.header.sequence for it in sent] == sorted(it.header.sequence for it in sent)
+    kinds = [type(it.frames[0]) for it in sent]
+    assert kinds.index(Ping) == 11
+
+
+def test_a_side_that_closes_meanwhile_says_so_behind_them() -> None:
+    pair = opened()
+    left, right = talking(pair)
+    wanted = messages(10)
+    left.port.send_many(wanted)
+    until_made(left, pair.now)
+    waiting = made(left)
+    left.close(pair.now)
+    assert waiting == made(left) > 0
+    pair.touch(left)
+    pair.run(0.5)
+    # Two were taken, and lost; all the same it closes when all have arrived.
+    assert right.port.receive_many(100) == wanted
+    assert right.closed is not None
+
+
+def test_an_abort_ends_it_with_packets_waiting() -> None:
+    pair = opened()
+    left, _ = talking(pair)
+    left.port.send_many(messages(10))
+    until_made(left, pair.now)
+    left.abort(pair.now)
+    words = [type(frame) for it in packets(polled(left, pair.now)) for frame in it.frames]
+    assert Close in words
+    pair.run(5)
+    assert left.port.statistics().waiting == 10, "what was not acked stays so"
+
+
+@pytest.mark.parametrize("number", range(NUMBER))
+def test_one_that_is_lost_goes_again_alone(
+    number: int, lose: Callable[[Pair, Loses], None]
+) -> None:
+    pair = opened()
+    left, right = talking(pair)
+    counted = iter(range(10_000))
+    lose(pair, lambda source, _: source == LEFT and next(counted) == number)
+    wanted = messages(20)
+    left.port.send_many(wanted)
+    pair.touch(left)
+    pair.run(1)
+    assert right.port.receive_many(100) == wanted
+    figures = left.port.statistics()
+    assert (figures.lost, figures.lost_in_appearance) == (1, 0)
+    assert figures.resent <= 2, "messages that end in it"
+    assert figures.waiting == 0
+
+
+def test_a_message_with_copies_ends_a_train() -> None:
+    pair = opened()
+    left, right = talking(pair)
+    before, after = messages(3), messages(6)[3:]
+    left.port.send_many(before)
+    follow(left, b"c" * LARGE, pair.now, copies=2)
+    left.port.send_many(after)
+    sent = packets(polled(left, pair.now))
+    parts = [frame.message_id for it in sent for frame in it.frames if isinstance(frame, Fragment)]
+    first = min(parts)
+    assert parts.count(first + 3) >= 2 * 3, "two parts, three times each"
+    assert len(parts) < 30
+    pair.touch(left)
+    pair.run(1)
+    assert right.port.receive_many(100) == [*before, b"c" * LARGE, *after]
+
+
+def test_a_peer_with_little_room_is_not_sent_more() -> None:
+    pair = opened(receive_buffer_bytes=2**18, max_message=2**17)
+    left, right = talking(pair)
+    wanted = messages(40)
+    left.port.send_many(wanted)
+    size = sum(row.size for row in polled(left, pair.now))
+    assert size <= 2**18 + LARGE + LARGEST
+    received: list[bytes] = []
+    for _ in range(200):
+        pair.touch(left)
+        pair.run(0.01)
+        received += right.port.receive_many(100)
+        pair.touch(right)
+    assert received == wanted
+    assert right.port.statistics().too_early == 0
+
+
+def test_instruments_are_told_of_each() -> None:
+    here = Recorder()
+    pair = opened(here=here)
+    left, _ = talking(pair)
+    here.told.clear()
+    left.port.send_many(messages(8))
+    pair.touch(left)
+    pair.run(0.05)
+    told = here.last("packet_sent")
+    assert [it.size for it in told[:8]] == [LARGEST] + [LARGEST - 3] * 7
+    assert sum(frame.size for it in told for frame in it.frames) == 8 * LARGE
+    assert all(b.sequence == a.sequence + 1 for a, b in pairwise(told))
+    assert [len(it.frames) for it in told] == [1] + [2] * 7 + [1]
+    assert set(here.last("packet_acked")) >= {it.sequence for it in told}
+
+
+def test_in_bad_weather_each_arrives_once_and_in_order(seed: int) -> None:
+    pair = Pair(
+        seed,
+        Faults(loss=0.1, jitter=0.01, duplicate=0.05),
+        ChannelSettings(base_datagram=LARGEST, max_datagram=LARGEST, lanes=(Lane(), Lane())),
+    )
+    left, right = talking(pair)
+    wanted = messages(150)
+    sent = 0
+    received: list[bytes] = []
+    for _ in range(3000):
+        count = left.port.room_for([LARGE] * (len(wanted) - sent))
+        left.port.send_many(wanted[sent : sent + count])
+        sent += count
+        pair.touch(left)
+        pair.run(0.01)
+        received += right.port.receive_many(100)
+        pair.touch(right)
+        if len(received) == len(wanted):
+            break
+    assert received == wanted
