@@ -10,6 +10,9 @@ from sphtp.errors import RemoteError
 class OversizeError(RemoteError):
     """A message is larger than ``max_message``."""
 
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"a message of {size} bytes is over the limit of {limit}")
+
 
 class Arriving(NamedTuple):
     """A large message of which a part has arrived."""
@@ -28,7 +31,7 @@ class Reassembly:
     smaller packets than before.
     """
 
-    __slots__ = ("_chunks", "_starts", "size", "total")
+    __slots__ = ("_chunks", "_reach", "_starts", "size", "total")
 
     # What a fragment costs beside its bytes, so that a message of tiny ones is not cheap to send.
     COST = 128
@@ -38,22 +41,34 @@ class Reassembly:
         self.size = 0
         self._starts: list[int] = []
         self._chunks: list[Buffer] = []
+        # Where the last chunk ends: nothing is missing before that if so much is here.
+        self._reach = 0
 
     @property
     def held(self) -> int:
         """Memory to account for, in bytes."""
         return self.size + self.COST * len(self._chunks)
 
-    def check(self, frame: Fragment, limit: int) -> None:
-        """Refuse a fragment that contradicts the earlier ones, or whose message is too large."""
+    def check(self, frame: Fragment) -> None:
+        """Refuse a fragment that contradicts the earlier ones."""
         if frame.total != self.total:
             raise RemoteError(f"a message of {self.total} bytes now has {frame.total}")
-        if frame.total > limit:
-            raise OversizeError(f"a message of {frame.total} bytes is over the limit of {limit}")
 
     def add(self, offset: int, payload: Buffer) -> None:
         """Take in what is new of a fragment; what lies beyond the end is a liar's."""
-        end = min(offset + len(payload), self.total)
+        end = offset + len(payload)
+        if offset == self._reach == self.size and offset < end <= self.total:
+            # The path without loss and reordering: the next one.
+            self._starts.append(offset)
+            self._chunks.append(payload)
+            self._reach = self.size = end
+            return
+        end = min(end, self.total)
+        self._fill(offset, end, payload)
+        self._reach = max(self._reach, end)
+
+    def _fill(self, offset: int, end: int, payload: Buffer) -> None:
+        """Put what is new of a fragment into the gaps that it covers."""
         start = offset
         while start < end:
             place = bisect_right(self._starts, start)

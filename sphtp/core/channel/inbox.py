@@ -140,6 +140,8 @@ class Inbox:
         return taken
 
     def _deliver(self, payloads: Sequence[bytes]) -> None:
+        if not payloads:
+            return
         if len(payloads) == 1:
             self._ready.append(payloads)
             self._ready_count += 1
@@ -166,7 +168,7 @@ class Inbox:
     def _check_sizes(self, payloads: Sequence[bytes]) -> None:
         size, limit = max(map(len, payloads)), self._settings.max_message
         if size > limit:
-            raise OversizeError(f"a message of {size} bytes is over the limit of {limit}")
+            raise OversizeError(size, limit)
 
     def _check_number(self, number: int) -> None:
         if number & ~FLAG >= MOST_LANES:

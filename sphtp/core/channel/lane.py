@@ -163,7 +163,9 @@ class SendLane:
         None where ``take`` has to be asked.
         """
         source = self._unsent[0] if self._unsent and not self._resend else None
-        if not isinstance(source, Large) or not self._allowed(source, credit):
+        if not isinstance(source, Large):
+            return None
+        if not source.is_begun and not self._allowed(credit):
             return None
         run = source.take_run(self._byte, self._unsent_id, room, most)
         if run is not None:
@@ -226,7 +228,8 @@ class SendLane:
         if not self._unsent:
             return None
         source = self._unsent[0]
-        left = self._allowed(source, credit)
+        # What is begun was paid for.
+        left = 1 if source.is_begun else self._allowed(credit)
         piece = source.take(self._byte, self._unsent_id, room, left) if left else None
         if piece is None:
             return None
@@ -237,10 +240,9 @@ class SendLane:
         credit.spend(*piece.charge)
         return piece
 
-    def _allowed(self, source: Source, credit: SendCredit) -> int:
-        """How many messages may leave; one that is begun was paid for."""
-        window = self._oldest_unacked + self._window - self._unsent_id
-        return max(min(credit.left, window), int(source.is_begun))
+    def _allowed(self, credit: SendCredit) -> int:
+        """How many messages may leave that have not begun to."""
+        return max(min(credit.left, self._oldest_unacked + self._window - self._unsent_id), 0)
 
     def _pieces(self, tickets: AbstractSet[Ticket] | None = None) -> Iterator[Piece]:
         """What is on its way; runs by their pieces, or with ``tickets`` those that they follow."""

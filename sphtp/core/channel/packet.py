@@ -54,7 +54,8 @@ class Packet(NamedTuple):
 
 def decode_packet_untrusted(datagram: bytes) -> Packet:
     """Take one DATA datagram apart; raises ``RemoteError`` when it is not well formed."""
-    if (packet := _decode_lone(datagram)) is not None:
+    is_run = len(datagram) > MESSAGES_FRONT.size and datagram[DATA.size] == RUN
+    if is_run and (packet := _decode_lone(datagram)) is not None:
         return packet
     header = decode_data_untrusted(datagram)
     return Packet(header, decode_frames_untrusted(datagram, DATA.size), len(datagram))
@@ -71,14 +72,11 @@ def encode_lone(connection_id: int, header: Header, frame: Messages) -> bytes:
 
 
 def _decode_lone(datagram: bytes) -> Packet | None:
-    """The same for one message and nothing else, which somebody may wait for, in one unpacking."""
-    room = len(datagram) - MESSAGES_FRONT.size
-    if room <= 0:
-        return None
-    _, _, sequence, ack, bits, kind, lane, first_id, count, length = MESSAGES_FRONT.unpack_from(
+    """A run that is one message, which somebody may wait for: all in one unpacking."""
+    _, _, sequence, ack, bits, _, lane, first_id, count, length = MESSAGES_FRONT.unpack_from(
         datagram
     )
-    if kind != RUN or count != 1 or length != room:
+    if count != 1 or length != len(datagram) - MESSAGES_FRONT.size:
         return None
     frame = Messages(lane, first_id, [datagram[-length:]])
     return Packet(Header(sequence, ack, bits), (frame,), len(datagram))

@@ -8,7 +8,7 @@ it would come for ever.
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.channel.fragments import Reassembly
+from sphtp.core.channel.fragments import OversizeError, Reassembly
 from sphtp.core.channel.frames import Fragment, Messages, Skip
 from sphtp.core.serial import SequenceBuffer, unwrap
 
@@ -41,11 +41,12 @@ class Unordered:
         Raises ``RemoteError`` when a message is over the limit or contradicts what is here.
         """
         end = self._next_id + self._ahead(free)
-        if not isinstance(frame, Messages):
-            if isinstance(frame, Fragment):
-                self._check(frame)
-            return unwrap(frame.message_id, self._next_id) < end
-        return unwrap(frame.first_id, self._next_id) + len(frame.payloads) <= end
+        if isinstance(frame, Messages):
+            return unwrap(frame.first_id, self._next_id) + len(frame.payloads) <= end
+        message_id = unwrap(frame.message_id, self._next_id)
+        if isinstance(frame, Fragment):
+            self._check(message_id, frame)
+        return message_id < end
 
     def insert_messages(self, frame: Messages) -> Sequence[bytes]:
         """Take messages in; return those to deliver now."""
@@ -71,11 +72,17 @@ class Unordered:
             entry = Reassembly(frame.total)
             self._buffer.insert(message_id, entry)
             self._stored += 1
-        released: list[bytes] = []
-        if isinstance(entry, Reassembly):
-            self._add_part(message_id, entry, frame, released)
-        self._release(released)
-        return released
+        if not isinstance(entry, Reassembly):
+            return ()
+        self.held -= entry.held
+        entry.add(frame.offset, frame.payload)
+        whole = entry.finish()
+        if whole is None:
+            self.held += entry.held
+            return ()
+        self._buffer.remove(message_id)
+        self._stored -= 1
+        return self._insert_whole(message_id, whole)
 
     def insert_skip(self, frame: Skip) -> Sequence[bytes] | None:
         """Wait no more for a message; return those to deliver now, or None if it is no news."""
@@ -111,22 +118,23 @@ class Unordered:
             self._next_id += 1
             self._stored -= 1
 
-    def _check(self, frame: Fragment) -> None:
-        known = self._buffer.find(unwrap(frame.message_id, self._next_id))
-        reassembly = known if isinstance(known, Reassembly) else Reassembly(frame.total)
-        reassembly.check(frame, self._limit)
+    def _check(self, message_id: int, frame: Fragment) -> None:
+        known = self._buffer.find(message_id)
+        if isinstance(known, Reassembly):
+            known.check(frame)
+        elif frame.total > self._limit:
+            raise OversizeError(frame.total, self._limit)
 
-    def _add_part(
-        self, message_id: int, entry: Reassembly, frame: Fragment, released: list[bytes]
-    ) -> None:
-        self.held -= entry.held
-        entry.add(frame.offset, frame.payload)
-        whole = entry.finish()
-        if whole is None:
-            self.held += entry.held
-            return
-        self._stored -= 1
-        self._store(message_id, whole, released)
+    def _insert_whole(self, message_id: int, payload: bytes) -> Sequence[bytes]:
+        """Take in a message that has come in fragments; return those to deliver now."""
+        if message_id == self._next_id and not self._stored:
+            # As for messages that come whole.
+            self._next_id += 1
+            return (payload,)
+        released: list[bytes] = []
+        self._store(message_id, payload, released)
+        self._release(released)
+        return released
 
 
 class Ordered(Unordered):

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.fragments import Reassembly
+from sphtp.core.channel.fragments import OversizeError, Reassembly
 from sphtp.core.channel.frames import Fragment
+from sphtp.core.channel.reorder import Ordered
 from sphtp.errors import RemoteError
 
 
@@ -64,10 +65,11 @@ def test_whatever_is_claimed_no_more_than_the_whole_is_kept(parts: list[tuple[in
 
 def test_another_total_is_refused() -> None:
     with pytest.raises(RemoteError, match="3 bytes now has 4"):
-        Reassembly(3).check(Fragment(0, 0, 0, 4, b"a"), 100)
+        Reassembly(3).check(Fragment(0, 0, 0, 4, b"a"))
 
 
 def test_a_total_over_the_limit_is_refused() -> None:
-    Reassembly(100).check(Fragment(0, 0, 0, 100, b"a"), 100)
-    with pytest.raises(RemoteError, match="101 bytes is over the limit of 100"):
-        Reassembly(101).check(Fragment(0, 0, 0, 101, b"a"), 100)
+    lane = Ordered(0, 1024, 100)
+    assert lane.admits(Fragment(0, 0, 0, 100, b"a"), 10)
+    with pytest.raises(OversizeError, match="101 bytes is over the limit of 100"):
+        lane.admits(Fragment(0, 0, 0, 101, b"a"), 10)
