@@ -57,9 +57,12 @@ class Sealer:
 
         Returns the sealed ones, one behind the other, and their size.
         """
+        sealed_size = size + self._head.size + TAG_SIZE
+        if len(data) <= size:
+            return self._seal_one(data), sealed_size
         plain = memoryview(data)
         parts = [plain[start : start + size] for start in range(0, len(data), size)]
-        return self.seal_row(parts), size + self._head.size + TAG_SIZE
+        return self.seal_row(parts), sealed_size
 
     def seal_row(self, datagrams: Sequence[Buffer]) -> bytes:
         """Seal datagrams, and return the sealed ones, one behind the other."""
@@ -74,6 +77,14 @@ class Sealer:
             counter += 1
         self._counter = counter
         return b"".join(sealed)
+
+    def _seal_one(self, data: bytes) -> bytes:
+        if self._counter == self._epoch_end:
+            self._next_epoch()
+        counter = self._counter
+        self._counter = counter + 1
+        clear = self._head.pack(self._front, counter)
+        return clear + self._cipher.encrypt(_NONCE.pack(counter), data, clear)
 
     def _next_epoch(self) -> None:
         """Go on with the next key. Numbers left over are skipped: a row has one key."""

@@ -124,7 +124,8 @@ class Gate:
 
     def handle_row_untrusted(self, now: float, row: Row) -> None:
         """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
-        for part in divide(row, FRONT.size):
+        is_one = len(row.data) <= row.size
+        for part in (row,) if is_one else divide(row, FRONT.size):
             if part.data[:1] == SEALED_FIRST and min(part.size, len(part.data)) >= SEAL_OVERHEAD:
                 self._handle_sealed_untrusted(now, part)
                 continue
