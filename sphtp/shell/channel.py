@@ -145,14 +145,13 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._check_sendable()
         sent = 0
         while sent < len(payloads):
-            count = self._connection.port.room_for(sizes[sent:], lane)
-            if not count:
+            count = self._connection.port.send_some(payloads, sizes, sent, lane)
+            sent += count
+            if count:
+                self._touched()
+            else:
                 await self._changed.park()
                 self._check_sendable()
-                continue
-            self._connection.port.send_many(payloads[sent : sent + count], lane)
-            self._touched()
-            sent += count
 
     async def receive(self) -> Any:
         """Wait for the next message.

@@ -144,10 +144,12 @@ class UdpSocket:
                 fetched += 1
                 continue
             self.counters.receive_calls += 1
-            row = Row(address[:2], data, _segment_size(ancillary) or len(data) or 1)
-            fetched += row.number
+            segment = _segment_size(ancillary) if ancillary else None
+            row = Row(address[:2], data, segment or len(data) or 1)
+            number = row.number if segment else 1
+            fetched += number
             size -= len(data)
-            self.counters.received += row.number
+            self.counters.received += number
             yield row
 
     def _is_too_much(self, row: Row) -> bool:

@@ -116,7 +116,11 @@ class Outbox:
         if self.room_for(sizes, lane) < len(sizes):
             raise StateError(f"no room for {len(sizes)} messages: {self._lane(lane).waiting} wait")
         if payloads:
-            self._lane(lane).push_many(payloads, self.room, sizes)
+            self.push_fitting(payloads, sizes, lane)
+
+    def push_fitting(self, payloads: Sequence[bytes], sizes: Sequence[int], lane: int) -> None:
+        """Queue reliable messages, one at least, for which ``room_for`` has found room."""
+        self._lanes[lane].push_many(payloads, self.room, sizes)
 
     def push(self, payload: bytes, ticket: Ticket) -> None:
         """Queue a reliable message that is followed; raises as ``push_many``."""

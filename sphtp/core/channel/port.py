@@ -1,6 +1,7 @@
 """What an application does with a connection: messages out, messages in, and their receipts."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.delivery import Delivery
@@ -8,6 +9,9 @@ from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
 from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.transport import Transport
+
+OFFERED: Final = 4096
+"""Messages for which room is looked for at a time."""
 
 
 class MessagePort:
@@ -69,6 +73,25 @@ class MessagePort:
         """Queue reliable messages; the caller has asked ``room_for``."""
         self._sending().flight.outbox.push_many(payloads, lane)
         self._counters.messages_sent += len(payloads)
+
+    def send_some(
+        self, payloads: Sequence[bytes], sizes: Sequence[int], start: int = 0, lane: int = 0
+    ) -> int:
+        """Queue messages from ``start`` on, as many as have room; return how many that were.
+
+        Raises as ``room_for``: before the first one of them, for any of them.
+        """
+        end = start + OFFERED
+        if not start and end < len(sizes):
+            self.room_for(sizes, lane)
+        # What has no room for long is not looked at over and over.
+        count = self.room_for(sizes[start:end], lane)
+        if count:
+            end = start + count
+            outbox = self._sending().flight.outbox
+            outbox.push_fitting(payloads[start:end], sizes[start:end], lane)
+            self._counters.messages_sent += count
+        return count
 
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
         """Queue a message that is followed; of a reliable one the caller has asked ``has_room``.

@@ -74,12 +74,13 @@ class Unordered:
             self._stored += 1
         if not isinstance(entry, Reassembly):
             return ()
-        self.held -= entry.held
+        before = entry.held
         entry.add(frame.offset, frame.payload)
         whole = entry.finish()
         if whole is None:
-            self.held += entry.held
+            self.held += entry.held - before
             return ()
+        self.held -= before
         self._buffer.remove(message_id)
         self._stored -= 1
         return self._insert_whole(message_id, whole)

@@ -35,8 +35,7 @@ class Small:
     def __init__(self, payloads: Sequence[bytes] = (), sizes: Sequence[int] | None = None) -> None:
         self._payloads = list(payloads)
         # What the first n messages cost in a frame, so that how many fit is found by bisection.
-        costs = map(LENGTH_OVERHEAD.__add__, sizes or map(len, self._payloads))
-        self._costs = list(accumulate(costs, initial=0))
+        self._costs = _costs(sizes or list(map(len, self._payloads)))
         self._taken = 0
         # By place; messages sent many at a time have none.
         self._tickets: dict[int, Ticket] = {}
@@ -181,6 +180,15 @@ class Large:
         for ticket in tickets:
             ticket.parts += 1
         return run
+
+
+def _costs(sizes: Sequence[int]) -> list[int]:
+    """What the first n of messages cost, for each n."""
+    if sizes and sizes.count(sizes[0]) == len(sizes):
+        # Mostly they are of one size, and then nothing is added up.
+        cost = sizes[0] + LENGTH_OVERHEAD
+        return list(range(0, cost * len(sizes) + 1, cost))
+    return list(accumulate(map(LENGTH_OVERHEAD.__add__, sizes), initial=0))
 
 
 Source = Small | Single | Large

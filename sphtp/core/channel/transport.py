@@ -218,7 +218,7 @@ class Transport:
                 self.sender.ack_early(now)
             row = min(EARLY, end - first)
             fills_gap = self._acks.received(first, row)
-            if asks and self._acks.is_out_of_reach(first):
+            if asks and fills_gap and self._acks.is_out_of_reach(first):
                 self.sender.ack_late(now, first)
             elif asks:
                 self._acking.owe(now, first, row, at_once=fills_gap)

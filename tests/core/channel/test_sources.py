@@ -122,3 +122,14 @@ def test_word_of_it_does_not_fit_everywhere() -> None:
     assert large.take(0, 8, SKIP_OVERHEAD - 1, 1) is None
     assert not single.is_empty
     assert not large.is_empty
+
+
+@given(st.integers(0, 300), st.integers(1, 50))
+def test_of_one_size_or_not_messages_cost_the_same(size: int, count: int) -> None:
+    alike, added = Small([bytes(size)] * count), Small()
+    for _ in range(count):
+        added.append(bytes(size), None)
+    assert alike._costs == added._costs
+    added.append(b"", None)
+    alike.append(b"", None)
+    assert alike._costs == added._costs

@@ -73,6 +73,15 @@ class WatchedPort(MessagePort):
         if payloads:
             self._watch.queued(lane, Delivery.RELIABLE, map(len, payloads))
 
+    def send_some(
+        self, payloads: Sequence[bytes], sizes: Sequence[int], start: int = 0, lane: int = 0
+    ) -> int:
+        """Queue as many messages as have room, and tell."""
+        count = super().send_some(payloads, sizes, start, lane)
+        if count:
+            self._watch.queued(lane, Delivery.RELIABLE, sizes[start : start + count])
+        return count
+
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
         """Queue a message, and tell."""
         super().send(payload, ticket, delivery)
