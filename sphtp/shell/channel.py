@@ -5,6 +5,7 @@ from typing import Any
 
 import trio
 
+from sphtp.core.channel.burst import Burst
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.events import Closed, CloseReason, Opened
@@ -139,15 +140,12 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         Raises as ``send``; when one message is too large or of no type, none has been sent.
         """
         payloads = self._encoding.encode_many(values, compress)
-        sizes = list(map(len, payloads))
         self._courtesy.note(trio.current_time(), payloads)
         await trio.lowlevel.checkpoint()
         self._check_sendable()
-        sent = 0
-        while sent < len(payloads):
-            count = self._connection.port.send_some(payloads, sizes, sent, lane)
-            sent += count
-            if count:
+        burst = Burst(self._connection.port, payloads, lane)
+        while burst.left:
+            if burst.send():
                 self._touched()
             else:
                 await self._changed.park()

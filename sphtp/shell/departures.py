@@ -55,7 +55,7 @@ class Departures:
 
     def _gather(self, now: float, most: int) -> int:
         """Collect the datagrams that leave for one address next; return how many bytes."""
-        transmit = self._ahead or self._endpoint.poll_transmit(now)
+        transmit = self._ahead or self._endpoint.poll_transmit(now, most)
         self._ahead = None
         if transmit is None:
             return 0
@@ -66,6 +66,6 @@ class Departures:
             size += len(transmit.data)
             if datagrams >= MOST_DATAGRAMS or size >= most:
                 return size
-            transmit = self._endpoint.poll_transmit(now)
+            transmit = self._endpoint.poll_transmit(now, most - size)
         self._ahead = transmit
         return size

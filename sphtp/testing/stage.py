@@ -16,6 +16,9 @@ from sphtp.testing.simulation import Simulation
 # Messages taken off a connection at once.
 BATCH = 256
 
+# Bytes that a node lets out at a stretch.
+TURN = 4 * 1024 * 1024
+
 
 class Stage(Simulation):
     """Endpoints by address, as scripts drive them. Time is in seconds and starts at zero.
@@ -123,7 +126,7 @@ class Stage(Simulation):
 
     def _flush(self) -> None:
         for address, endpoint in self.endpoints.items():
-            while (transmit := endpoint.poll_transmit(self.now)) is not None:
+            while (transmit := endpoint.poll_transmit(self.now, TURN)) is not None:
                 for datagram in transmit.datagrams:
                     self.network.send(self.now, address, transmit.address, datagram)
             while endpoint.poll_active() is not None:

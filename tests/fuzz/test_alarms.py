@@ -8,7 +8,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.row import Address, Row
+from sphtp.core.row import MOST_BYTES, Address, Row
 from sphtp.errors import RemoteError, WireError
 from tests.fuzz import flood as floods
 from tests.fuzz.choices import Dice, Script
@@ -31,8 +31,8 @@ class Raising(Endpoint):
 class Chattering(Endpoint):
     """Answers without end what is malformed."""
 
-    def poll_transmit(self, now: float) -> Row | None:
-        said = super().poll_transmit(now)
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+        said = super().poll_transmit(now, most)
         return Row.of(NODE, b"?") if said is None and self.counters.malformed > 2 else said
 
 

@@ -16,7 +16,7 @@ class Talker:
         self.rows = deque(rows)
         self.refused: list[tuple[Address, int]] = []
 
-    def poll_transmit(self, now: float) -> Row | None:
+    def poll_transmit(self, now: float, most: int) -> Row | None:
         return self.rows.popleft() if self.rows else None
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:

@@ -16,7 +16,7 @@ from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
 from sphtp.core.channel.transport import NO_NEWS, Heard, Transport
 from sphtp.core.channel.voice import Voice
-from sphtp.core.row import Address, Row
+from sphtp.core.row import MOST_BYTES, Address, Row
 from sphtp.errors import StateError
 
 
@@ -145,12 +145,12 @@ class Connection:
         self._catch_up(now)
         self.address = address
         if self._transport is not None:
-            self._transport.flight.governor.path_changed(now)
+            self._transport.handle_new_path(now)
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
         if self._transport is not None:
-            self._transport.flight.handle_too_large(now, size)
+            self._transport.handle_too_large(now, size)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
@@ -174,8 +174,8 @@ class Connection:
 
     # Outputs
 
-    def poll_transmit(self, now: float) -> Row | None:
-        """The next datagrams to send."""
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+        """The next datagrams to send; ``most`` bytes leave before anything else can come up."""
         if (datagram := self._voice.take_datagram()) is not None:
             return datagram
         if self._transport is None or self.address is None or self.state is State.CLOSED:
@@ -183,10 +183,11 @@ class Connection:
         data, size = self._transport.sender.poll_made()
         if not data:
             frames = self._voice.take_frames()
-            data, size = self._transport.poll_ahead(now, frames)
+            data, size = self._transport.poll_ahead(now, frames, most)
         if not data:
             self._catch_up(now)
-            data, size = self._transport.sender.poll(now, frames or self._voice.take_frames())
+            frames = frames or self._voice.take_frames()
+            data, size = self._transport.sender.poll(now, frames, most)
         if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
@@ -228,8 +229,7 @@ class Connection:
         self._check_drained(now)
 
     def _check_drained(self, now: float) -> None:
-        transport = self._transport
-        if self.state is State.DRAINING and transport and transport.flight.outbox.idle:
+        if self.state is State.DRAINING and self._transport and self._transport.flight.outbox.idle:
             self._step(now, Event.DRAINED)
 
     def _handle_timer(self, now: float, timer: Timer) -> None:

@@ -24,7 +24,7 @@ from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.channel.turns import Turns
 from sphtp.core.entropy import Entropy
 from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.row import Address, Row
+from sphtp.core.row import MOST_BYTES, Address, Row
 from sphtp.core.schema import Schema
 from sphtp.errors import RemoteError
 
@@ -163,9 +163,9 @@ class Endpoint:
 
     # Outputs
 
-    def poll_transmit(self, now: float) -> Row | None:
-        """The next datagrams to send; connections take turns."""
-        return self._refusals.poll_transmit() or self._turns.poll_transmit(now)
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+        """The next datagrams to send; ``most`` bytes leave before anything else can come up."""
+        return self._refusals.poll_transmit() or self._turns.poll_transmit(now, most)
 
     def poll_active(self) -> Connection | None:
         """A connection of which something may have changed: room, messages, state."""

@@ -149,7 +149,7 @@ class Flight:
         self.governor.unanswered(now, self.recovery.probes)
         self._close_lost |= probe.train.closing
         # What the oldest packet held goes again, so that the probe is of use if it was lost.
-        pieces = probe.pieces
+        pieces = probe.pieces()
         self._counters.resent += self.outbox.again(pieces)
         self.is_probing = any(not piece.acked for piece in pieces)
         is_needed = not self.is_probing or self.governor.suspects_size
@@ -185,7 +185,7 @@ class Flight:
             if run.acked:
                 run.tickets = ()
             return
-        pieces = hit.pieces
+        pieces = hit.pieces()
         for piece in pieces:
             if piece.tickets and not piece.acked:
                 self.tickets.acked(now, piece.tickets, piece.size)
@@ -200,7 +200,7 @@ class Flight:
         self.governor.lost(now, lost)
         for hit in lost:
             self._counters.lost += hit.number
-            self._counters.resent += self.outbox.lost(hit.pieces)
+            self._counters.resent += self.outbox.lost(hit.pieces())
             self.tickets.settle(now, hit.train.once, Outcome.LOST)
             self._close_lost |= hit.train.closing
             if hit.train.credit:

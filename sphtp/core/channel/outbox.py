@@ -78,11 +78,6 @@ class Outbox:
         return bool(self.unreliable or self._copies)
 
     @property
-    def has_one_lane(self) -> bool:
-        """Whether reliable messages all have their place in one order."""
-        return len(self._lanes) == 1
-
-    @property
     def sends_again(self) -> bool:
         """Whether something waits that has left before."""
         return bool([lane for lane in self._lanes if lane.sends_again])
@@ -218,7 +213,7 @@ class Outbox:
         return run
 
     def take_loads(self, lane: SendLane, most: int) -> list[list[Piece]]:
-        """Take what fills up to ``most`` packets to the last byte; the last one need not be full.
+        """Take what fills up to ``most`` packets, as long as no room is left in them.
 
         Ends with the lane's large messages, and where packets have copies to carry.
         """

@@ -1,7 +1,6 @@
 """What an application does with a connection: messages out, messages in, and their receipts."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.delivery import Delivery
@@ -9,9 +8,6 @@ from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
 from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.transport import Transport
-
-OFFERED: Final = 4096
-"""Messages for which room is looked for at a time."""
 
 
 class MessagePort:
@@ -74,22 +70,15 @@ class MessagePort:
         self._sending().flight.outbox.push_many(payloads, lane)
         self._counters.messages_sent += len(payloads)
 
-    def send_some(
-        self, payloads: Sequence[bytes], sizes: Sequence[int], start: int = 0, lane: int = 0
-    ) -> int:
-        """Queue messages from ``start`` on, as many as have room; return how many that were.
+    def send_some(self, payloads: Sequence[bytes], sizes: Sequence[int], lane: int = 0) -> int:
+        """Queue the first of these messages, as many as have room; return how many that were.
 
-        Raises as ``room_for``: before the first one of them, for any of them.
+        Raises as ``room_for``.
         """
-        end = start + OFFERED
-        if not start and end < len(sizes):
-            self.room_for(sizes, lane)
-        # What has no room for long is not looked at over and over.
-        count = self.room_for(sizes[start:end], lane)
+        count = self.room_for(sizes, lane)
         if count:
-            end = start + count
             outbox = self._sending().flight.outbox
-            outbox.push_fitting(payloads[start:end], sizes[start:end], lane)
+            outbox.push_fitting(payloads[:count], sizes[:count], lane)
             self._counters.messages_sent += count
         return count
 

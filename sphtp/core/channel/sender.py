@@ -6,6 +6,7 @@ the packet held; put the header with the acks in front.
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from sphtp.core.alarms import earliest
@@ -28,7 +29,7 @@ from sphtp.core.channel.lane import SendLane
 from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import encode_loads, encode_lone, encode_run
 from sphtp.core.channel.train import Train
-from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
+from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
 
 NOTHING: Final = (b"", 0)
 NO_LOAD: Final = Load(())
@@ -36,10 +37,8 @@ NO_LOAD: Final = Load(())
 LARGE: Final = MOST_PLAIN // 2
 """Bytes of a packet of which one call does not send two."""
 
-LONG_TRAIN: Final = 1024 * 1024
-SHORT_TRAIN: Final = LONG_TRAIN // 4
-"""Bytes of such packets that are made at once; fewer where another lane may have a message that
-would leave between them."""
+LONGEST_TRAIN: Final = 1024 * 1024
+"""Bytes of such packets that are made at once: half of what ack bits cover."""
 
 
 class Sender:
@@ -57,13 +56,20 @@ class Sender:
         self._credit = credit
         self._is_sending = True
         self._resume_at: float | None = None
-        # Packets that leave before anything else is said.
-        self._made: deque[tuple[bytes, int]] = deque()
+        # What leaves before anything else is said: packets of a train, the next one at the end, and
+        # then acks and probes.
+        self._made: list[bytes] = []
+        self._early: deque[tuple[bytes, int]] = deque()
 
     def stop(self) -> None:
         """From now on only acks, and what the connection itself has to say."""
         self._is_sending = False
         self._flight.recovery.stop()
+        self.forget_made()
+
+    def forget_made(self) -> None:
+        """Let packets that are made not leave: they count as lost on their way."""
+        self._made.clear()
 
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave."""
@@ -81,27 +87,32 @@ class Sender:
         self._queue_ack(ack)
 
     def _queue_ack(self, ack: bytes) -> None:
-        last, size = self._made[-1] if self._made else NOTHING
+        last, size = self._early[-1] if self._early else NOTHING
         if size == len(ack) and len(last) < MOST_DATAGRAMS * size:
-            self._made[-1] = (last + ack, size)
+            self._early[-1] = (last + ack, size)
         else:
-            self._made.append((ack, len(ack)))
+            self._early.append((ack, len(ack)))
 
     def poll_made(self) -> tuple[bytes, int]:
         """The next of the packets that were made before, as ``poll`` gives them."""
-        return self._made.popleft() if self._made else NOTHING
+        if self._made:
+            return _alone(self._made.pop())
+        return self._early.popleft() if self._early else NOTHING
 
-    def poll(self, now: float, control: Sequence[Frame] = ()) -> tuple[bytes, int]:
+    def poll(
+        self, now: float, control: Sequence[Frame] = (), most: int = MOST_BYTES
+    ) -> tuple[bytes, int]:
         """The next packets, one behind the other, and their size; nothing when all is said.
 
         ``control`` are the frames that the connection itself has to send; they go by themselves.
-        Asked when ``poll_made`` has nothing: out of their order, packets would look lost.
+        ``most`` is how many bytes will leave before anything else can come up. Asked when
+        ``poll_made`` has nothing: out of their order, packets would look lost.
         """
         if control:
             closing = any(isinstance(frame, Close) for frame in control)
             return _alone(self._packet(now, control, closing=closing))
         if self._may_send(now):
-            return self._lone(now) or self._train(now) or self._load(now)
+            return self._lone(now) or self._train(now, most) or self._load(now)
         if self._owes_credit:
             return _alone(self._credit_packet(now, NO_LOAD))
         return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
@@ -139,31 +150,29 @@ class Sender:
             self._probe_size(now)
         return datagram, len(datagram)
 
-    def _train(self, now: float) -> tuple[bytes, int] | None:
+    def _train(self, now: float, most: int) -> tuple[bytes, int] | None:
         """Packets full of large messages, where those are all there is to send."""
         if (lane := self._outbox.bulk_lane()) is None:
             return None
         if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
             return None
         self._flight.resize(now)
-        train = self._load_train if self._outbox.room > LARGE else self._run_train
-        return train(now, lane)
+        if self._outbox.room > LARGE:
+            return self._load_train(now, lane, min(most, LONGEST_TRAIN))
+        return self._run_train(now, lane)
 
-    def _load_train(self, now: float, lane: SendLane) -> tuple[bytes, int] | None:
+    def _load_train(self, now: float, lane: SendLane, most: int) -> tuple[bytes, int] | None:
         """Packets that go one by one, for each fills a call."""
-        longest = LONG_TRAIN if self._outbox.has_one_lane else SHORT_TRAIN
-        most = self._governor.budget(now, MOST_DATAGRAMS, longest, self._flight.ahead)
-        loads = self._outbox.take_loads(lane, most)
+        number = self._governor.budget(now, MOST_DATAGRAMS, most, self._flight.ahead)
+        loads = self._outbox.take_loads(lane, number) if number > 1 else []
         if not loads:
             return None
         packets = encode_loads(self._peer_id, self._acks.header(), loads)
-        full = len(packets[0])
-        number = len(loads) if len(packets[-1]) == full else len(loads) - 1
-        self._keep(Train(self._acks.next_sequence, now, full, loads[:number]))
-        if number < len(loads):
-            size = len(packets[-1])
-            self._keep(Train(self._acks.next_sequence, now, size, loads[number:]))
-        self._made.extend(map(_alone, packets))
+        for size, alike in groupby(map(len, packets)):
+            number = len(list(alike))
+            self._keep(Train(self._acks.next_sequence, now, size, loads[:number]))
+            loads = loads[number:]
+        self._made = packets[::-1]
         self._probe_size(now)
         return self.poll_made()
 
@@ -205,7 +214,7 @@ class Sender:
 
     def _probe_size(self, now: float) -> None:
         if (size := self._governor.poll_probe(now)) is not None:
-            self._made.append(_alone(self._packet(now, [Padding(1)], size=size)))
+            self._early.append(_alone(self._packet(now, [Padding(1)], size=size)))
 
     def _packet(
         self,

@@ -9,6 +9,7 @@ from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
     MAX_MESSAGES_PER_FRAME,
     MESSAGES_OVERHEAD,
+    RUN_OVERHEAD,
     Messages,
 )
 from sphtp.core.channel.pieces import Piece, make_fragment
@@ -71,6 +72,9 @@ class Small:
         count = end - taken
         if count <= 0:
             return None
+        if count > RUN_OVERHEAD and self._costs[end] - start == LENGTH_OVERHEAD * count:
+            # All are empty, and a packet holds no more messages than bytes.
+            count, end = RUN_OVERHEAD, taken + RUN_OVERHEAD
         frame = Messages(lane, wrap(first_id), self._payloads[taken:end])
         self._taken = end
         cost = self._costs[end] - start

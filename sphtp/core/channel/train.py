@@ -117,9 +117,8 @@ class Hit(NamedTuple):
         """Their bytes."""
         return self.bits.bit_count() * self.train.size
 
-    @property
     def pieces(self) -> Sequence[Piece]:
-        """What they carry, the oldest first."""
+        """What they carry, the oldest first; as ``Train.pieces``."""
         return self.train.pieces(self.bits)
 
     @property

@@ -89,14 +89,14 @@ class Transport:
         """When an ack or the next packet may leave, one is lost, or a message expires."""
         return earliest(self.sender.poll_timeout(), self.flight.poll_timeout())
 
-    def poll_ahead(self, now: float, frames: Sequence[Frame]) -> tuple[bytes, int]:
+    def poll_ahead(self, now: float, frames: Sequence[Frame], most: int) -> tuple[bytes, int]:
         """The next packets, should they be an answer that leaves before ``catch_up``.
 
         What would go again may be acked by what is not noted yet.
         """
         if self.flight.is_ahead or self.flight.outbox.sends_again:
             return NOTHING
-        return self.sender.poll(now, frames)
+        return self.sender.poll(now, frames, most)
 
     def catch_up(self) -> News:
         """Note what was put off, and tell what it means."""
@@ -108,6 +108,16 @@ class Transport:
         if any(hit.train.closing for hit in acked):
             events.append(Event.CLOSE_ACKED)
         return News(any(hit.train.has_messages for hit in acked), events)
+
+    def handle_new_path(self, now: float) -> None:
+        """Take it that packets go another way from now on."""
+        self.sender.forget_made()
+        self.flight.governor.path_changed(now)
+
+    def handle_too_large(self, now: float, size: int) -> None:
+        """Take it that a datagram of that size was too large to be sent."""
+        self.sender.forget_made()
+        self.flight.handle_too_large(now, size)
 
     @property
     def owes_ack(self) -> bool:

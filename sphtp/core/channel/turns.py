@@ -78,12 +78,12 @@ class Turns:
             yield connection
             self.touch(connection)
 
-    def poll_transmit(self, now: float) -> Row | None:
-        """The next datagrams to send; connections take turns."""
+    def poll_transmit(self, now: float, most: int) -> Row | None:
+        """The next datagrams to send; connections take turns, and share what may leave now."""
         while self._dirty:
             connection_id = next(iter(self._dirty))
             connection = self._connections[connection_id]
-            transmit = connection.poll_transmit(now)
+            transmit = connection.poll_transmit(now, max(most // len(self._dirty), MOST_BYTES))
             if transmit is not None:
                 self._take_turn(connection_id, transmit)
                 return transmit

@@ -161,9 +161,9 @@ def test_what_was_given_up_waits_for_what_may_ack_it() -> None:
     (train,) = flight.recovery._flying
     flight.outbox.lost(train.pieces(1))
     flight.heard(0.1, train.sequence, 1, 0.0)
-    assert not transport.poll_ahead(0.1, ())[0]
+    assert not transport.poll_ahead(0.1, (), 0)[0]
     transport.catch_up()
-    assert not transport.poll_ahead(0.1, ())[0], "it had come"
+    assert not transport.poll_ahead(0.1, (), 0)[0], "it had come"
     assert not transport.sender.poll(0.1)[0]
 
 

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.fragments import OversizeError, Reassembly
@@ -54,6 +54,7 @@ def test_what_came_first_is_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.binary(max_size=100)), max_size=50))
+@example([(0, bytes(50))])
 def test_whatever_is_claimed_no_more_than_the_whole_is_kept(parts: list[tuple[int, bytes]]) -> None:
     reassembly = Reassembly(40)
     for offset, part in parts:

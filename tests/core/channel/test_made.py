@@ -9,20 +9,22 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Lane
-from sphtp.core.channel.frames import AckDelay, Close, Fragment, Messages, Ping
+from sphtp.core.channel.frames import AckDelay, Close, Fragment, Ping
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted
-from sphtp.core.channel.sender import LONG_TRAIN, SHORT_TRAIN
+from sphtp.core.channel.sender import LONGEST_TRAIN
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.row import Row
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
-from sphtp.testing.pair import LEFT
+from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow
+from tests.core.channel.test_outbox import outbox
 from tests.recorder import Recorder
 
 LARGEST = 65_507
 LARGE = 65_536
-NUMBER = LONG_TRAIN // LARGEST
+NUMBER = LONGEST_TRAIN // LARGEST
+TURN = 4 * LONGEST_TRAIN
 
 Loses = Callable[[Address, bytes], bool]
 
@@ -40,10 +42,10 @@ def talking(pair: Pair) -> tuple[Connection, Connection]:
     return left, right
 
 
-def polled(connection: Connection, now: float) -> list[Row]:
+def polled(connection: Connection, now: float, most: int = TURN) -> list[Row]:
     """All that leaves now."""
     rows = []
-    while (row := connection.poll_transmit(now)) is not None:
+    while (row := connection.poll_transmit(now, most)) is not None:
         rows.append(row)
     return rows
 
@@ -65,7 +67,7 @@ def made(connection: Connection) -> int:
 def until_made(connection: Connection, now: float) -> list[Row]:
     """What leaves until packets wait to leave; the very first one tells how late its ack is."""
     rows = []
-    while not made(connection) and (row := connection.poll_transmit(now)) is not None:
+    while not made(connection) and (row := connection.poll_transmit(now, TURN)) is not None:
         rows.append(row)
     return rows
 
@@ -84,25 +86,31 @@ def test_they_are_full_but_for_the_last_and_follow_one_another() -> None:
     assert frames == [[AckDelay, Fragment]] + [[Fragment, Fragment]] * 7 + [[Fragment]]
 
 
-@pytest.mark.parametrize(
-    ("lanes", "size"), [((Lane(),), LONG_TRAIN), ((Lane(), Lane()), SHORT_TRAIN)]
-)
-def test_fewer_are_made_where_another_lane_may_have_something_for_between(
-    lanes: tuple[Lane, ...], size: int
-) -> None:
-    pair = opened(lanes=lanes)
+@pytest.mark.parametrize("most", [65_000, 131_014, 300_000, TURN])
+def test_no_more_are_made_than_leave_at_a_stretch(most: int) -> None:
+    """What comes up afterwards would have to wait behind them."""
+    pair = opened()
     left, _ = talking(pair)
     left.port.send_many(messages(40))
-    until_made(left, pair.now)
-    assert made(left) == size // LARGEST - 1
-    if len(lanes) > 1:
-        left.port.send_many([b"small"], 1)
-        lanes_of = [
-            {frame.lane for frame in it.frames if isinstance(frame, Fragment | Messages)}
-            for it in packets(polled(left, pair.now))
-        ]
-        urgent = next(place for place, lanes in enumerate(lanes_of) if 1 in lanes)
-        assert urgent == size // LARGEST - 1, "the next one after those"
+    left.poll_transmit(pair.now)
+    assert left.poll_transmit(pair.now, most) is not None
+    assert made(left) == max(1, min(most, LONGEST_TRAIN) // LARGEST) - 1
+
+
+@pytest.mark.parametrize("packets", [1, 3, 8, 40])
+def test_connections_share_what_may_leave(packets: int) -> None:
+    pair = opened()
+    sides = [talking(pair)[0] for _ in range(4)]
+    endpoint = pair.endpoints[LEFT]
+    for side in sides:
+        side.port.send_many(messages(40))
+        endpoint.touch(side)
+    for _ in sides:
+        endpoint.poll_transmit(pair.now)  # how late their acks are
+    left = packets * LARGEST
+    while left > 0 and (row := endpoint.poll_transmit(pair.now, left)) is not None:
+        left -= len(row.data)
+    assert sum(map(made, sides)) == 0, "nothing is left over from a turn"
 
 
 def test_what_comes_up_meanwhile_leaves_behind_them() -> None:
@@ -136,14 +144,14 @@ def test_a_side_that_closes_meanwhile_says_so_behind_them() -> None:
     assert right.closed is not None
 
 
-def test_an_abort_ends_it_with_packets_waiting() -> None:
+def test_an_abort_leaves_what_is_made_behind() -> None:
     pair = opened()
     left, _ = talking(pair)
     left.port.send_many(messages(10))
     until_made(left, pair.now)
     left.abort(pair.now)
     words = [type(frame) for it in packets(polled(left, pair.now)) for frame in it.frames]
-    assert Close in words
+    assert words == [Close]
     pair.run(5)
     assert left.port.statistics().waiting == 10, "what was not acked stays so"
 
@@ -201,20 +209,67 @@ def test_a_peer_with_little_room_is_not_sent_more() -> None:
     assert right.port.statistics().too_early == 0
 
 
-def test_instruments_are_told_of_each() -> None:
+@pytest.mark.parametrize("small", [0, 1, 7, 300])
+def test_what_is_told_and_counted_is_what_leaves(small: int) -> None:
+    """Small messages of one size take less than they are reckoned with: packets differ by that."""
     here = Recorder()
     pair = opened(here=here)
     left, _ = talking(pair)
     here.told.clear()
-    left.port.send_many(messages(8))
+    before = left.port.statistics().bytes_sent
+    for size in (200, 100_000, 5):
+        left.port.send_many([bytes(LARGE + size), *[b"s" * 20] * small, *messages(2)])
+    rows = polled(left, pair.now)
+    sent, told = packets(rows), here.last("packet_sent")
+    assert len({it.size for it in sent[:-1]}) >= (2 if small else 1)
+    assert [it.size for it in told] == [it.size for it in sent]
+    assert [it.sequence for it in told] == [it.header.sequence for it in sent]
+    assert [len(it.frames) for it in told] == [
+        len([frame for frame in it.frames if not isinstance(frame, AckDelay)]) for it in sent
+    ]
+    assert left.port.statistics().bytes_sent - before == sum(len(row.data) for row in rows)
+    assert left.port.transport is not None
+    left.port.transport.catch_up()
+    flight = left.port.transport.flight
+    assert flight.recovery.bytes_in_flight == sum(it.size for it in sent)
+
+
+def test_each_piece_is_on_its_way_once() -> None:
+    box = outbox(size=2**24, limit=2**20)
+    box.room = LARGEST
+    box.push_many(messages(9))
+    lane = box.bulk_lane()
+    assert lane is not None
+    loads = box.take_loads(lane, 5)
+    assert [len(load) for load in loads] == [1, 2, 2, 2, 2]
+    assert {piece.flights for load in loads for piece in load} == {1}
+    assert box.take_loads(lane, 0) == []
+
+
+def test_what_is_made_stays_behind_on_a_new_path_and_arrives_by_it() -> None:
+    pair = opened()
+    left, right = talking(pair)
+    wanted = messages(12)
+    left.port.send_many(wanted)
+    until_made(left, pair.now)
+    left.handle_new_path(pair.now, RIGHT)
+    assert made(left) == 0
     pair.touch(left)
-    pair.run(0.05)
-    told = here.last("packet_sent")
-    assert [it.size for it in told[:8]] == [LARGEST] + [LARGEST - 3] * 7
-    assert sum(frame.size for it in told for frame in it.frames) == 8 * LARGE
-    assert all(b.sequence == a.sequence + 1 for a, b in pairwise(told))
-    assert [len(it.frames) for it in told] == [1] + [2] * 7 + [1]
-    assert set(here.last("packet_acked")) >= {it.sequence for it in told}
+    pair.run(5)
+    assert pair.receive(right) == wanted
+
+
+def test_what_is_made_stays_behind_when_it_is_too_large() -> None:
+    pair = opened()
+    left, right = talking(pair)
+    wanted = messages(12)
+    left.port.send_many(wanted)
+    until_made(left, pair.now)
+    left.handle_too_large(pair.now, LARGEST)
+    assert made(left) == 0
+    pair.touch(left)
+    pair.run(5)
+    assert pair.receive(right) == wanted
 
 
 def test_in_bad_weather_each_arrives_once_and_in_order(seed: int) -> None:

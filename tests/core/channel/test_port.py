@@ -1,34 +1,20 @@
 """Messages and their receipts, as an application sees them, across a network."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.port import OFFERED
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket
-from sphtp.errors import MessageTooLargeError, StateError
+from sphtp.errors import StateError
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow, send_once
 
 BLOCKED = Faults(blocked=True)
-
-
-class Offers(list[int]):
-    """Sizes of messages; remembers how many at a time were looked at, after the first look."""
-
-    longest = 0
-
-    def __getitem__(self, places: Any) -> Any:
-        found = super().__getitem__(places)
-        if isinstance(places, slice):
-            self.longest = max(self.longest, len(found))
-        return found
 
 
 def outcomes(tickets: Sequence[Ticket]) -> list[Outcome | None]:
@@ -250,34 +236,3 @@ def test_closing_waits_for_what_is_sent_once() -> None:
     pair.drive(lambda: left.closed is not None)
     assert 3.9 < pair.now < 6, "at that rate, the last one leaves after 3.95 s"
     assert len(pair.receive(right)) + outcomes(tickets).count(Outcome.LOST) == 50
-
-
-def test_of_very_many_each_is_offered_about_once() -> None:
-    """Else what has no room for long would be looked at over and over."""
-    pair = Pair(1, settings=ChannelSettings(send_buffer=100))
-    left, right = pair.open()
-    payloads = [b"%d" % number for number in range(20_000)]
-    sizes = Offers(map(len, payloads))
-    sent, received = 0, list[bytes]()
-    while sent < len(payloads):
-        count = left.port.send_some(payloads, sizes, sent)
-        sent += count
-        if not count:
-            pair.touch(left)
-            pair.run(0.01)
-            received += pair.receive(right)
-            pair.touch(right)
-    pair.run(1)
-    assert received + pair.receive(right) == payloads
-    assert sizes.longest <= OFFERED
-
-
-@pytest.mark.parametrize("place", [0, OFFERED - 1, OFFERED, 3 * OFFERED])
-def test_where_one_of_many_is_too_large_none_is_sent(place: int) -> None:
-    pair = Pair(1, settings=ChannelSettings(max_message=1000))
-    left, _ = pair.open()
-    payloads = [b"a"] * 3 * OFFERED + [b"b"]
-    payloads[place] = bytes(1001)
-    with pytest.raises(MessageTooLargeError, match="1001 bytes"):
-        left.port.send_some(payloads, list(map(len, payloads)))
-    assert left.port.statistics().waiting == 0

@@ -19,7 +19,7 @@ from sphtp.core.channel.handshake import Refuse
 from sphtp.core.channel.header import SEALED_FIRST
 from sphtp.core.entropy import Entropy
 from sphtp.core.front import FRONT, Kind
-from sphtp.core.row import Address, Row, divide
+from sphtp.core.row import MOST_BYTES, Address, Row, divide
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
 
@@ -75,10 +75,10 @@ class Gate:
 
     # Outputs
 
-    def poll_transmit(self, now: float) -> Row | None:
-        """The next datagrams to send."""
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+        """The next datagrams to send; see ``Endpoint``."""
         while not self._outgoing:
-            row = self._endpoint.poll_transmit(now)
+            row = self._endpoint.poll_transmit(now, most)
             if row is None:
                 return None
             wrap = self._wrap.get(row.data[0] & 0x0F)

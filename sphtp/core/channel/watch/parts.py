@@ -31,6 +31,7 @@ from sphtp.core.channel.watch.records import (
     WatchedChannel,
     describe,
 )
+from sphtp.core.row import MOST_BYTES
 
 
 class Watch:
@@ -73,13 +74,11 @@ class WatchedPort(MessagePort):
         if payloads:
             self._watch.queued(lane, Delivery.RELIABLE, map(len, payloads))
 
-    def send_some(
-        self, payloads: Sequence[bytes], sizes: Sequence[int], start: int = 0, lane: int = 0
-    ) -> int:
+    def send_some(self, payloads: Sequence[bytes], sizes: Sequence[int], lane: int = 0) -> int:
         """Queue as many messages as have room, and tell."""
-        count = super().send_some(payloads, sizes, start, lane)
+        count = super().send_some(payloads, sizes, lane)
         if count:
-            self._watch.queued(lane, Delivery.RELIABLE, sizes[start : start + count])
+            self._watch.queued(lane, Delivery.RELIABLE, sizes[:count])
         return count
 
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
@@ -228,10 +227,12 @@ class WatchedSender(Sender):
         self._frames: Sequence[Frame] = ()
         self._obstacle: Obstacle | None = None
 
-    def poll(self, now: float, control: Sequence[Frame] = ()) -> tuple[bytes, int]:
+    def poll(
+        self, now: float, control: Sequence[Frame] = (), most: int = MOST_BYTES
+    ) -> tuple[bytes, int]:
         """Give the next packets; when there are none, tell what keeps messages from leaving."""
         self._watch.tell_queued(now)
-        data, size = super().poll(now, control)
+        data, size = super().poll(now, control, most)
         if not data and self._flight.is_up_to_date:
             self._tell_obstacle(now)
         return data, size

@@ -183,8 +183,8 @@ def test_a_node_of_another_version_explains_the_timeout(
     def as_if_ours_were_another(now: float, row: object) -> None:
         hear(now, row.address, in_version(VERSION + 1, row.data))  # type: ignore[attr-defined]
 
-    def say(now: float) -> object:
-        row = poll(now)
+    def say(now: float, most: int) -> object:
+        row = poll(now, most)
         return row and row._replace(data=in_version(VERSION, row.data))
 
     monkeypatch.setattr(right, "handle_row_untrusted", as_if_ours_were_another)
