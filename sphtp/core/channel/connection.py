@@ -175,7 +175,7 @@ class Connection:
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
-        """The next datagrams to send; ``most`` bytes leave before anything else can come up."""
+        """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
         if (datagram := self._voice.take_datagram()) is not None:
             return datagram
         if self._transport is None or self.address is None or self.state is State.CLOSED:
@@ -270,8 +270,6 @@ class Connection:
         self._alarms.clear()
         self._voice.take_frames()
         self._alarms.set(Timer.LINGER, now + self._settings.linger)
-        if self._transport is not None:
-            self._transport.sender.stop()
 
     def _end(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
@@ -280,6 +278,7 @@ class Connection:
     def _report(self, now: float, closed: Closed) -> None:
         if self._transport is not None:
             self._transport.flight.close(now, endings.outcome_of(closed))
+            self._transport.sender.stop()
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)

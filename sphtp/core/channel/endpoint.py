@@ -164,7 +164,7 @@ class Endpoint:
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
-        """The next datagrams to send; ``most`` bytes leave before anything else can come up."""
+        """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
         return self._refusals.poll_transmit() or self._turns.poll_transmit(now, most)
 
     def poll_active(self) -> Connection | None:

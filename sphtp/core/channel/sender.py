@@ -38,7 +38,7 @@ LARGE: Final = MOST_PLAIN // 2
 """Bytes of a packet of which one call does not send two."""
 
 LONGEST_TRAIN: Final = 1024 * 1024
-"""Bytes of such packets that are made at once: half of what ack bits cover."""
+"""Bytes of such packets that are made at once, at most."""
 
 
 class Sender:
@@ -56,8 +56,8 @@ class Sender:
         self._credit = credit
         self._is_sending = True
         self._resume_at: float | None = None
-        # What leaves before anything else is said: packets of a train, the next one at the end, and
-        # then acks and probes.
+        # What leaves before anything else is said: packets made at once, the next one at the end,
+        # and then acks and probes.
         self._made: list[bytes] = []
         self._early: deque[tuple[bytes, int]] = deque()
 
@@ -105,8 +105,8 @@ class Sender:
         """The next packets, one behind the other, and their size; nothing when all is said.
 
         ``control`` are the frames that the connection itself has to send; they go by themselves.
-        ``most`` is how many bytes will leave before anything else can come up. Asked when
-        ``poll_made`` has nothing: out of their order, packets would look lost.
+        Up to ``most`` bytes leave before anything else can come up. Asked when ``poll_made`` has
+        nothing: out of their order, packets would look lost.
         """
         if control:
             closing = any(isinstance(frame, Close) for frame in control)
@@ -168,10 +168,11 @@ class Sender:
         if not loads:
             return None
         packets = encode_loads(self._peer_id, self._acks.header(), loads)
+        start = 0
         for size, alike in groupby(map(len, packets)):
-            number = len(list(alike))
-            self._keep(Train(self._acks.next_sequence, now, size, loads[:number]))
-            loads = loads[number:]
+            end = start + len(list(alike))
+            self._keep(Train(self._acks.next_sequence, now, size, loads[start:end]))
+            start = end
         self._made = packets[::-1]
         self._probe_size(now)
         return self.poll_made()

@@ -116,8 +116,10 @@ class Transport:
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
-        self.sender.forget_made()
+        before = self.flight.governor.mtu.size
         self.flight.handle_too_large(now, size)
+        if self.flight.governor.mtu.size < before:
+            self.sender.forget_made()
 
     @property
     def owes_ack(self) -> bool:

@@ -79,11 +79,11 @@ class Turns:
             self.touch(connection)
 
     def poll_transmit(self, now: float, most: int) -> Row | None:
-        """The next datagrams to send; connections take turns, and share what may leave now."""
+        """The next datagrams to send; connections take turns, and share what leaves meanwhile."""
         while self._dirty:
             connection_id = next(iter(self._dirty))
             connection = self._connections[connection_id]
-            transmit = connection.poll_transmit(now, max(most // len(self._dirty), MOST_BYTES))
+            transmit = connection.poll_transmit(now, most // len(self._dirty))
             if transmit is not None:
                 self._take_turn(connection_id, transmit)
                 return transmit

@@ -150,6 +150,7 @@ def test_an_abort_leaves_what_is_made_behind() -> None:
     left.port.send_many(messages(10))
     until_made(left, pair.now)
     left.abort(pair.now)
+    assert made(left) == 0
     words = [type(frame) for it in packets(polled(left, pair.now)) for frame in it.frames]
     assert words == [Close]
     pair.run(5)
@@ -260,16 +261,35 @@ def test_what_is_made_stays_behind_on_a_new_path_and_arrives_by_it() -> None:
 
 
 def test_what_is_made_stays_behind_when_it_is_too_large() -> None:
-    pair = opened()
+    pair = Pair(1, settings=ChannelSettings(congestion="fixed:1e9"))
     left, right = talking(pair)
     wanted = messages(12)
+    while (size := left.port.statistics().datagram_size) < LARGEST:
+        assert pair.transfer(left, right, wanted) == wanted
     left.port.send_many(wanted)
     until_made(left, pair.now)
-    left.handle_too_large(pair.now, LARGEST)
+    waiting = made(left)
+    left.handle_too_large(pair.now, size + 1)
+    assert made(left) == waiting > 0, "a probe says nothing against smaller ones"
+    left.handle_too_large(pair.now, size)
+    assert left.port.statistics().datagram_size == 1200
     assert made(left) == 0
     pair.touch(left)
     pair.run(5)
     assert pair.receive(right) == wanted
+
+
+def test_what_is_made_stays_behind_when_the_peer_closes() -> None:
+    pair = opened()
+    left, right = talking(pair)
+    left.port.send_many(messages(12))
+    until_made(left, pair.now)
+    assert made(left) > 0
+    right.abort(pair.now)
+    for row in polled(right, pair.now):
+        pair.left.handle_row_untrusted(pair.now, row._replace(address=RIGHT))
+    assert left.closed is not None
+    assert made(left) == 0
 
 
 def test_in_bad_weather_each_arrives_once_and_in_order(seed: int) -> None:

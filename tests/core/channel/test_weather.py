@@ -55,7 +55,7 @@ def check_both_ways(pair: Pair, left: Connection, right: Connection, seconds: fl
 
 
 @pytest.mark.parametrize("weather", WEATHER)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *soaked([2])])
 def test_everything_arrives(weather: str, seed: int) -> None:
     pair = Pair(seed, WEATHER[weather], ChannelSettings(**PATIENT))
     left, right = pair.open(seconds=3600)
@@ -104,7 +104,7 @@ def test_sequences_and_ids_wrap_while_messages_get_lost(start: int) -> None:
     assert left.port.statistics().sent > 1200
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *soaked([2, 3])])
 def test_corruption_raises_nothing_hangs_nothing_and_grows_nothing(seed: int) -> None:
     """Nothing seals the packets: what arrives may be wrong, and the channel may break."""
     settings = ChannelSettings(receive_buffer_bytes=100_000, receive_buffer=64, max_message=20_000)

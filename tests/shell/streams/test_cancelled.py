@@ -16,10 +16,11 @@ from sphtp.shell.streams.terms import Terms
 from tests.attack.stream.wire import until
 from tests.deadline import within_20_seconds
 from tests.shell.streams.test_streams import TOPIC, read_all, take
+from tests.soaked import soaked
 
 pytestmark = within_20_seconds
 
-STRIDES = [5, pytest.param(1, marks=pytest.mark.soak)]
+STRIDES = [11, *soaked([1])]
 """At which of a task's steps it is cancelled: each, or enough of them for a quick suite."""
 LATE = Terms(late_join=True)
 

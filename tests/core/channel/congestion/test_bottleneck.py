@@ -62,7 +62,7 @@ def test_the_queue_does_not_grow_without_end(name: str, starts: tuple[float, ...
     assert found.dropped < 0.01, table()
 
 
-@pytest.mark.parametrize("starts", [(0.0,), (0.0, 2.3)])
+@pytest.mark.parametrize("starts", [(0.0,), *soaked([(0.0, 2.3)])])
 def test_the_tolerant_one_leaves_a_deep_queue_alone(starts: tuple[float, ...]) -> None:
     found = outcome("tolerant", starts=starts, queues=8.0)
     assert found.queue_mean < 0.85, table()

@@ -50,7 +50,7 @@ def test_each_message_arrives_once_in_order_and_as_it_was(
     assert pair.transfer(right, left, sent[::-1], 600) == sent[::-1]
 
 
-@pytest.mark.parametrize("seed", [0, 1, *soaked(range(2, 8))])
+@pytest.mark.parametrize("seed", [0, *soaked(range(1, 8))])
 def test_keys_change_on_the_way(seed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(seal, "EPOCH_BITS", 7)
     weather = Faults(loss=0.05, corrupt=0.05, jitter=0.03, duplicate=0.1)
