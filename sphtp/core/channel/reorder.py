@@ -95,7 +95,7 @@ class Unordered:
             self.held -= entry.held
         else:
             self._stored += 1
-        self._buffer.insert(message_id, NOTHING)
+        self._skip(message_id)
         released: list[bytes] = []
         self._release(released)
         return released
@@ -112,6 +112,9 @@ class Unordered:
         released.append(payload)
         self._buffer.insert(message_id, NOTHING)
         self._stored += 1
+
+    def _skip(self, message_id: int) -> None:
+        self._buffer.insert(message_id, NOTHING)
 
     def _release(self, _released: list[bytes]) -> None:
         while isinstance(self._buffer.find(self._next_id), bytes):
@@ -141,10 +144,16 @@ class Unordered:
 class Ordered(Unordered):
     """Holds back what came before its turn."""
 
-    __slots__ = ()
+    __slots__ = ("_skipped",)
+
+    def __init__(self, first_id: int, size: int, limit: int) -> None:
+        super().__init__(first_id, size, limit)
+        # Of the ids ahead, those under which nothing comes.
+        self._skipped = 0
 
     def _ahead(self, free: int) -> int:
-        return free
+        # They take up no room, and what was paid for them is paid back by now.
+        return min(free + self._skipped, self._buffer.size)
 
     def _store(self, message_id: int, payload: bytes, released: list[bytes]) -> None:
         self._buffer.insert(message_id, payload)
@@ -156,6 +165,12 @@ class Ordered(Unordered):
             self._buffer.remove(self._next_id)
             self._next_id += 1
             self._stored -= 1
-            if entry is not NOTHING:
+            if entry is NOTHING:
+                self._skipped -= 1
+            else:
                 released.append(entry)
                 self.held -= len(entry)
+
+    def _skip(self, message_id: int) -> None:
+        super()._skip(message_id)
+        self._skipped += 1

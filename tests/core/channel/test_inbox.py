@@ -107,6 +107,32 @@ def test_too_early_is_refused_until_others_are_read() -> None:
     assert not offer(box, one(3))
 
 
+def test_what_is_given_up_ahead_makes_room_for_another() -> None:
+    """Its sender is paid back when word of it comes, and may go on."""
+    box = inbox(receive_buffer=3)
+    assert offer(box, one(0))
+    assert offer(box, Fragment(0, 1, 0, 9, b"part"))
+    assert offer(box, Skip(0, 2, 5))
+    assert box.credit.allowed[0] == 3 + 1
+    assert offer(box, one(3)), "the fourth message, with one given up"
+    assert not offer(box, one(4))
+    assert offer(box, Fragment(0, 1, 4, 9, b"whole"))
+    assert take(box) == [b"x", b"partwhole", b"x"]
+    assert offer(box, one(4), one(5), one(6))
+    assert not offer(box, one(7))
+
+
+def test_no_more_ids_are_told_apart_however_many_are_given_up() -> None:
+    box = inbox(receive_buffer=4)
+    for number in (1, 2, 3):
+        assert offer(box, Skip(0, number, 1))
+    assert not offer(box, Skip(0, 4, 1)), "its place is that of the one missing"
+    assert offer(box, one(0, b"first"))
+    assert take(box) == [b"first"]
+    assert offer(box, one(4, b"then"))
+    assert take(box) == [b"then"]
+
+
 def test_a_packet_is_taken_whole_or_not_at_all() -> None:
     box = inbox(receive_buffer=2)
     assert not offer(box, Unreliable(0, 0, [b"u"]), one(0), one(5))
