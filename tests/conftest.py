@@ -51,4 +51,5 @@ def pytest_collection_finish() -> None:
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Try harder with channels; a property keeps the profile that its module is imported under."""
-    settings.load_profile(OF_CHANNELS if "channel" in collector.path.parts else CHOSEN)
+    is_core = {"core", "channel"} <= set(collector.path.parts)
+    settings.load_profile(OF_CHANNELS if is_core else CHOSEN)

@@ -16,12 +16,12 @@ BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
 @pytest.mark.slow
 async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path):
     logs = tmp_path / "new" / "logs"
-    options = ("--servers", "2", "--clients", "3", "--steps", "40", "--qlog", str(logs))
+    options = ("--servers", "2", "--clients", "3", "--steps", "25", "--qlog", str(logs))
     async with cluster(gas_file, *options, *BAD, "--verify", "--json") as run:
         assert await run.end() == 0
     found = json.loads("\n".join(run.lines))
     assert found["verified"] is True
-    assert (found["servers"], found["clients"], found["steps"]) == (2, 3, 40)
+    assert (found["servers"], found["clients"], found["steps"]) == (2, 3, 25)
     assert found["state_sha256"] == found["reference_sha256"]
     assert found["start"]["count"] == found["end"]["count"] == 60
     neighbours = {(link["from"], link["to"]) for link in found["links"]}
@@ -64,7 +64,7 @@ async def test_a_server_killed_in_the_middle_does_not_stop_the_run(gas_file):
     assert run.lines[-1].startswith("verified: bit-identical")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_client_killed_is_named_by_all_others(gas_file):
     options = ("--servers", "1", "--clients", "3", "--steps", ENDLESS)
     async with cluster(gas_file, *options) as run:

@@ -5,6 +5,7 @@ import pytest
 from sphtp.core.control.directory import Directory
 from tests.core.control.model import Explorer, Moment
 from tests.core.control.model_world import CLIENTS, SERVERS
+from tests.soaked import soaked
 
 
 def both_get_ids(explorer: Explorer, moment: Moment) -> bool:
@@ -32,7 +33,7 @@ def test_no_order_makes_two_owners_when_any_message_is_lost(lower: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("lower", ["X", "Y"])
+@pytest.mark.parametrize("lower", ["X", *soaked("Y")])
 def test_no_order_makes_two_owners_when_announcements_repeat(lower: str) -> None:
     explorer = Explorer(lower, repeats=1)
     ends = list(explorer.ends())
