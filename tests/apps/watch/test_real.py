@@ -89,7 +89,7 @@ async def test_who_comes_late_sees_the_present_at_once_and_follows_it(gas_file):
     async with cluster(gas_file, *options, *BAD) as run:
         await run.line("to watch it")
         await run.all_running(SLABS)
-        async with watching(run, "--steps", "25") as eye:
+        async with watching(run, "--steps", "10") as eye:
             assert await eye.end() == 0
         async with watching(run, "--once") as late:
             assert await late.end() == 0
