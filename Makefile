@@ -37,7 +37,7 @@ help: ## Show this list
 run: $(RUNS) ## Set up, then simulate a gas on two servers and four peers, and verify it
 	.venv/bin/sphtp cluster --servers 2 --clients 4 --scenario scenarios/gas.toml --steps 300 --verify
 
-test: $(DEVELOPS) ## Set up, then run the quick test suite (about two minutes)
+test: $(DEVELOPS) ## Set up, then run the quick test suite (under two minutes)
 	.venv/bin/python -m pytest $(PYTEST_FLAGS)
 
 check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams

@@ -204,10 +204,8 @@ class Server:
 
     def _note_refused(self) -> None:
         """Count what the bus refused among the rest, so that it is told and logged with that."""
-        refused, counters = (
-            self._bus.clients.refused + self._bus.subscriber.refused,
-            self._machine.counters,
-        )
+        counters = self._machine.counters
+        refused = self._bus.clients.refused + self._bus.subscriber.refused
         if new := refused - counters[Count.OVER_MAX_CONNECTIONS]:
             counters.add(Count.OVER_MAX_CONNECTIONS, new)
 

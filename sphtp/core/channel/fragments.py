@@ -31,7 +31,7 @@ class Reassembly:
     smaller packets than before.
     """
 
-    __slots__ = ("_chunks", "_reach", "_starts", "size", "total")
+    __slots__ = ("_chunks", "_starts", "size", "total")
 
     # What a fragment costs beside its bytes, so that a message of tiny ones is not cheap to send.
     COST = 128
@@ -41,8 +41,6 @@ class Reassembly:
         self.size = 0
         self._starts: list[int] = []
         self._chunks: list[Buffer] = []
-        # Where the last chunk ends: nothing is missing before that if so much is here.
-        self._reach = 0
 
     @property
     def held(self) -> int:
@@ -57,18 +55,13 @@ class Reassembly:
     def add(self, offset: int, payload: Buffer) -> None:
         """Take in what is new of a fragment; what lies beyond the end is a liar's."""
         end = offset + len(payload)
-        if offset == self._reach == self.size and offset < end <= self.total:
-            # The path without loss and reordering: the next one.
+        if offset == self.size == self._reach and offset < end <= self.total:
+            # The path without loss and reordering: nothing is missing, and this comes next.
             self._starts.append(offset)
             self._chunks.append(payload)
-            self._reach = self.size = end
+            self.size = end
             return
         end = min(end, self.total)
-        self._fill(offset, end, payload)
-        self._reach = max(self._reach, end)
-
-    def _fill(self, offset: int, end: int, payload: Buffer) -> None:
-        """Put what is new of a fragment into the gaps that it covers."""
         start = offset
         while start < end:
             place = bisect_right(self._starts, start)
@@ -85,6 +78,11 @@ class Reassembly:
     def finish(self) -> bytes | None:
         """The whole message, or None while something is missing."""
         return b"".join(self._chunks) if self.size == self.total else None
+
+    @property
+    def _reach(self) -> int:
+        """Where the last chunk ends."""
+        return self._end(-1) if self._starts else 0
 
     def _end(self, place: int) -> int:
         return self._starts[place] + len(self._chunks[place])

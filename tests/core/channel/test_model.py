@@ -296,7 +296,7 @@ class Channels(RuleBasedStateMachine):
 
 
 # Faults show within a few steps or after very many, which are the nightly's and the soak's.
-STEPS = 6 if OF_CHANNELS == "thorough" else 40
+STEPS = 10 if OF_CHANNELS == "thorough" else 40
 
 TestChannels = Channels.TestCase
 TestChannels.settings = hypothesis_settings(
