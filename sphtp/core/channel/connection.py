@@ -154,7 +154,6 @@ class Connection:
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        self._catch_up(now)
         if self._transport is not None and self._transport.flight.handle_timeout(now):
             self._voice.say(Ping())
         self._catch_up(now)

@@ -51,7 +51,7 @@ async def test_a_long_run_on_a_bad_network_ends_in_the_same_bits(gas_file):
     assert run.lines[-1].startswith("verified: bit-identical")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_server_killed_in_the_middle_does_not_stop_the_run(gas_file):
     options = ("--servers", "2", "--clients", "2", "--steps", "400", "--verify")
     async with cluster(gas_file, *options) as run:
