@@ -7,10 +7,7 @@ stands for anything, so figures that differ from run to run can be left open.
 """
 
 import re
-import sys
 from pathlib import Path
-from subprocess import DEVNULL
-from typing import NamedTuple
 
 import pytest
 import trio
@@ -18,6 +15,7 @@ import trio
 from sphtp.core.control.records import ServerAddress
 from sphtp.shell.server import open_server
 from sphtp.shell.server_options import ServerOptions
+from tests.house.interpreters import Ending, run_program
 from tests.house.pages import ROOT, Block, Section, documents, sections
 
 DEADLINE = 60.0
@@ -31,13 +29,6 @@ SECTIONS = [
     for section in sections(page)
     if section.blocks("python")
 ]
-
-
-class Ending(NamedTuple):
-    """How a program ended: what it printed, and what went wrong."""
-
-    printed: str
-    failure: str | None
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=str)
@@ -60,27 +51,12 @@ async def run_together(programs: list[Block], server: str, directory: Path) -> l
     endings: dict[int, Ending] = {}
 
     async def run(number: int, program: str) -> None:
-        endings[number] = await ending_of(program, directory)
+        endings[number] = await run_program(program, directory, f"{number}", DEADLINE)
 
     async with trio.open_nursery() as nursery:
         for number, program in enumerate(programs):
             nursery.start_soon(run, number, program.text.replace(DEFAULT_ADDRESS, server))
     return [endings[number] for number in range(len(programs))]
-
-
-async def ending_of(program: str, directory: Path) -> Ending:
-    """Run a program in an interpreter of its own, with all warnings as errors."""
-    with trio.move_on_after(DEADLINE):
-        done = await trio.run_process(
-            [sys.executable, "-W", "error", "-c", program],
-            stdin=DEVNULL,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-            cwd=directory,
-        )
-        return Ending(done.stdout.decode(), done.stderr.decode() if done.returncode else None)
-    return Ending("", f"still running after {DEADLINE:.0f} s")
 
 
 def agrees(expected: str, printed: str) -> bool:
@@ -89,8 +65,12 @@ def agrees(expected: str, printed: str) -> bool:
 
 
 async def test_a_program_that_fails_is_caught(tmp_path: Path) -> None:
-    assert await ending_of("print('fine')", tmp_path) == ("fine\n", None)
-    assert "ZeroDivisionError" in ((await ending_of("1 / 0", tmp_path)).failure or "")
+    fine = await run_program("print('fine')", tmp_path, "fine", DEADLINE)
+    assert fine == Ending("fine\n", None)
+    for wrong in ("1 / 0", "import warnings; warnings.warn('careful')", "raise SystemExit(3)"):
+        assert (await run_program(wrong, tmp_path, "wrong", DEADLINE)).failure is not None
+    late = await run_program("import time; time.sleep(60)", tmp_path, "late", 0.1)
+    assert (late.failure or "").startswith("still running")
 
 
 def test_what_is_printed_is_compared() -> None:
