@@ -1,6 +1,5 @@
-"""What holds for the whole repository: its words, its links, its imports, its docstrings."""
+"""What holds for the whole repository: its words and its links."""
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,55 +76,3 @@ def test_links_between_documents_lead_somewhere_in_the_project() -> None:
 def leads_somewhere(page: Path, target: str) -> bool:
     path = (page.parent / target.partition("#")[0]).resolve() if target[0] != "#" else page
     return path.exists() and path.is_relative_to(ROOT)
-
-
-def test_imports_are_absolute() -> None:
-    relative = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in files("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
-    assert not relative, "\n".join(relative)
-
-
-def test_everything_public_in_the_library_says_what_it_means() -> None:
-    silent = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in files("*.py")
-        if path.is_relative_to(ROOT / "sphtp")
-        for name in undocumented(path.read_text(encoding="utf-8"))
-    ]
-    assert not silent, "\n".join(silent)
-
-
-def undocumented(text: str) -> Iterator[str]:
-    """Name the module, and the public classes, methods and functions, that have no docstring."""
-    module = ast.parse(text)
-    if module.body and not ast.get_docstring(module):
-        yield "the module"
-    bodies: list[tuple[str, list[ast.stmt]]] = [("", module.body)]
-    while bodies:
-        prefix, body = bodies.pop()
-        for node in body:
-            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if node.name.startswith("_") or any(map(is_overload, node.decorator_list)):
-                continue
-            if not ast.get_docstring(node):
-                yield prefix + node.name
-            if isinstance(node, ast.ClassDef):
-                bodies.append((f"{prefix}{node.name}.", node.body))
-
-
-def is_overload(decorator: ast.expr) -> bool:
-    """Say whether this marks one more signature of a function, or the other half of a property."""
-    return ast.unparse(decorator).rpartition(".")[2] in {"overload", "override", "setter"}
-
-
-def test_silence_is_heard() -> None:
-    text = (
-        '"""Module."""\nclass A:\n    def b(self): ...\n    def _c(self): ...\ndef d():\n    "D."\n'
-    )
-    assert list(undocumented(text)) == ["A", "A.b"]
-    assert list(undocumented("x = 1")) == ["the module"]
