@@ -16,6 +16,7 @@ from sphtp_client.bench.options import (
     systems_of,
     to_markdown,
 )
+from sphtp_client.bench.ordinary.command import ordinary
 from sphtp_client.bench.page import HEAD
 from sphtp_client.bench.recovery.command import recovery
 from sphtp_client.bench.rounds import Plan
@@ -33,6 +34,7 @@ bench.add_command(recovery)
 bench.add_command(company)
 bench.add_command(flood)
 bench.add_command(stream)
+bench.add_command(ordinary)
 
 
 @bench.command()

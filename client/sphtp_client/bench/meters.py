@@ -5,7 +5,7 @@ A message starts with a byte that is 0 in every message but the last.
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from math import ceil
 from time import perf_counter, process_time, sleep
 from typing import Final
@@ -13,6 +13,8 @@ from typing import Final
 LAST: Final = 1
 _HELD = 1 << 20  # bytes in a batch of messages that came one by one
 _MOST = 256
+_FEW = 32  # messages between two looks at the clock, where they arrive one by one
+_LOOK = 64  # messages between two looks at the clock, where they leave one by one
 _PAUSE = 0.1  # seconds, of a receiver that is slow
 _ENCORE = 0.01  # seconds between repetitions of the last message
 
@@ -35,8 +37,8 @@ class Source:
     """Hands out messages to send for some seconds, and then a last one."""
 
     def __init__(self, size: int, seconds: float) -> None:
+        self.last = bytes([LAST]) + bytes(size - 1)
         self._message = bytes(size)
-        self._last = bytes([LAST]) + bytes(size - 1)
         self._seconds = seconds
         self._sent = 0
         self._cpu_before = 0.0
@@ -50,13 +52,19 @@ class Source:
             self._sent += count
             yield burst
         self._sent += 1
-        yield (self._last,)
+        yield (self.last,)
+
+    def messages(self) -> Iterator[bytes]:
+        """Iterate over what to send, one by one, without the last message."""
+        for burst in self.bursts(_LOOK):
+            if burst[0] is not self.last:
+                yield from burst
 
     def encores(self) -> Iterator[bytes]:
         """Iterate over the last message for ever: for systems that may have dropped it."""
         while True:
             sleep(_ENCORE)
-            yield self._last
+            yield self.last
 
     def done(self) -> None:
         """Report that everything has been handed over for delivery."""
@@ -134,6 +142,16 @@ class Tally:
                 batch.append(message)
                 if message[0] == LAST:
                     break
+
+    async def take_all(self, messages: AsyncIterable[bytes]) -> None:
+        """Count what an iteration brings, message by message, up to the last one."""
+        batch: list[bytes] = []
+        async for message in messages:
+            batch.append(message)
+            if len(batch) == _FEW or message[0] == LAST:
+                if self.take(batch):
+                    return
+                batch = []
 
     def _warm(self, now: float) -> None:
         if self._first is None:

@@ -1,0 +1,1 @@
+"""Ordinary calls: one message per call, as people write them."""
