@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -27,6 +26,7 @@ from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import running
 from sphtp.shell.opening import open_node
 from sphtp.shell.peer import Peer
+from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import open_bus
 from sphtp.shell.tls import Tls, require_tls
 
@@ -75,7 +75,7 @@ async def open_client(
         port,
         settings=channel_settings,
         messages=messages,
-        security=_secure(identity := identity or draw_identity(seed), peers, gate_settings),
+        security=_secure(identity := identity or draw_identity(), peers, gate_settings),
         instruments=instruments,
         impairment=impairment,
         seed=seed,
@@ -114,8 +114,9 @@ def _make_machine(
     limits: ClientLimits | None,
 ) -> ClientMachine:
     return ClientMachine(
-        SystemRandom() if seed is None else Random(seed),
+        decisions(seed),
         timers or ControlTimers(),
+        secrets=SECRETS,
         servers=servers,
         candidates=candidates,
         data=b"" if data is None else msgpack.packb(data),

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from random import Random, SystemRandom
 from secrets import token_bytes, token_hex
 from typing import Final
 
@@ -13,6 +12,7 @@ from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
 from sphtp.shell.private import read_own
+from sphtp.shell.randomness import SECRETS
 
 OF_NODE: Final = "an identity"
 OF_CLUSTER: Final = "a cluster's secret"
@@ -27,9 +27,9 @@ ENOUGH: Final = 1024
 """Bytes of a file with one key; whatever is longer is something else."""
 
 
-def draw_identity(seed: int | None = None) -> Identity:
-    """Make a new identity; with a seed anybody can guess it, which is for tests."""
-    return Identity.draw(SystemRandom() if seed is None else Random(f"identity {seed}"))
+def draw_identity() -> Identity:
+    """Make a new identity."""
+    return Identity.draw(SECRETS)
 
 
 def draw_secret() -> bytes:

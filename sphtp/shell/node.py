@@ -13,7 +13,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
@@ -44,6 +44,7 @@ class Node:
         udp: UdpSocket,
         endpoint: Endpoint | SealedEndpoint,
         entropy: Entropy,
+        secrets: Secrets,
         encoding: Encoding = PLAIN,
         busy_poll: float = 0.0,
     ) -> None:
@@ -56,7 +57,7 @@ class Node:
         is_sealed = isinstance(endpoint, SealedEndpoint)
         self._bounds = BoundCounters()
         limits = LimitLog(endpoint.counters, self._gate or GateCounters(), self._bounds)
-        self._streams = StreamRoom(udp, entropy, encoding, limits, is_sealed=is_sealed)
+        self._streams = StreamRoom(udp, entropy, secrets, encoding, limits, is_sealed=is_sealed)
         self._traffic = Traffic(
             udp, endpoint, self._streams.desk, limits, self._report, self._welcome, busy_poll
         )

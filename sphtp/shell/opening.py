@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,6 +18,7 @@ from sphtp.shell.instruments import watching
 from sphtp.shell.memory import keep_freed_memory
 from sphtp.shell.node import Node
 from sphtp.shell.questions import asked
+from sphtp.shell.randomness import SECRETS, decisions
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
@@ -49,23 +49,23 @@ async def open_node(
             channel need the same. By default anything that msgpack carries.
         security: who it is and whom it lets in; None sends in the clear, to nodes that do so, too.
         impairment: what goes wrong with datagrams on receipt, to try out a bad network.
-        seed: makes random choices, those of ``impairment`` among them, repeatable; for tests. Keys
-            that follow from a seed are no secret.
+        seed: makes random choices, those of ``impairment`` among them, repeatable; for tests. No
+            key, token or nonce follows from it.
         instruments: are told what happens in it and its channels.
 
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
     """
     keep_freed_memory()
-    entropy = SystemRandom() if seed is None else Random(seed)
     settings, security = settings or ChannelSettings(), _guarded(security)
     schema = Schema(messages.describe() if messages else ())
     with (
         open_socket(host, port, impairment, seed) as udp,
         watching(instruments, udp.address) as watch,
     ):
-        endpoint = make_gated(entropy, settings, peer_id, schema, watch, security, udp.address[1])
-        node = Node(udp, endpoint, entropy, encoding_for(messages), settings.busy_poll)
+        endpoint = make_gated(SECRETS, settings, peer_id, schema, watch, security, udp.address[1])
+        encoding = encoding_for(messages)
+        node = Node(udp, endpoint, decisions(seed), SECRETS, encoding, settings.busy_poll)
         try:
             async with node._running():  # noqa: SLF001
                 yield node

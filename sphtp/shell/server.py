@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from random import Random, SystemRandom
 from typing import Any
 
 import trio
@@ -22,6 +21,7 @@ from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
+from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.server_options import ServerOptions, require_protection
 from sphtp.shell.tls import require_tls
 from sphtp.shell.vouching import Vouching, vouching
@@ -75,8 +75,9 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
         )
         advertised = options.advertise or bound
         machine = ServerMachine(
-            SystemRandom() if options.seed is None else Random(options.seed),
+            decisions(options.seed),
             options.timers,
+            secrets=SECRETS,
             address=advertised,
             join=options.join,
             new_cluster=options.new_cluster,

@@ -39,7 +39,7 @@ class ServerOptions:
     insecure: bool = False
     """Listen on more than loopback with neither ``secret`` nor ``tls``."""
     seed: int | None = None
-    """Makes the random choices repeatable, for tests; anybody can guess ids and nonces then."""
+    """Makes the random choices, ids among them, repeatable, for tests; no nonce follows from it."""
 
 
 def require_protection(options: ServerOptions) -> None:

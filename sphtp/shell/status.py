@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from random import SystemRandom
 from typing import Any, Final
 
 import trio
@@ -18,6 +17,7 @@ from sphtp.core.control.server_messages import Status
 from sphtp.errors import UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import Arrival, Publisher, Subscriber
+from sphtp.shell.randomness import decisions
 from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, vouching
 
@@ -47,7 +47,7 @@ async def fetch_status(
     """
     require_tls([address], tls)
     bell = Bell()
-    number = draw_client_id(SystemRandom())
+    number = draw_client_id(decisions(None))
     with (
         Subscriber(on_connected=bell.ring, tls=tls) as subscriber,
         Publisher(buffer=1, on_connected=bell.ring, tls=tls) as publisher,

@@ -1,12 +1,12 @@
 """Whether members of a cluster vouch for what they say on the bus, at the bus itself."""
 
-from random import SystemRandom
 from typing import NamedTuple, Protocol
 
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.doorkeeper import Pipe
 from sphtp.core.secure.vouch import Verdict, Voucher, is_marked, strip
 from sphtp.shell.bus import Arrival
+from sphtp.shell.randomness import SECRETS
 
 _COUNTS = {Verdict.UNVOUCHED: Count.UNVOUCHED, Verdict.REPLAYED: Count.REPLAYED}
 
@@ -57,7 +57,7 @@ class _Vouched:
 
     def __init__(self, secret: bytes) -> None:
         self.heard_vouched = False
-        self._voucher = Voucher(secret, SystemRandom().getrandbits(64))
+        self._voucher = Voucher(secret, SECRETS.getrandbits(64))
 
     def mark(self, data: bytes) -> bytes:
         return self._voucher.vouch(data)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.fronts import FEEDBACK_FRONT, decode_feedback_front_untrusted, stream_front
 from sphtp.core.stream.sealing import envelope
@@ -25,7 +25,7 @@ class Publisher:
 
     def __init__(
         self,
-        entropy: Entropy,
+        secrets: Secrets,
         settings: StreamSettings,
         address: Address,
         *,
@@ -37,7 +37,7 @@ class Publisher:
         self.settings = settings
         self.address = address
         self.source = Source(
-            entropy,
+            secrets,
             settings,
             now=now,
             topics=topics,

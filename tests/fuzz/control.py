@@ -182,6 +182,7 @@ def make_server() -> ServerMachine:
     return ServerMachine(
         random.Random(1),
         ControlTimers(),
+        secrets=random.Random(2),
         address=address(0),
         join=[address(1)],
         new_cluster=True,
@@ -192,7 +193,12 @@ def make_server() -> ServerMachine:
 def make_joining_server() -> ServerMachine:
     """A server that comes back, and does not know who its clients are."""
     return ServerMachine(
-        random.Random(1), ControlTimers(), address=address(0), join=[address(1)], limits=LIMITS
+        random.Random(1),
+        ControlTimers(),
+        secrets=random.Random(2),
+        address=address(0),
+        join=[address(1)],
+        limits=LIMITS,
     )
 
 
@@ -201,6 +207,7 @@ def make_client() -> ClientMachine:
     return ClientMachine(
         random.Random(1),
         ControlTimers(),
+        secrets=random.Random(2),
         servers=[address(0), address(1)],
         candidates=[Candidate("127.0.0.1", 5000)],
         data=b"spheres",

@@ -19,7 +19,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.channel.watch.endpoint import make_endpoint
 from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import Address, Row
 from sphtp.errors import LocalError
 
@@ -64,17 +64,17 @@ class Node(Protocol):
 class Subject:
     """``make`` gives a node; of one that ``is_sealed``, forgeries reach no application."""
 
-    make: Callable[[Entropy, ChannelSettings, int], Node]
+    make: Callable[[Secrets, ChannelSettings, int], Node]
     is_sealed: bool = False
 
 
-def _watched(entropy: Entropy, settings: ChannelSettings, peer_id: int) -> Node:
-    return make_endpoint(entropy, settings, peer_id, instrument=Instrument())
+def _watched(secrets: Secrets, settings: ChannelSettings, peer_id: int) -> Node:
+    return make_endpoint(secrets, settings, peer_id, instrument=Instrument())
 
 
-def _sealed(entropy: Entropy, settings: ChannelSettings, peer_id: int) -> Node:
-    endpoint = Endpoint(entropy, sealed_settings(settings), peer_id)
-    return SealedEndpoint(endpoint, entropy, Security())
+def _sealed(secrets: Secrets, settings: ChannelSettings, peer_id: int) -> Node:
+    endpoint = Endpoint(secrets, sealed_settings(settings), peer_id)
+    return SealedEndpoint(endpoint, secrets, Security())
 
 
 SUBJECTS: Final[Mapping[str, Subject]] = {

@@ -144,7 +144,7 @@ def _handshake(
         pattern,
         initiator=initiator,
         identity=identity(name),
-        entropy=Random(name),
+        secrets=Random(name),
         prologue=prologue(pattern, OPENER, TOKEN) if front is None else front,
         remote=identity("right").public if initiator and pattern.responder_known else None,
     )

@@ -1,9 +1,11 @@
-"""What is secret stands in no repr, and so in no log and no traceback."""
+"""What is secret stands in no repr, and so in no log and no traceback; and follows from no seed."""
 
+import ast
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import getmembers, isclass
+from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
@@ -11,6 +13,9 @@ import pytest
 import sphtp
 import sphtp_client
 import sphtp_server
+from sphtp.core.entropy import Entropy, Secrets
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SECRET = b"to be told to nobody".ljust(32)
 NAMES = {"key", "psk", "secret", "receiver_key", "reset_key", "cluster_secret"}
@@ -60,3 +65,40 @@ def test_the_records_that_hold_secrets_are_found():
     assert {"Lodge", "Security", "StreamKey", "Welcome", "Attendee"} <= {
         it.__name__ for it in FOUND
     }
+
+
+# Where a generator may be made that a seed decides: the decisions of the shell, faults on
+# purpose, and physics. What is drawn there is nobody's key.
+SEEDED = {
+    "sphtp/shell/randomness.py",
+    "sphtp/shell/impairment.py",
+    "client/sphtp_client/bench/flood/junk.py",
+    "client/sphtp_client/relay/traffic.py",
+}
+
+
+def makes_seeded(path: Path) -> bool:
+    """Whether a module makes a generator of the standard library that a seed may decide."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in calls}
+    return "Random" in names
+
+
+def test_only_the_test_kit_makes_secrets_from_a_seed() -> None:
+    """What must hold: a generator with a seed is made where no key, token or nonce is drawn."""
+    made = {
+        str(path.relative_to(ROOT))
+        for package in ("sphtp", "server", "client")
+        for path in (ROOT / package).rglob("*.py")
+        if makes_seeded(path)
+    }
+    assert {path for path in made if not path.startswith("sphtp/testing/")} == SEEDED
+    assert any(path.startswith("sphtp/testing/") for path in made)
+
+
+def test_decisions_can_draw_no_key() -> None:
+    """What must hold: what a seed decides gives numbers in a range, and no bits to make keys of."""
+    drawn = {name for name in vars(Entropy) if not name.startswith("_")}
+    assert drawn == {"random", "uniform"}
+    assert "getrandbits" in vars(Secrets)

@@ -22,7 +22,7 @@ from sphtp.core.channel.services import Services
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.channel.turns import Turns
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.front import Kind, decode_front_untrusted
 from sphtp.core.row import MOST_BYTES, Address, Row
 from sphtp.core.schema import Schema
@@ -40,14 +40,14 @@ class Endpoint:
 
     def __init__(
         self,
-        entropy: Entropy,
+        secrets: Secrets,
         settings: ChannelSettings,
         peer_id: int = 0,
         schema: Schema | None = None,
     ) -> None:
         self.peer_id = peer_id
         self.counters = EndpointCounters()
-        self._entropy = entropy
+        self._secrets = secrets
         self._settings = settings
         self._make: Callable[[float, ChannelSettings, Opening, State], Connection] = Connection
         self._services = Services(schema or Schema(), settings.backlog)
@@ -94,7 +94,7 @@ class Endpoint:
     ) -> Connection:
         """Open a channel of a schema to the peer that answers at one of its addresses."""
         schema = schema or self._services.main
-        offer, token = self._offer(schema), self._entropy.getrandbits(64)
+        offer, token = self._offer(schema), self._secrets.getrandbits(64)
         opening = make_dial(self._settings, offer, token, candidates, wanted, schema)
         connection = self._turns.add(self._make(now, self._settings, opening, State.CONNECTING))
         # Channels of other services have a direction: two that cross are two.
@@ -266,7 +266,7 @@ class Endpoint:
         return self._turns.add(dial)
 
     def _offer(self, schema: Schema, own: int = 0) -> Offer:
-        own = own or self._turns.new_id(self._entropy)
+        own = own or self._turns.new_id(self._secrets)
         return make_offer(self._settings, own, self.peer_id, schema.schema_hash)
 
     # Bookkeeping

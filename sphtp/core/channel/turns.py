@@ -6,7 +6,7 @@ from typing import Final
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.opening import sibling
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Row
 
 TURN: Final = MOST_DATAGRAMS
@@ -35,10 +35,10 @@ class Turns:
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._connections.values()))
 
-    def new_id(self, entropy: Entropy) -> int:
+    def new_id(self, secrets: Secrets) -> int:
         """Draw an id that nobody here has, no more than its sibling, and that is not 0."""
         while True:
-            connection_id = entropy.getrandbits(32)
+            connection_id = secrets.getrandbits(32)
             both = {connection_id, sibling(connection_id)}
             if 0 not in both and self._connections.keys().isdisjoint(both):
                 return connection_id

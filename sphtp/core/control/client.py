@@ -28,7 +28,7 @@ from sphtp.core.control.records import (
 from sphtp.core.control.runner import Runner
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Entropy, Secrets
 from sphtp.errors import StateError
 
 _DEFAULT_LIMITS = ClientLimits()
@@ -39,8 +39,9 @@ _S, _E, _A = ClientState, ClientSignal, ClientAction
 class ClientMachine:
     """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
 
-    ``key`` is its public key, which peers learn; ``ids`` makes it announce these ids before it
-    draws any. Raises ``SettingsError`` and ``MessageTooLargeError``.
+    ``entropy`` decides, ``secrets`` makes nonces; ``key`` is its public key, which peers learn;
+    ``ids`` makes it announce these ids before it draws any. Raises ``SettingsError`` and
+    ``MessageTooLargeError``.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ClientMachine:
         entropy: Entropy,
         timers: ControlTimers,
         *,
+        secrets: Secrets,
         servers: Sequence[ServerAddress],
         candidates: Sequence[Candidate],
         data: bytes = b"",
@@ -59,7 +61,7 @@ class ClientMachine:
         self._entropy = entropy
         self._timers = timers
         self._events: deque[events.ClientEvent] = deque()
-        self._identity = Identity(entropy, ids or iter(()))
+        self._identity = Identity(entropy, secrets, ids or iter(()))
         self._voice = ClientVoice(self._identity, candidates, data, key)
         self._directory = Directory(
             timers, servers, self.counters, self._events.append, limits.max_peers

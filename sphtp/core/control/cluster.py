@@ -14,7 +14,7 @@ from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerA
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.view import ViewKeeper
 from sphtp.core.control.vocabulary import MemberState, Reason
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Entropy, Secrets
 
 
 class Cluster:
@@ -23,6 +23,7 @@ class Cluster:
     def __init__(
         self,
         entropy: Entropy,
+        secrets: Secrets,
         expiry: float,
         address: ServerAddress,
         join: Sequence[ServerAddress],
@@ -30,6 +31,7 @@ class Cluster:
         tell: Callable[[ServerEvent], None],
     ) -> None:
         self._entropy = entropy
+        self._secrets = secrets
         # Whoever repeats our id, and means harm, shall not make us change it all the time.
         self._patience = Patience(expiry, expiry)
         self._counters = counters
@@ -124,4 +126,4 @@ class Cluster:
             self._look_again()
 
     def _draw(self, address: ServerAddress, state: MemberState) -> Member:
-        return Member(draw_server_id(self._entropy), draw_nonce(self._entropy), address, state)
+        return Member(draw_server_id(self._entropy), draw_nonce(self._secrets), address, state)

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.ids import EVERYBODY, NO_NONCE, draw_client_id, draw_nonce
 from sphtp.core.control.outputs import Subscribe, Unsubscribe, topic
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Entropy, Secrets
 
 
 class Identity:
     """Draws ids (seed, step 4); the given ones come first."""
 
-    def __init__(self, entropy: Entropy, ids: Iterator[int]) -> None:
+    def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
         self.id = 0
         self.nonce = NO_NONCE
         self._entropy = entropy
+        self._secrets = secrets
         self._ids = ids
         self._queue: deque[Subscribe | Unsubscribe] = deque((Subscribe(topic(EVERYBODY)),))
 
@@ -27,7 +28,7 @@ class Identity:
     def draw(self, is_taken: Callable[[int], bool]) -> None:
         """Take another id and nonce; subscribe to the new id before leaving the old one."""
         old, self.id = self.id, next(self._ids, None) or self._draw_free(is_taken)
-        self.nonce = draw_nonce(self._entropy)
+        self.nonce = draw_nonce(self._secrets)
         if old != self.id:
             self._queue.append(Subscribe(topic(self.id)))
             if old:

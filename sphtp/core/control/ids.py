@@ -1,6 +1,6 @@
 """Ids: servers even, clients odd, 0 and 1 nobody's (seed, "Least significant bit")."""
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Entropy, Secrets
 
 EVERYBODY = 0
 """The simulation id of server heartbeats, and of whatever else is for all clients."""
@@ -19,10 +19,10 @@ def draw_client_id(entropy: Entropy) -> int:
     return _draw(entropy, 1)
 
 
-def draw_nonce(entropy: Entropy) -> int:
+def draw_nonce(secrets: Secrets) -> int:
     """Draw 64 bits other than all zero."""
     while True:
-        nonce = entropy.getrandbits(64)
+        nonce = secrets.getrandbits(64)
         if nonce != NO_NONCE:
             return nonce
 
@@ -39,6 +39,6 @@ def is_client_id(number: int) -> bool:
 
 def _draw(entropy: Entropy, parity: int) -> int:
     while True:
-        number = (entropy.getrandbits(32) & ~1) | parity
+        number = (int(entropy.random() * (1 << 32)) & ~1) | parity
         if number > 1:
             return number

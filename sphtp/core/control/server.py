@@ -38,7 +38,7 @@ from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, 
 from sphtp.core.control.status import describe
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import MemberState
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Entropy, Secrets
 from sphtp.errors import SettingsError
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
@@ -49,8 +49,8 @@ _DEFAULT_LIMITS = ServerLimits()
 class ServerMachine:
     """One server: registers ids together with the other servers of its view.
 
-    ``admit`` may refuse clients; ``registry`` replaces the one in memory. Raises ``SettingsError``
-    when others could not dial ``address``.
+    ``entropy`` decides, ``secrets`` makes nonces; ``admit`` may refuse clients; ``registry``
+    replaces the one in memory. Raises ``SettingsError`` when others could not dial ``address``.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class ServerMachine:
         entropy: Entropy,
         timers: ControlTimers,
         *,
+        secrets: Secrets,
         address: ServerAddress,
         join: Sequence[ServerAddress] = (),
         new_cluster: bool = False,
@@ -74,7 +75,7 @@ class ServerMachine:
         self._events: deque[ServerEvent] = deque()
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
         self._cluster = Cluster(
-            entropy, timers.expiry, address, join, self.counters, self._events.append
+            entropy, secrets, timers.expiry, address, join, self.counters, self._events.append
         )
         self._outbox = Outbox(
             self.id, self._registry, self.counters, self._describe, limits.max_answers

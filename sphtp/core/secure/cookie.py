@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.constant_time import bytes_eq
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.errors import SettingsError
 
 COOKIE_SIZE: Final = 16
@@ -26,12 +26,12 @@ class CookieJar:
     Raises ``SettingsError`` unless it is positive.
     """
 
-    __slots__ = ("_entropy", "_lifetime", "_number", "_secrets")
+    __slots__ = ("_lifetime", "_number", "_secrets", "_source")
 
-    def __init__(self, entropy: Entropy, lifetime: float = 60.0) -> None:
+    def __init__(self, secrets: Secrets, lifetime: float = 60.0) -> None:
         if not lifetime > 0:
             raise SettingsError(f"a cookie's lifetime of {lifetime} s; it must be positive")
-        self._entropy = entropy
+        self._source = secrets
         self._lifetime = lifetime
         self._number = 0
         self._secrets = [self._draw() for _ in range(SECRETS)]
@@ -54,7 +54,7 @@ class CookieJar:
         self._number = max(number, self._number)
 
     def _draw(self) -> bytes:
-        return self._entropy.getrandbits(8 * SECRET_SIZE).to_bytes(SECRET_SIZE, "little")
+        return self._source.getrandbits(8 * SECRET_SIZE).to_bytes(SECRET_SIZE, "little")
 
 
 def _mac(secret: bytes, what: tuple[bytes, ...]) -> bytes:

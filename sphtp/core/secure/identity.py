@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.errors import LocalError, SettingsError
 
 KEY_SIZE: Final = 32
@@ -27,9 +27,9 @@ class Identity:
         self.public = self._private.public_key().public_bytes_raw()
 
     @classmethod
-    def draw(cls, entropy: Entropy) -> Self:
-        """Make a new one; it is as secret as the entropy is unpredictable."""
-        return cls(entropy.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
+    def draw(cls, secrets: Secrets) -> Self:
+        """Make a new one; it is as secret as ``secrets`` is unpredictable."""
+        return cls(secrets.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -6,11 +6,12 @@ leaves, the others get a new key over their channels; for a while a receiver ope
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
+from sphtp.core.entropy import Secrets
 from sphtp.core.secure.seal import Opener, Sealer
 from sphtp.core.stream.fronts import FEEDBACK_FRONT, STREAM_FRONT, feedback_front, stream_front
 from sphtp.core.stream.membership import KEY_SIZE, StreamKey
@@ -27,14 +28,6 @@ KEPT: Final = 2
 """Keys that a receiver has: the newest, and the one before it, for what was overtaken."""
 
 
-class KeySource(Protocol):
-    """Draws keys."""
-
-    def getrandbits(self, count: int, /) -> int:
-        """Return a number of so many random bits."""
-        ...
-
-
 @dataclass(slots=True)
 class SealCounters:
     """Datagrams that were not let in."""
@@ -48,14 +41,14 @@ class SealCounters:
 class SourceSeal:
     """What a source puts around its bodies."""
 
-    def __init__(self, session: int, entropy: KeySource | None) -> None:
+    def __init__(self, session: int, secrets: Secrets | None) -> None:
         self._session = session
-        self._entropy = entropy
+        self._secrets = secrets
         self._number = 0
         self._front = stream_front(session, 0)
         self._sealer: Sealer | None = None
-        if entropy is not None:
-            self._sealer = Sealer(draw_key(entropy), self._front)
+        if secrets is not None:
+            self._sealer = Sealer(draw_key(secrets), self._front)
 
     @property
     def key(self) -> StreamKey | None:
@@ -66,11 +59,11 @@ class SourceSeal:
 
     def renew(self) -> StreamKey | None:
         """Draw another key, and seal with it from now on; None in the clear."""
-        if self._entropy is None:
+        if self._secrets is None:
             return None
         self._number = (self._number + 1) % KEYS
         self._front = stream_front(self._session, self._number)
-        self._sealer = Sealer(draw_key(self._entropy), self._front)
+        self._sealer = Sealer(draw_key(self._secrets), self._front)
         return self.key
 
     def seal(self, bodies: Sequence[bytes]) -> list[tuple[bytes, int]]:
@@ -196,6 +189,6 @@ def fetch_keys(receiver_key: bytes, salts: bytes) -> tuple[bytes, bytes]:
     return request, answer
 
 
-def draw_key(entropy: KeySource) -> bytes:
+def draw_key(secrets: Secrets) -> bytes:
     """Draw a key of 32 bytes."""
-    return entropy.getrandbits(256).to_bytes(32, "little")
+    return secrets.getrandbits(256).to_bytes(32, "little")

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.fetch.wire import Framing, prefixed
 from sphtp.core.stream.sealing import TcpSeal, fetch_keys
@@ -64,7 +64,7 @@ class Line:
 
 @asynccontextmanager
 async def serving_history(
-    hosting: Hosting, settings: StreamSettings, host: str, entropy: Entropy
+    hosting: Hosting, settings: StreamSettings, host: str, secrets: Secrets
 ) -> AsyncIterator[None]:
     """Answer receivers that ask for history, if there is any, for the length of the block."""
     if not settings.retention:
@@ -73,7 +73,7 @@ async def serving_history(
     listeners = await trio.open_tcp_listeners(0, host=host)
     hosting.history_port = listeners[0].socket.getsockname()[1]
     strangers = Strangers(MOST_STRANGERS, PATIENCE)
-    serve = partial(_serve, hosting, strangers, entropy)
+    serve = partial(_serve, hosting, strangers, secrets)
     async with running(partial(trio.serve_listeners, serve, listeners)):
         yield
 
@@ -81,13 +81,13 @@ async def serving_history(
 async def _serve(
     hosting: Hosting,
     strangers: Strangers,
-    entropy: Entropy,
+    secrets: Secrets,
     stream: trio.SocketStream,
 ) -> None:
     with suppress(*LOST, RemoteError):
         async with stream:
             with strangers.one():
-                line, receiver = await _answer_untrusted(hosting, entropy, stream)
+                line, receiver = await _answer_untrusted(hosting, secrets, stream)
                 # A hello can be repeated by anyone; what is sealed shows who it is.
                 asked = await line.receive_untrusted()
             with hosting.only_line_of(receiver):
@@ -95,14 +95,14 @@ async def _serve(
 
 
 async def _answer_untrusted(
-    hosting: Hosting, entropy: Entropy, stream: trio.SocketStream
+    hosting: Hosting, secrets: Secrets, stream: trio.SocketStream
 ) -> tuple[Line, int]:
     hello = await _receive_exactly(stream, HELLO.size)
     session, receiver, salt = HELLO.unpack(hello)
     attendee = hosting.find(receiver) if session == hosting.session else None
     if attendee is None:
         raise RemoteError("nobody who joined here")
-    own = _draw_salt(entropy)
+    own = _draw_salt(secrets)
     await stream.send_all(own)
     incoming, outgoing = fetch_keys(attendee.key, salt + own)
     return Line(stream, TcpSeal(outgoing, incoming, hosting.seals)), receiver
@@ -140,20 +140,20 @@ def _gather(server: FetchServer) -> list[bytes]:
 # The receiver's side
 
 
-async def fetch(attendance: Attendance, entropy: Entropy) -> None:
+async def fetch(attendance: Attendance, secrets: Secrets) -> None:
     """Keep a connection to the source's history as long as one is wanted."""
     subscription = attendance.subscription
     while True:
         while not subscription.wants_connection:
             await attendance.changed.park()
         with suppress(*LOST, RemoteError):
-            await _talk(attendance, entropy)
+            await _talk(attendance, secrets)
         subscription.handle_disconnected(trio.current_time())
         attendance.touch()
         await trio.lowlevel.checkpoint()
 
 
-async def _talk(attendance: Attendance, entropy: Entropy) -> None:
+async def _talk(attendance: Attendance, secrets: Secrets) -> None:
     address, welcome = attendance.channel.peer_address, attendance.welcome
     if address is None or not welcome.history:
         return
@@ -161,7 +161,7 @@ async def _talk(attendance: Attendance, entropy: Entropy) -> None:
         stream = await trio.open_tcp_stream(address[0], welcome.history)
     async with stream:
         with trio.fail_after(PATIENCE):
-            line = await _introduce(attendance, entropy, stream)
+            line = await _introduce(attendance, secrets, stream)
         attendance.subscription.handle_connected(trio.current_time())
         attendance.touch()
         async with trio.open_nursery() as nursery:
@@ -169,8 +169,8 @@ async def _talk(attendance: Attendance, entropy: Entropy) -> None:
                 nursery.start_soon(_until_lost, work, attendance, line, nursery.cancel_scope)
 
 
-async def _introduce(attendance: Attendance, entropy: Entropy, stream: trio.SocketStream) -> Line:
-    own, welcome = _draw_salt(entropy), attendance.welcome
+async def _introduce(attendance: Attendance, secrets: Secrets, stream: trio.SocketStream) -> Line:
+    own, welcome = _draw_salt(secrets), attendance.welcome
     await stream.send_all(HELLO.pack(welcome.session, welcome.receiver, own))
     salt = await _receive_exactly(stream, SALT_SIZE)
     outgoing, incoming = fetch_keys(welcome.receiver_key, own + salt)
@@ -206,8 +206,8 @@ async def _hear_untrusted(attendance: Attendance, line: Line) -> None:
         attendance.touch()
 
 
-def _draw_salt(entropy: Entropy) -> bytes:
-    return entropy.getrandbits(8 * SALT_SIZE).to_bytes(SALT_SIZE, "little")
+def _draw_salt(secrets: Secrets) -> bytes:
+    return secrets.getrandbits(8 * SALT_SIZE).to_bytes(SALT_SIZE, "little")
 
 
 async def _receive_exactly(stream: trio.SocketStream, size: int) -> bytes:

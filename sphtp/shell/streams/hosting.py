@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import Address, Row
 from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.membership import StreamKey, Welcome
@@ -40,7 +40,7 @@ class Hosting:
 
     def __init__(
         self,
-        entropy: Entropy,
+        secrets: Secrets,
         settings: StreamSettings,
         topics: Sequence[str],
         outlet: Outlet,
@@ -52,7 +52,7 @@ class Hosting:
         self.touched = touched
         self.seals = SealCounters()
         self.source = Source(
-            entropy,
+            secrets,
             settings,
             now=trio.current_time(),
             topics=len(topics),
@@ -62,10 +62,10 @@ class Hosting:
         self.changed = trio.lowlevel.ParkingLot()
         self.history_port = 0
         self._settings = settings
-        self._entropy = entropy
+        self._secrets = secrets
         self._is_sealed = is_sealed
         self._outlet = outlet
-        self._seal = SourceSeal(self.source.session, entropy if is_sealed else None)
+        self._seal = SourceSeal(self.source.session, secrets if is_sealed else None)
         self._attendees: dict[int, Attendee] = {}
         self._is_stale = False
         self.is_abandoned = False
@@ -102,7 +102,7 @@ class Hosting:
     def welcome(self, now: float, topic: str, channel: Channel) -> Welcome:
         """Let a receiver in, and return what it has to know."""
         receiver = self._new_id()
-        key = draw_key(self._entropy) if self._is_sealed else b""
+        key = draw_key(self._secrets) if self._is_sealed else b""
         self._attendees[receiver] = Attendee(channel, FeedbackOpener(key, self.seals), key)
         number, window = self.topics.index(topic), self.source.window
         self.source.handle_joined(now, receiver)
@@ -235,6 +235,6 @@ class Hosting:
 
     def _new_id(self) -> int:
         while True:
-            receiver = self._entropy.getrandbits(32)
+            receiver = self._secrets.getrandbits(32)
             if receiver and receiver not in self._attendees:
                 return receiver

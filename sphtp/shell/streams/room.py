@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
@@ -39,6 +39,7 @@ class StreamRoom:
         self,
         udp: UdpSocket,
         entropy: Entropy,
+        secrets: Secrets,
         encoding: Encoding,
         limits: LimitLog,
         *,
@@ -49,6 +50,7 @@ class StreamRoom:
         self._reception = Reception(self.desk)
         self._udp = udp
         self._entropy = entropy
+        self._secrets = secrets
         self._encoding = encoding
         self._is_sealed = is_sealed
 
@@ -73,9 +75,9 @@ class StreamRoom:
             if most := outlet.loopback_datagram:
                 settings = settings.for_loopback(most)
             hosting = Hosting(
-                self._entropy, settings, topics, outlet, self.touched, is_sealed=self._is_sealed
+                self._secrets, settings, topics, outlet, self.touched, is_sealed=self._is_sealed
             )
-            async with serving_history(hosting, settings, self._udp.address[0], self._entropy):
+            async with serving_history(hosting, settings, self._udp.address[0], self._secrets):
                 self.desk.host(hosting)
                 try:
                     async with Source(hosting, self._encoding, self.touched) as source:
@@ -99,8 +101,8 @@ class StreamRoom:
                 welcome = await join(channel, topic, is_sealed=self._is_sealed)
                 subscription = self._make(welcome, terms)
                 attendance = Attendance(welcome, channel, subscription, self.touched)
-                interface, udp, entropy = terms.interface, self._udp, self._entropy
-                work = attending(self.desk, attendance, interface, udp, entropy)
+                interface, udp, secrets = terms.interface, self._udp, self._secrets
+                work = attending(self.desk, attendance, interface, udp, secrets)
                 await stack.enter_async_context(work)
             async with Stream(topic, attendance, self._encoding) as stream:
                 yield stream

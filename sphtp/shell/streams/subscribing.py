@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.stream.membership import Join, Refused, StreamKey, Welcome
 from sphtp.errors import RefusedError, RemoteError, SettingsError, UnreachableError
 from sphtp.shell.channel import Channel
@@ -46,14 +46,14 @@ async def join(channel: Channel, topic: str, *, is_sealed: bool) -> Welcome:
 
 @asynccontextmanager
 async def attending(
-    desk: StreamDesk, attendance: Attendance, interface: str, udp: UdpSocket, entropy: Entropy
+    desk: StreamDesk, attendance: Attendance, interface: str, udp: UdpSocket, secrets: Secrets
 ) -> AsyncIterator[None]:
     """Take part in a stream for the length of the block; ``udp`` is the node's socket."""
     desk.attend(attendance)
     try:
         async with (
             running(partial(_follow, attendance)),
-            running(partial(fetch, attendance, entropy)),
+            running(partial(fetch, attendance, secrets)),
             _listening(desk, attendance, interface, udp),
         ):
             attendance.touch()

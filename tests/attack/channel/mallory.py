@@ -101,7 +101,7 @@ class Knocking:
             self.pattern,
             initiator=True,
             identity=identity(name),
-            entropy=Random(f"{name} {opener}"),
+            secrets=Random(f"{name} {opener}"),
             prologue=prologue(self.pattern, opener, token),
             remote=key,
             psk=psk,

@@ -153,7 +153,7 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
                 IK,
                 initiator=False,
                 identity=identity("mallory"),
-                entropy=stage.network._link(LEFT, MALLORY)._random,
+                secrets=stage.network._link(LEFT, MALLORY)._random,
                 prologue=prologue(IK, greet.opener, greet.token),
             )
             handshake.read_untrusted(greet.noise)

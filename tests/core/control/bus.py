@@ -76,8 +76,9 @@ class Bus:
 
     def server(self, number: int, *, join: Iterable[int] = (), **options: Any) -> Node:
         machine = ServerMachine(
-            random.Random(self._random.getrandbits(32)),
+            random.Random(seed := self._random.getrandbits(32)),
             self.timers,
+            secrets=random.Random(f"secrets {seed}"),
             address=address(number),
             join=[address(n) for n in join],
             **options,
@@ -88,8 +89,9 @@ class Bus:
     def client(self, name: str, servers: Iterable[int] = (0,), **options: Any) -> Node:
         options.setdefault("candidates", [Candidate("127.0.0.1", 5000)])
         machine = ClientMachine(
-            random.Random(self._random.getrandbits(32)),
+            random.Random(seed := self._random.getrandbits(32)),
             self.timers,
+            secrets=random.Random(f"secrets {seed}"),
             servers=[address(n) for n in servers],
             **options,
         )

@@ -122,8 +122,9 @@ class World:
 
 def _client(name: str, nonce: int) -> ClientMachine:
     return ClientMachine(
-        Fixed(ord(name), nonce),
+        random.Random(ord(name)),
         ControlTimers(),
+        secrets=Fixed(ord(name), nonce),
         servers=[address(0), address(1)],
         candidates=[Candidate("127.0.0.1", 5000)],
         ids=iter((WANTED,)),
@@ -134,6 +135,7 @@ def _server(name: str) -> ServerMachine:
     return ServerMachine(
         random.Random(ord(name)),
         ControlTimers(),
+        secrets=random.Random(f"secrets {name}"),
         address=address(SERVERS.index(name)),
         new_cluster=True,
     )

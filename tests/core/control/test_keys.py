@@ -117,4 +117,11 @@ def test_an_older_reader_sees_the_record_as_before() -> None:
 @pytest.mark.parametrize("size", [1, 31, 33])
 def test_a_key_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(SettingsError, match="public key"):
-        ClientMachine(random.Random(1), ControlTimers(), servers=[], candidates=[], key=bytes(size))
+        ClientMachine(
+            random.Random(1),
+            ControlTimers(),
+            secrets=random.Random(2),
+            servers=[],
+            candidates=[],
+            key=bytes(size),
+        )

@@ -101,7 +101,7 @@ def test_port_0_is_for_listening_only() -> None:
     assert not address.is_dialable
     assert ServerAddress("tcp://h:1", "tcp://h:65535").is_dialable
     with pytest.raises(SettingsError, match="port 0"):
-        ServerMachine(random.Random(1), ControlTimers(), address=address)
+        ServerMachine(random.Random(1), ControlTimers(), secrets=random.Random(2), address=address)
 
 
 def test_newer_revisions_are_less_than_half_way_round_ahead() -> None:
@@ -169,7 +169,7 @@ def test_as_many_clients_as_are_allowed_fit_a_list_and_a_roster() -> None:
 
 
 class Counting:
-    """Entropy that returns small numbers first, those that must not be drawn among them."""
+    """Randomness that returns small numbers first, those that must not be drawn among them."""
 
     def __init__(self) -> None:
         self._next = -1
@@ -179,7 +179,7 @@ class Counting:
         return self._next % (1 << count)
 
     def random(self) -> float:
-        return 0.0
+        return self.getrandbits(32) / (1 << 32)
 
     def uniform(self, a: float, b: float) -> float:
         return a

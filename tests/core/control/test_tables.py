@@ -24,8 +24,8 @@ TABLES: list[Any] = [
 
 def machines() -> list[Any]:
     entropy, timers = random.Random(1), ControlTimers()
-    client = ClientMachine(entropy, timers, servers=[], candidates=[])
-    return [client, ServerMachine(entropy, timers, address=address(0))]
+    client = ClientMachine(entropy, timers, secrets=entropy, servers=[], candidates=[])
+    return [client, ServerMachine(entropy, timers, secrets=entropy, address=address(0))]
 
 
 @pytest.mark.parametrize(("machine", "states", "signals", "actions"), TABLES)

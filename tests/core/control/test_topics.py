@@ -337,7 +337,9 @@ def test_any_bytes_are_topics_or_refused(data: bytes) -> None:
 
 
 def test_a_machine_takes_topics_before_it_has_heard_anybody() -> None:
-    machine = ClientMachine(random.Random(1), ControlTimers(), servers=[], candidates=[])
+    machine = ClientMachine(
+        random.Random(1), ControlTimers(), secrets=random.Random(2), servers=[], candidates=[]
+    )
     machine.handle_start(0.0)
     machine.set_topics(0.0, ONE)
     assert machine.poll_transmit() is None

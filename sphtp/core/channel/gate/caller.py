@@ -52,7 +52,7 @@ class Caller:
     def expect(self, token: int, expectation: Expectation) -> None:
         """Begin an attempt; whoever answers must be the one expected."""
         lodge = self._lodge
-        greeting = Greeting(lodge.identity, lodge.entropy, expectation, lodge.psk)
+        greeting = Greeting(lodge.identity, lodge.secrets, expectation, lodge.psk)
         self._greetings[token] = greeting
 
     def forget(self, token: int) -> None:

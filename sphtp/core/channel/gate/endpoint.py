@@ -12,7 +12,7 @@ from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
@@ -29,16 +29,16 @@ class SealedEndpoint:
     def __init__(
         self,
         endpoint: Endpoint,
-        entropy: Entropy,
+        secrets: Secrets,
         security: Security,
         settings: ChannelSettings | None = None,
         port: int = 0,
     ) -> None:
         self._trust = security.judge
         self._endpoint = endpoint
-        identity = security.identity or Identity.draw(entropy)
+        identity = security.identity or Identity.draw(secrets)
         patience = (settings or ChannelSettings()).connect_timeout * PATIENCE
-        self._gate = Gate(endpoint, entropy, identity, security, patience, port)
+        self._gate = Gate(endpoint, secrets, identity, security, patience, port)
         endpoint.observe(self._forget)
         # What the gate is not in the way of is the endpoint's own.
         self.poll_active = endpoint.poll_active

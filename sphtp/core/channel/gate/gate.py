@@ -17,7 +17,7 @@ from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.handshake import Refuse
 from sphtp.core.channel.header import SEALED_FIRST
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.front import FRONT, Kind
 from sphtp.core.row import MOST_BYTES, Address, Row, divide
 from sphtp.core.secure.identity import Identity
@@ -34,7 +34,7 @@ class Gate:
     def __init__(
         self,
         endpoint: Endpoint,
-        entropy: Entropy,
+        secrets: Secrets,
         identity: Identity,
         security: Security,
         patience: float,
@@ -46,7 +46,7 @@ class Gate:
         self._bonds = Bonds()
         self._lodge = Lodge(
             identity,
-            entropy,
+            secrets,
             security.judge,
             security.psk,
             self.counters,

@@ -13,7 +13,7 @@ from sphtp.core.channel.gate.wire import (
     encode_confirm,
     encode_greet,
 )
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 from sphtp.core.secure.noise.handshake import Handshake
@@ -41,14 +41,14 @@ class Greeting:
     """
 
     def __init__(
-        self, identity: Identity, entropy: Entropy, expectation: Expectation, psk: bytes | None
+        self, identity: Identity, secrets: Secrets, expectation: Expectation, psk: bytes | None
     ) -> None:
         self.state = GREETING.initial
         self.expectation = expectation
         self.token = 0
         self.opener = 0
         self._identity = identity
-        self._entropy = entropy
+        self._secrets = secrets
         self._psk = psk
         self._pattern = XXPSK0 if psk else IK if expectation.key else XX
         self.bond: Bond | None = None
@@ -70,7 +70,7 @@ class Greeting:
             self._pattern,
             initiator=True,
             identity=self._identity,
-            entropy=self._entropy,
+            secrets=self._secrets,
             prologue=front,
             remote=remote,
             psk=self._psk,

@@ -39,7 +39,7 @@ class Host:
 
     def __init__(self, lodge: Lodge, settings: GateSettings) -> None:
         self._lodge = lodge
-        self._cookies = CookieJar(lodge.entropy, settings.cookie_lifetime)
+        self._cookies = CookieJar(lodge.secrets, settings.cookie_lifetime)
         self._rate = RateLimit(settings.handshakes_per_second)
         self._visitors = Visitors(settings.half_open, settings.handshake_timeout)
         self._recordings = Recordings(self._visitors, lodge.bonds)
@@ -210,7 +210,7 @@ class Host:
             pattern,
             initiator=False,
             identity=self._lodge.identity,
-            entropy=self._lodge.entropy,
+            secrets=self._lodge.secrets,
             prologue=prologue(pattern, greet.opener, greet.token),
             psk=self._lodge.psk,
         )

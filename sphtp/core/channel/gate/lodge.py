@@ -13,7 +13,7 @@ from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.trust import Trust
 from sphtp.core.channel.gate.wire import PROOF_SIZE
 from sphtp.core.channel.handshake import Refuse
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import Address, Row
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
@@ -39,7 +39,7 @@ class Lodge:
     """
 
     identity: Identity
-    entropy: Entropy
+    secrets: Secrets
     trust: Trust
     psk: bytes | None = field(repr=False)
     counters: GateCounters

@@ -6,12 +6,12 @@ from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.endpoint import make_endpoint
 from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.schema import Schema
 
 
 def make_gated(
-    entropy: Entropy,
+    secrets: Secrets,
     settings: ChannelSettings,
     peer_id: int = 0,
     schema: Schema | None = None,
@@ -24,6 +24,6 @@ def make_gated(
     ``port`` is that of its socket, if it has one; its resets are good for channels there only.
     """
     if security is None:
-        return make_endpoint(entropy, settings, peer_id, schema, instrument)
-    endpoint = make_endpoint(entropy, sealed_settings(settings), peer_id, schema, instrument)
-    return SealedEndpoint(endpoint, entropy, security, settings, port)
+        return make_endpoint(secrets, settings, peer_id, schema, instrument)
+    endpoint = make_endpoint(secrets, sealed_settings(settings), peer_id, schema, instrument)
+    return SealedEndpoint(endpoint, secrets, security, settings, port)

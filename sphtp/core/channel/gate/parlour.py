@@ -20,7 +20,7 @@ class Parlour:
         self._lodge = lodge
         self._endpoint = endpoint
         self._caller = caller
-        self._paths = Paths(lodge.entropy)
+        self._paths = Paths(lodge.secrets)
         self._handle: Mapping[Kind, Callable[[float, Address, Bond, bytes], None]] = {
             Kind.WELCOME: self._handle_answer_untrusted,
             Kind.REFUSE: self._handle_refuse_untrusted,

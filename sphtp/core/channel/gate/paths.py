@@ -4,7 +4,7 @@ from typing import Final
 
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.wire import encode_path
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.front import Kind
 from sphtp.core.row import Address, Row
 
@@ -19,14 +19,14 @@ class Paths:
     can echo a nonce, and only who is there can have read it.
     """
 
-    def __init__(self, entropy: Entropy) -> None:
-        self._entropy = entropy
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
 
     def challenge(self, now: float, bond: Bond, address: Address) -> Row | None:
         """What to send to an address from which something newer came than from the old one."""
         if bond.trial is not None and now < bond.trial[2] + RETRY:
             return None
-        nonce = self._entropy.getrandbits(64)
+        nonce = self._secrets.getrandbits(64)
         bond.trial = address, nonce, now
         challenge = encode_path(Kind.CHALLENGE, bond.peer, nonce)
         return bond.seal(challenge, len(challenge), address)

@@ -11,7 +11,7 @@ from sphtp.core.channel.watch.connection import WatchedConnection
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import Drop
 from sphtp.core.channel.watch.tally import Tally
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import Address, Row
 from sphtp.core.schema import Schema
 
@@ -27,7 +27,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
 
 
 def make_endpoint(
-    entropy: Entropy,
+    secrets: Secrets,
     settings: ChannelSettings,
     peer_id: int = 0,
     schema: Schema | None = None,
@@ -35,8 +35,8 @@ def make_endpoint(
 ) -> Endpoint:
     """Make an endpoint, watched if there is an instrument."""
     if instrument is None:
-        return Endpoint(entropy, settings, peer_id, schema)
-    return WatchedEndpoint(entropy, settings, peer_id, schema, instrument)
+        return Endpoint(secrets, settings, peer_id, schema)
+    return WatchedEndpoint(secrets, settings, peer_id, schema, instrument)
 
 
 class WatchedEndpoint(Endpoint):
@@ -44,13 +44,13 @@ class WatchedEndpoint(Endpoint):
 
     def __init__(
         self,
-        entropy: Entropy,
+        secrets: Secrets,
         settings: ChannelSettings,
         peer_id: int,
         schema: Schema | None,
         instrument: Instrument,
     ) -> None:
-        super().__init__(entropy, settings, peer_id, schema)
+        super().__init__(secrets, settings, peer_id, schema)
         self._make = partial(WatchedConnection, instrument=instrument)
         self._instrument = instrument
         self._drops = Tally(self.counters, DROPS)

@@ -1,6 +1,6 @@
 """The Noise Protocol Framework (revision 34): three handshakes over X25519, AES-GCM and SHA-256.
 
-It is told what came and says what to send; it draws from the entropy that it is handed.
+It is told what came and says what to send; it draws from the source of secrets that it is handed.
 
 ===================  ============================================================
 ``patterns``         the handshakes: who says what, a table

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.secure.identity import KEY_SIZE, Identity
 from sphtp.core.secure.noise.patterns import Pattern, Token
 from sphtp.core.secure.noise.small_order import require_useful
@@ -26,7 +26,7 @@ class Handshake:
 
     ``identity`` is this side's, ``remote`` the other's public key where the pattern wants it
     beforehand; ``psk`` is a secret of 32 bytes that both share. ``prologue`` is what both must
-    agree on without saying it. The keys are as secret as ``entropy`` is unpredictable.
+    agree on without saying it. The keys are as secret as ``secrets`` is unpredictable.
 
     Raises ``SettingsError`` for a ``remote`` or ``psk`` that is missing, unexpected or unfit.
     """
@@ -39,7 +39,7 @@ class Handshake:
         *,
         initiator: bool,
         identity: Identity,
-        entropy: Entropy,
+        secrets: Secrets,
         prologue: bytes = b"",
         remote: bytes | None = None,
         psk: bytes | None = None,
@@ -51,7 +51,7 @@ class Handshake:
         self._initiator = initiator
         self._messages = pattern.messages
         self._at = 0
-        self._state = HandshakeState(pattern, initiator, identity, entropy, prologue, remote, psk)
+        self._state = HandshakeState(pattern, initiator, identity, secrets, prologue, remote, psk)
 
     @property
     def is_finished(self) -> bool:

@@ -5,7 +5,7 @@ This is the HandshakeState of the Noise specification, section 5.3, but for the 
 
 from typing import Self
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.secure.identity import KEY_SIZE, Identity
 from sphtp.core.secure.noise.patterns import CARRIED, Pattern, Token
 from sphtp.core.secure.noise.small_order import require_useful
@@ -19,21 +19,21 @@ class HandshakeState:
     A message that fails half way leaves it spoilt: work on a copy.
     """
 
-    __slots__ = ("_entropy", "_initiator", "_own", "_pattern", "_psk", "_theirs", "symmetric")
+    __slots__ = ("_initiator", "_own", "_pattern", "_psk", "_secrets", "_theirs", "symmetric")
 
     def __init__(
         self,
         pattern: Pattern,
         initiator: bool,
         static: Identity,
-        entropy: Entropy,
+        secrets: Secrets,
         prologue: bytes,
         remote: bytes | None,
         psk: bytes | None,
     ) -> None:
         self._pattern = pattern
         self._initiator = initiator
-        self._entropy = entropy
+        self._secrets = secrets
         self._psk = psk or b""
         self._own = {"s": static}
         self._theirs = {"s": remote} if remote is not None else {}
@@ -47,7 +47,7 @@ class HandshakeState:
         """Another one that has come as far."""
         twin = object.__new__(type(self))
         twin._pattern, twin._initiator = self._pattern, self._initiator
-        twin._entropy, twin._psk = self._entropy, self._psk
+        twin._secrets, twin._psk = self._secrets, self._psk
         twin._own, twin._theirs = self._own.copy(), self._theirs.copy()
         twin.symmetric = self.symmetric.copy()
         return twin
@@ -81,7 +81,7 @@ class HandshakeState:
     def _write_key(self, token: Token) -> bytes:
         if token is Token.S:
             return self.symmetric.encrypt_and_hash(self._own["s"].public)
-        ephemeral = self._own["e"] = Identity.draw(self._entropy)
+        ephemeral = self._own["e"] = Identity.draw(self._secrets)
         self._note_ephemeral(ephemeral.public)
         return ephemeral.public
 

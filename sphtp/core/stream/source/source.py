@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from sphtp.core.alarms import earliest
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
 from sphtp.core.stream.settings import StreamSettings
@@ -52,7 +52,7 @@ class Source:
 
     def __init__(
         self,
-        entropy: Entropy,
+        secrets: Secrets,
         settings: StreamSettings,
         *,
         now: float,
@@ -63,7 +63,7 @@ class Source:
     ) -> None:
         if not 1 <= topics <= MOST_TAILS:
             raise SettingsError(f"{topics} topics; allowed is 1 to {MOST_TAILS}")
-        self.session = entropy.getrandbits(32) or 1
+        self.session = secrets.getrandbits(32) or 1
         """A number that no other session has, in all likelihood; never 0."""
         self.history = History(settings, topics)
         """What late joiners and off-transport recovery may fetch."""

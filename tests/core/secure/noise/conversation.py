@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from sphtp.core.entropy import Entropy
+from sphtp.core.entropy import Secrets
 from sphtp.core.secure.identity import Identity
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 def alice(
     pattern: Pattern,
-    entropy: Entropy,
+    secrets: Secrets,
     *,
     identity: Identity = ALICE,
     prologue: bytes = b"",
@@ -45,7 +45,7 @@ def alice(
         pattern,
         initiator=True,
         identity=identity,
-        entropy=entropy,
+        secrets=secrets,
         prologue=prologue,
         remote=remote if pattern.responder_known else None,
         psk=psk if pattern.has_psk else None,
@@ -54,7 +54,7 @@ def alice(
 
 def bob(
     pattern: Pattern,
-    entropy: Entropy,
+    secrets: Secrets,
     *,
     identity: Identity = BOB,
     prologue: bytes = b"",
@@ -65,14 +65,14 @@ def bob(
         pattern,
         initiator=False,
         identity=identity,
-        entropy=entropy,
+        secrets=secrets,
         prologue=prologue,
         psk=psk if pattern.has_psk else None,
     )
 
 
 def meet(pattern: Pattern, seed: object = 1) -> Pair:
-    """Both sides, with entropy of their own."""
+    """Both sides, with secrets of their own."""
     return Pair(alice(pattern, Random(f"alice {seed}")), bob(pattern, Random(f"bob {seed}")))
 
 

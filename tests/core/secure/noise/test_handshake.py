@@ -141,7 +141,7 @@ def test_what_is_given_has_to_fit_the_pattern(
     pattern: Pattern, initiator: bool, given: dict[str, Any], complaint: str
 ):
     with pytest.raises(SettingsError, match=complaint):
-        Handshake(pattern, initiator=initiator, identity=BOB, entropy=Random(1), **given)
+        Handshake(pattern, initiator=initiator, identity=BOB, secrets=Random(1), **given)
 
 
 @each_pattern

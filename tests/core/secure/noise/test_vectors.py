@@ -41,7 +41,7 @@ def side_of(vector: dict[str, Any], role: str) -> Handshake:
         pattern,
         initiator=role == "initiator",
         identity=Identity(bytes.fromhex(vector[role]["static"])),
-        entropy=Given(bytes.fromhex(vector[role]["ephemeral"])),
+        secrets=Given(bytes.fromhex(vector[role]["ephemeral"])),
         prologue=bytes.fromhex(vector["prologue"]),
         remote=remote if asks else None,
         psk=bytes.fromhex(vector["psk"]) if "psk" in vector else None,
