@@ -29,6 +29,8 @@ from sphtp.core.control.vocabulary import Reason as Reason
 from sphtp.core.secure.identity import Identity as Identity
 from sphtp.core.secure.identity import format_key as format_key
 from sphtp.core.secure.identity import parse_key as parse_key
+from sphtp.core.secure.signing import ClusterKey as ClusterKey
+from sphtp.core.secure.signing import ServerKey as ServerKey
 from sphtp.core.stream.events import Loss as Loss
 from sphtp.core.stream.events import LossReason as LossReason
 from sphtp.core.stream.settings import StreamSettings as StreamSettings
@@ -54,6 +56,7 @@ from sphtp.shell.keys import allow_only as allow_only
 from sphtp.shell.keys import load_identity as load_identity
 from sphtp.shell.keys import load_public_keys as load_public_keys
 from sphtp.shell.keys import load_secret as load_secret
+from sphtp.shell.keys import load_server_key as load_server_key
 from sphtp.shell.node import Node as Node
 from sphtp.shell.node_statistics import NodeStatistics as NodeStatistics
 from sphtp.shell.opening import open_node as open_node

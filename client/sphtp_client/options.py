@@ -144,15 +144,25 @@ _SERVER = _option(
     default=("tcp://127.0.0.1:8764",),
 )
 
-_KEYS = tuple(
-    _option(name, text, type=_FILE, metavar="FILE")
-    for name, text in (
-        ("--secret-file", "File with the cluster's secret (sphtp keygen)."),
-        ("--identity-file", "File with this client's identity. Without: a new one each time."),
-        ("--tls-ca", "Authority in PEM that the servers' certificates come from."),
-        ("--tls-cert", "Certificate in PEM, for servers that want to see one."),
-        ("--tls-key", "The private key of --tls-cert, in PEM."),
-    )
+_KEYS = (
+    _option(
+        "--server-key",
+        "Public key of a server that is heard, or of a cluster that vouches for its servers; "
+        "repeatable. Without: any that has the secret.",
+        metavar="KEY",
+        multiple=True,
+    ),
+    *(
+        _option(name, text, type=_FILE, metavar="FILE")
+        for name, text in (
+            ("--secret-file", "File with the cluster's secret (sphtp keygen)."),
+            ("--server-key-file", "File with public keys as for --server-key, one per line."),
+            ("--identity-file", "File with this client's identity. Without: a new one each time."),
+            ("--tls-ca", "Authority in PEM that the servers' certificates come from."),
+            ("--tls-cert", "Certificate in PEM, for servers that want to see one."),
+            ("--tls-key", "The private key of --tls-cert, in PEM."),
+        )
+    ),
 )
 
 CLIENT_OPTIONS = (

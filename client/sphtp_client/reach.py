@@ -16,7 +16,9 @@ from sphtp import (
     Instrument,
     Tls,
     load_identity,
+    load_public_keys,
     load_secret,
+    parse_key,
 )
 from sphtp_client.options import channel_settings
 
@@ -38,6 +40,7 @@ class Reach:
     seed: int | None = None
     qlog: Path | None = None
     secret: bytes | None = field(default=None, repr=False)
+    server_keys: frozenset[bytes] = frozenset()
     identity: Identity | None = None
     tls: Tls | None = None
 
@@ -56,6 +59,7 @@ class Reach:
             instruments=instruments,
             identity=self.identity,
             secret=self.secret,
+            server_keys=self.server_keys,
             tls=self.tls,
         )
 
@@ -75,6 +79,8 @@ class ReachOptions:
     resend_time: float
     wait: float
     secret_file: Path | None
+    server_key: tuple[str, ...]
+    server_key_file: Path | None
     identity_file: Path | None
     tls_ca: Path | None
     tls_cert: Path | None
@@ -92,9 +98,15 @@ class ReachOptions:
             seed=self.seed,
             qlog=self.qlog,
             secret=None if self.secret_file is None else load_secret(self.secret_file),
+            server_keys=self._server_keys(),
             identity=None if self.identity_file is None else load_identity(self.identity_file),
             tls=self._tls(),
         )
+
+    def _server_keys(self) -> frozenset[bytes]:
+        file = self.server_key_file
+        told = frozenset() if file is None else load_public_keys(file)
+        return told.union(map(parse_key, self.server_key))
 
     def _tls(self) -> Tls | None:
         files = (self.tls_ca, self.tls_cert, self.tls_key)

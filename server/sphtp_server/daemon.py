@@ -10,6 +10,7 @@ import trio
 
 from sphtp import Server, ServerState, open_server
 from sphtp.core.control.counters import Count
+from sphtp.shell.addresses import is_loopback
 from sphtp_server.happenings import Happenings
 from sphtp_server.logs import Id, Log
 from sphtp_server.settings import ServerSettings
@@ -24,6 +25,7 @@ EVERYDAY: Final = frozenset(
         Count.REFUSED_BY_STATE,
         Count.REPLAYED,
         Count.STALE_NONCE,
+        Count.UNPROVEN,
     )
 )
 """What is counted whenever servers and clients come and go, or are reached under two names."""
@@ -69,6 +71,12 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
         state=server.state.value,
         pid=os.getpid(),
     )
+    is_unsigned = settings.secret_file is not None and settings.signing_key_file is None
+    if is_unsigned and not is_loopback(settings.host):
+        log.warning(
+            "anybody who has the secret can pretend to be a server: give servers keys with "
+            "--signing-key-file (sphtp keygen --server)"
+        )
     if server.state is ServerState.JOINING:
         # Whoever names another server expects it; whoever does not may not know of --new.
         say = log.info if settings.join else log.warning

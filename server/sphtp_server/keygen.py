@@ -8,42 +8,69 @@ from typing import Any, Final
 import click
 
 from sphtp.core.secure.identity import format_key
+from sphtp.core.secure.signing import ClusterKey
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import (
     check_new,
+    draw_cluster_key,
     draw_identity,
     draw_secret,
-    load_identity,
+    draw_server_key,
+    load_cluster_key,
+    load_public,
+    save_cluster_key,
     save_identity,
     save_secret,
+    save_server_key,
 )
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(short_help="Make an identity for a node, or a secret for a cluster.")
+@click.command(short_help="Make keys: for a node, a server, or a whole cluster.")
 @click.option("--identity", type=_FILE, metavar="FILE", help="Write a new identity here.")
 @click.option("--secret", type=_FILE, metavar="FILE", help="Write a new cluster's secret here.")
 @click.option(
-    "--show", type=_FILE, metavar="FILE", help="Tell the public key of the identity in this file."
+    "--cluster", type=_FILE, metavar="FILE", help="Write a new key here that vouches for servers."
+)
+@click.option(
+    "--server", type=_FILE, metavar="FILE", help="Write a new key here for a server to sign with."
+)
+@click.option(
+    "--cluster-key",
+    type=_FILE,
+    metavar="FILE",
+    help="The cluster's key that is to vouch for the one of --server.",
+)
+@click.option(
+    "--show", type=_FILE, metavar="FILE", help="Tell the public key of the key in this file."
 )
 @click.option("--force", is_flag=True, help="Overwrite files that are there already.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
-def keygen(force: bool, as_json: bool, **files: Path | None) -> None:
-    """Make keys: an identity for one node, a secret for all programs of a cluster.
+def keygen(force: bool, as_json: bool, cluster_key: Path | None, **files: Path | None) -> None:
+    """Make keys: an identity for a node, a secret for all programs of a cluster, keys of servers.
 
-    The files can be read by you alone, and are only read as long as that is so. Of an identity the
-    public key is printed, which servers may be told to admit; a secret is not printed.
+    The files can be read by you alone, and are only read as long as that is so. Of a key the public
+    one is printed: servers may be told to admit that of an identity, and programs to hear only
+    servers with a certain one. A secret is not printed.
+
+    A cluster's key vouches for the keys of its servers. Whoever has it can make a server; no
+    program that runs needs it.
 
     Exit codes: 0 done, 2 a wrong call, or a file that cannot be written or read.
     """
     wanted = {name: file for name, file in files.items() if file is not None}
     if not wanted:
-        raise click.UsageError("say what to make: --identity FILE, --secret FILE, or both")
+        raise click.UsageError(
+            "say what to make: --identity FILE, --secret FILE, --cluster FILE or --server FILE"
+        )
+    if cluster_key is not None and "server" not in wanted:
+        raise click.UsageError("--cluster-key vouches for the key of a server: say --server FILE")
     try:
+        authority = None if cluster_key is None else load_cluster_key(cluster_key)
         if not force:
-            check_new(file for name, file in wanted.items() if name in _WRITING)
-        done = {name: _TASKS[name](file, force) for name, file in wanted.items()}
+            check_new(file for name, file in wanted.items() if name != "show")
+        done = {name: _TASKS[name](file, force, authority) for name, file in wanted.items()}
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
@@ -53,25 +80,37 @@ def keygen(force: bool, as_json: bool, **files: Path | None) -> None:
             click.echo("  ".join((f"{name}:", *told.values())))
 
 
-def _make_identity(file: Path, force: bool) -> dict[str, str]:
+def _make_identity(file: Path, force: bool, _: ClusterKey | None) -> dict[str, str]:
     identity = draw_identity()
     save_identity(file, identity, overwrite=force)
     return {"file": str(file), "public": format_key(identity.public)}
 
 
-def _make_secret(file: Path, force: bool) -> dict[str, str]:
+def _make_secret(file: Path, force: bool, _: ClusterKey | None) -> dict[str, str]:
     save_secret(file, draw_secret(), overwrite=force)
     return {"file": str(file)}
 
 
-def _show(file: Path, _: bool) -> dict[str, str]:
-    return {"file": str(file), "public": format_key(load_identity(file).public)}
+def _make_cluster(file: Path, force: bool, _: ClusterKey | None) -> dict[str, str]:
+    key = draw_cluster_key()
+    save_cluster_key(file, key, overwrite=force)
+    return {"file": str(file), "public": format_key(key.public)}
 
 
-_WRITING: Final = frozenset(("identity", "secret"))
+def _make_server(file: Path, force: bool, authority: ClusterKey | None) -> dict[str, str]:
+    key = draw_server_key(authority)
+    save_server_key(file, key, overwrite=force)
+    return {"file": str(file), "public": format_key(key.public)}
 
-_TASKS: Final[dict[str, Callable[[Path, bool], dict[str, Any]]]] = {
+
+def _show(file: Path, _: bool, __: ClusterKey | None) -> dict[str, str]:
+    return {"file": str(file), "public": format_key(load_public(file))}
+
+
+_TASKS: Final[dict[str, Callable[[Path, bool, ClusterKey | None], dict[str, Any]]]] = {
     "identity": _make_identity,
     "secret": _make_secret,
+    "cluster": _make_cluster,
+    "server": _make_server,
     "show": _show,
 }

@@ -1,7 +1,7 @@
 """What can be set about a server, as data: a field is a flag, a variable and a key of the file."""
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -10,12 +10,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from sphtp import (
     ControlTimers,
     ServerAddress,
+    ServerKey,
     ServerLimits,
     ServerOptions,
     Tls,
     allow_only,
     load_public_keys,
     load_secret,
+    load_server_key,
 )
 from sphtp.core.control.limits import (
     MAX_ANSWERS,
@@ -80,6 +82,18 @@ class ServerSettings(BaseModel):
     secret_file: Path | None = Field(
         None,
         description="File with the cluster's secret (sphtp keygen): only who has it is heard.",
+    )
+    signing_key_file: Path | None = Field(
+        None,
+        description="File with this server's key (sphtp keygen --server), which signs all it says.",
+    )
+    server_key: tuple[str, ...] = Field(
+        (),
+        description="Public key of a server that is heard, or of a cluster that vouches for its "
+        "servers; repeatable. Without: what vouches for --signing-key-file.",
+    )
+    server_key_file: Path | None = Field(
+        None, description="File with public keys as for --server-key, one per line."
     )
     tls_cert: Path | None = Field(
         None, description="Certificate in PEM; the server then listens on tls+tcp."
@@ -224,10 +238,20 @@ class ServerSettings(BaseModel):
             ),
             admit=self.admit(),
             secret=None if self.secret_file is None else load_secret(self.secret_file),
+            signing_key=self.signing_key(),
+            server_keys=self.server_keys(),
             tls=self.tls(),
             insecure=self.insecure,
             seed=self.seed,
         )
+
+    def signing_key(self) -> ServerKey | None:
+        """Return what to sign with, if anything. Raises ``SettingsError``."""
+        return None if self.signing_key_file is None else load_server_key(self.signing_key_file)
+
+    def server_keys(self) -> frozenset[bytes]:
+        """Return the keys by which other servers are known. Raises ``SettingsError``."""
+        return _public_keys(self.server_key, self.server_key_file)
 
     def tls(self) -> Tls | None:
         """Return the certificates, or None without any. Raises ``SettingsError``."""
@@ -239,11 +263,15 @@ class ServerSettings(BaseModel):
         """Return who may come. Raises ``SettingsError``."""
         if not self.allow_key and self.allow_file is None:
             return everybody
-        told = frozenset() if self.allow_file is None else load_public_keys(self.allow_file)
-        return allow_only(told.union(map(parse_key, self.allow_key)))
+        return allow_only(_public_keys(self.allow_key, self.allow_file))
 
 
 SOURCES: Final = Sources(ServerSettings, "SPHTP_SERVER_")
+
+
+def _public_keys(keys: Iterable[str], file: Path | None) -> frozenset[bytes]:
+    told = frozenset() if file is None else load_public_keys(file)
+    return told.union(map(parse_key, keys))
 
 
 def _is_wildcard(host: str) -> bool:

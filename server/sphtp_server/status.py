@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sphtp import BusError, ServerAddress, Tls, fetch_status, load_secret
+from sphtp import BusError, ServerAddress, Tls, fetch_status, load_secret, parse_key
 from sphtp.errors import SettingsError, UnreachableError
 
 UNREACHABLE: Final = 4
@@ -45,6 +45,12 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAd
     help="Seconds to wait for the answer.",
 )
 @click.option("--secret-file", type=_FILE, metavar="FILE", help="File with the cluster's secret.")
+@click.option(
+    "--server-key",
+    metavar="KEY",
+    multiple=True,
+    help="Public key of the server, or of a cluster that vouches for it; repeatable.",
+)
 @click.option("--tls-ca", type=_FILE, metavar="FILE", help="Authority of the server's certificate.")
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Our certificate, if it wants one.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of --tls-cert.")
@@ -53,6 +59,7 @@ def status(
     as_json: bool,
     timeout: float,
     secret_file: Path | None,
+    server_key: tuple[str, ...],
     **tls: Path | None,
 ) -> None:
     """Ask the server at ADDRESS, such as tcp://127.0.0.1:8764, for its view, clients and counters.
@@ -61,7 +68,8 @@ def status(
     """
     try:
         secret = None if secret_file is None else load_secret(secret_file)
-        document = trio.run(_fetch, address, timeout, secret, _certificates(**tls))
+        keys = tuple(map(parse_key, server_key))
+        document = trio.run(_fetch, address, timeout, secret, keys, _certificates(**tls))
     except (BusError, SettingsError) as error:
         raise click.UsageError(str(error)) from error
     except UnreachableError as error:
@@ -74,9 +82,15 @@ def status(
 
 
 async def _fetch(
-    address: ServerAddress, timeout: float, secret: bytes | None, tls: Tls | None
+    address: ServerAddress,
+    timeout: float,
+    secret: bytes | None,
+    server_keys: tuple[bytes, ...],
+    tls: Tls | None,
 ) -> dict[str, Any]:
-    return await fetch_status(address, timeout=timeout, secret=secret, tls=tls)
+    return await fetch_status(
+        address, timeout=timeout, secret=secret, server_keys=server_keys, tls=tls
+    )
 
 
 def _certificates(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Tls | None:

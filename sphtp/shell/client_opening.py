@@ -1,6 +1,6 @@
 """Opening a client: its node, its registration, and what it says of itself."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ async def open_client(
     ids: Iterator[int] | None = None,
     identity: Identity | None = None,
     secret: bytes | None = None,
+    server_keys: Collection[bytes] = (),
     tls: Tls | None = None,
     gate_settings: GateSettings | None = None,
     limits: ClientLimits | None = None,
@@ -66,6 +67,7 @@ async def open_client(
         timeout, timers, ids: seconds to wait until registered; the servers' periods; ids to try.
         channel_settings, gate_settings: of its node; messages, instruments, impairment, seed: too.
         identity, secret, tls: who this client is (else somebody new), and what servers ask for.
+        server_keys: public keys of servers, or of clusters that vouch for them: no other is heard.
 
     Raises ``SettingsError``, ``UdpAddressError``, ``UnreachableError``, ``RefusedError``.
     """
@@ -82,7 +84,7 @@ async def open_client(
     ) as node:
         where = await outlook.candidates_of(node.address, advertise)
         machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits)
-        with open_bus(secret, tls) as bus:
+        with open_bus(secret, tls, server_keys) as bus:
             async with _registered(Client(node, machine, bus, identity, peers), outlook) as it:
                 yield it
 

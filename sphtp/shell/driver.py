@@ -7,6 +7,7 @@ import trio
 
 from sphtp.core.control.counters import Counters
 from sphtp.core.control.doorkeeper import Pipe
+from sphtp.core.control.proofs import Session
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import Arrival, Subscriber
 from sphtp.shell.vouching import Vouching
@@ -28,7 +29,9 @@ class ControlMachine(Protocol):
         """Take it that a connection of the bus has ended."""
         ...
 
-    def handle_message(self, now: float, data: bytes, pipe: Pipe = None) -> None:
+    def handle_message(
+        self, now: float, data: bytes, pipe: Pipe = None, session: Session | None = None
+    ) -> None:
         """Take a message in."""
         ...
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.secure.identity import Identity, format_key, parse_key
+from sphtp.core.secure.signing import Certificate, ClusterKey, ServerKey
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
 from sphtp.shell.private import read_own
@@ -16,10 +17,14 @@ from sphtp.shell.randomness import SECRETS
 
 OF_NODE: Final = "an identity"
 OF_CLUSTER: Final = "a cluster's secret"
+OF_AUTHORITY: Final = "a cluster's key"
+OF_SERVER: Final = "a server's key"
 
 _TITLES: Final = {
     OF_NODE: "# SphTP identity: keep it to yourself",
     OF_CLUSTER: "# SphTP secret of a cluster: keep it among its members",
+    OF_AUTHORITY: "# SphTP key of a cluster, which vouches for servers: keep it to yourself",
+    OF_SERVER: "# SphTP key of a server: keep it to yourself",
 }
 """The first line of a file, so that none is taken for another one."""
 
@@ -37,6 +42,17 @@ def draw_secret() -> bytes:
     return token_bytes(SECRET_SIZE)
 
 
+def draw_cluster_key() -> ClusterKey:
+    """Make a new key that vouches for servers."""
+    return ClusterKey.draw(SECRETS)
+
+
+def draw_server_key(cluster: ClusterKey | None = None) -> ServerKey:
+    """Make a new key for a server, for which a cluster's key vouches if it is given."""
+    key = ServerKey.draw(SECRETS)
+    return key if cluster is None else key.certified(cluster)
+
+
 def save_identity(path: Path, identity: Identity, *, overwrite: bool = False) -> None:
     """Write an identity to a file of mode 0600, whole or not at all. Raises ``SettingsError``."""
     _save(path, OF_NODE, identity.export(), overwrite)
@@ -47,6 +63,17 @@ def save_secret(path: Path, secret: bytes, *, overwrite: bool = False) -> None:
     _save(path, OF_CLUSTER, format_key(secret), overwrite)
 
 
+def save_cluster_key(path: Path, key: ClusterKey, *, overwrite: bool = False) -> None:
+    """Write a cluster's key, as ``save_identity`` does."""
+    _save(path, OF_AUTHORITY, key.export(), overwrite)
+
+
+def save_server_key(path: Path, key: ServerKey, *, overwrite: bool = False) -> None:
+    """Write a server's key and its certificate, as ``save_identity`` does."""
+    lines = [key.export()] if key.certificate is None else [key.export(), key.certificate.export()]
+    _save(path, OF_SERVER, "\n".join(lines), overwrite)
+
+
 def load_identity(path: str | Path) -> Identity:
     """Read an identity. Raises ``SettingsError``, also when others may read the file."""
     return Identity(_load(Path(path), OF_NODE))
@@ -55,6 +82,32 @@ def load_identity(path: str | Path) -> Identity:
 def load_secret(path: str | Path) -> bytes:
     """Read a cluster's secret. Raises ``SettingsError``, also when others may read the file."""
     return _load(Path(path), OF_CLUSTER)
+
+
+def load_cluster_key(path: str | Path) -> ClusterKey:
+    """Read a cluster's key. Raises ``SettingsError``, also when others may read the file."""
+    return ClusterKey(_load(Path(path), OF_AUTHORITY))
+
+
+def load_server_key(path: str | Path) -> ServerKey:
+    """Read a server's key. Raises ``SettingsError``, also when others may read the file."""
+    key, _, certificate = _load_text(Path(path), OF_SERVER).strip().partition("\n")
+    try:
+        told = Certificate.parse(certificate) if certificate else None
+        return ServerKey(parse_key(key), told)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def load_public(path: Path) -> bytes:
+    """Return the public key of the private one in a file, whose title says which it is.
+
+    Raises ``SettingsError``.
+    """
+    what = _title_of(_read_private(path))
+    if what == OF_SERVER:
+        return load_server_key(path).public
+    return load_cluster_key(path).public if what == OF_AUTHORITY else load_identity(path).public
 
 
 def check_new(paths: Iterable[Path]) -> None:
@@ -120,15 +173,23 @@ def _put_new(draft: Path, path: Path) -> None:
 
 
 def _load(path: Path, what: str) -> bytes:
-    try:
-        data = read_own(path, ENOUGH)
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    text = data.decode("ascii", errors="replace")
+    return _parse(_load_text(path, what), str(path))
+
+
+def _load_text(path: Path, what: str) -> str:
+    """What stands in a file below its title."""
+    text = _read_private(path)
     if (other := _title_of(text)) not in (None, what):
         raise SettingsError(f"{path} holds {other}, and {what} is wanted")
     # Files from before they had a title hold the key alone.
-    return _parse(text.removeprefix(_TITLES[what]), str(path))
+    return text.removeprefix(_TITLES[what])
+
+
+def _read_private(path: Path) -> str:
+    try:
+        return read_own(path, ENOUGH).decode("ascii", errors="replace")
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _title_of(text: str) -> str | None:

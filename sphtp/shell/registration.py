@@ -1,6 +1,6 @@
 """A client's registration with the servers: drives `ClientMachine` over the bus."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,14 +34,16 @@ class Bus:
 
 
 @contextmanager
-def open_bus(secret: bytes | None = None, tls: Tls | None = None) -> Iterator[Bus]:
+def open_bus(
+    secret: bytes | None = None, tls: Tls | None = None, server_keys: Collection[bytes] = ()
+) -> Iterator[Bus]:
     """Open both sockets for the length of the block; they dial whom the machine says."""
-    bell = Bell()
+    bell, trust = Bell(), vouching(secret, server_keys)
     with (
         Publisher(on_connected=bell.ring, tls=tls) as publisher,
         Subscriber(on_connected=bell.ring, tls=tls) as subscriber,
     ):
-        yield Bus(publisher, subscriber, bell, vouching(secret))
+        yield Bus(publisher, subscriber, bell, trust)
 
 
 class Registration:
@@ -118,15 +120,13 @@ class Registration:
             return f"heard {heard}, which acknowledge no new id while they are joining"
         if self.machine.last_refusal is not None:
             return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
-        if self._bus.vouching.heard_vouched:
-            return f"heard {heard}; its servers want a secret, and this client was given none"
+        if (why := self._bus.vouching.why_unheard) is not None:
+            return f"heard {heard}; {why}"
         return f"heard {heard}, but not all of the view acknowledged"
 
     def _what_may_be_wrong(self) -> str:
-        counters = self.machine.counters
-        dropped = counters[Count.UNVOUCHED] + counters[Count.REPLAYED]
-        if dropped:
-            return f"; {dropped} messages were not vouched for with this cluster's secret"
+        if (why := self._bus.vouching.why_unheard) is not None:
+            return f"; {why}"
         if any(is_tls(address.pub) for address in self._dialled):
             return "; with TLS, that may be for a certificate that one side does not accept"
         return ""

@@ -24,7 +24,7 @@ from sphtp.shell.lifetime import running
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.server_options import ServerOptions, require_protection
 from sphtp.shell.tls import require_tls
-from sphtp.shell.vouching import Vouching, vouching
+from sphtp.shell.vouching import Vouching, server_vouching
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
         BusAddressInUseError: somebody listens on a port already; the message names it.
         BusError: the machine does not have that address.
         SettingsError: the address is open to others and nothing protects it, a file of ``tls``
-            cannot be used, or the secret has another size.
+            cannot be used, the secret has another size, or nobody would know ``signing_key``.
     """
     options = options or ServerOptions()
     require_protection(options)
     require_tls(options.join, options.tls)
-    trust = vouching(options.secret)
+    trust, among_servers = server_vouching(options.secret, options.signing_key, options.server_keys)
     pipes = options.limits.connections
     bell = Bell()
     with (
@@ -84,7 +84,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             limits=options.limits,
             admit=guarded(options.admit),
         )
-        bus = _Bus(subscriber, clients, servers, bell, trust, vouching(options.secret))
+        bus = _Bus(subscriber, clients, servers, bell, trust, among_servers)
         server = Server(machine, bound, advertised, bus)
         try:
             async with running(server._run):  # noqa: SLF001 - the two halves of one thing
@@ -188,7 +188,8 @@ class Server:
 
         Raises:
             StateError, WireError: see ``ServerMachine.publish``.
-            MessageTooLargeError: over 65,536 bytes in all; with a secret, over 65,500.
+            MessageTooLargeError: over 65,536 bytes in all; with a secret, over 65,500; with a key
+                that signs, over 65,288.
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
         self._flush()
@@ -245,8 +246,7 @@ class _Bus:
     bell: Bell
     vouching: Vouching
     among_servers: Vouching
-    """For what is said to servers: numbered by itself, so that what is said to clients, and is
-    played to a server, does not use its numbers up."""
+    """For what is said to servers, which is numbered and signed apart."""
 
     def audience(self, audience: Audience) -> tuple[Publisher, Callable[[bytes], bytes]]:
         return {

@@ -1,12 +1,13 @@
 """What a server is told at its start, and what it does not start with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.records import PeerRecord, ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.secure.signing import ServerKey
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import is_loopback
 from sphtp.shell.admitting import everybody
@@ -34,6 +35,12 @@ class ServerOptions:
     where it came from under ``sphtp.server``. See ``allow_only``."""
     secret: bytes | None = field(default=None, repr=False)
     """The cluster's secret, 32 bytes: only what its holders say is heard."""
+    signing_key: ServerKey | None = field(default=None, repr=False)
+    """What this server signs all it says with. Whoever has the secret is a member, and without
+    signatures every member can pretend to be a server."""
+    server_keys: Collection[bytes] = ()
+    """Public keys of the servers that this one hears, or of clusters that vouch for servers. With
+    ``signing_key`` and none of these: the key that vouches for it."""
     tls: Tls | None = None
     """Certificates, for addresses ``tls+tcp``."""
     insecure: bool = False

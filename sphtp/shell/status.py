@@ -1,13 +1,13 @@
 """Asks a server how it is."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import trio
 
 from sphtp.core.control.client_messages import StatusRequest
-from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.counters import Counters
 from sphtp.core.control.ids import EVERYBODY, draw_client_id
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.outputs import topic
@@ -36,14 +36,17 @@ async def fetch_status(
     *,
     timeout: float = 5.0,
     secret: bytes | None = None,
+    server_keys: Collection[bytes] = (),
     tls: Tls | None = None,
 ) -> dict[str, Any]:
     """Return what a server tells about itself: its view, clients and counters.
 
+    One of ``server_keys`` has to sign the answer, or to vouch for the key that does.
+
     Raises:
         UnreachableError: it did not answer within ``timeout`` seconds.
         BusError: the bus cannot make sense of the address.
-        SettingsError: the secret or the files do not fit, or not the address.
+        SettingsError: the secret, the keys or the files do not fit, or not the address.
     """
     require_tls([address], tls)
     bell = Bell()
@@ -57,7 +60,7 @@ async def fetch_status(
             subscriber.subscribe(topic(each))
         subscriber.dial(address.pub)
         publisher.dial(address.sub)
-        trust = vouching(secret)
+        trust = vouching(secret, server_keys)
         answer = _Answer(trust)
         ask_at = trio.current_time() + REPEAT
         with trio.move_on_after(timeout):
@@ -85,12 +88,8 @@ class _Answer:
 
     def why_none(self) -> str:
         """What may be wrong, as an error says it; nothing when there is no sign of it."""
-        counters = self._counters
-        if dropped := counters[Count.UNVOUCHED] + counters[Count.REPLAYED]:
-            return f"; {dropped} messages were not vouched for with this cluster's secret"
-        if self._trust.heard_vouched:
-            return "; it wants a secret"
-        return ""
+        why = self._trust.why_unheard
+        return "" if why is None else f"; {why}"
 
     def add(self, batch: list[Arrival]) -> None:
         for arrival in batch:

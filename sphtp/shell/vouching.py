@@ -1,14 +1,46 @@
-"""Whether members of a cluster vouch for what they say on the bus, at the bus itself."""
+"""Whether members of a cluster vouch for what they say on the bus, at the bus itself.
 
-from typing import NamedTuple, Protocol
+There are two marks. That of the secret tells members from strangers, and all members make it.
+The signature of a server tells servers from other members; it is inside the other mark.
+"""
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.doorkeeper import Pipe
+from sphtp.core.control.ids import is_server_id
+from sphtp.core.control.proofs import Session
+from sphtp.core.secure.identity import format_key
+from sphtp.core.secure.signing import (
+    TO_CLIENTS,
+    TO_SERVERS,
+    Judged,
+    ServerKey,
+    Signed,
+    Signer,
+    Verifier,
+    strip_signature,
+)
 from sphtp.core.secure.vouch import Verdict, Voucher, is_marked, strip
+from sphtp.errors import SettingsError
 from sphtp.shell.bus import Arrival
 from sphtp.shell.randomness import SECRETS
 
-_COUNTS = {Verdict.UNVOUCHED: Count.UNVOUCHED, Verdict.REPLAYED: Count.REPLAYED}
+NONE_GIVEN: Final = "no secret: the servers have one, and none was given here"
+ANOTHER_ONE: Final = "wrong secret: the servers have another one"
+NONE_THERE: Final = "the servers have no secret, and one was given here"
+NOT_SIGNED: Final = "the servers do not sign what they say, and keys of servers were given here"
+
+_SENDER: Final = slice(4, 8)
+
+_COUNTS: Final = {
+    Verdict.UNVOUCHED: Count.UNVOUCHED,
+    Verdict.REPLAYED: Count.REPLAYED,
+    Signed.UNSIGNED: Count.UNSIGNED,
+    Signed.UNKNOWN: Count.UNKNOWN_KEY,
+    Signed.REPLAYED: Count.REPLAYED,
+}
 
 
 class Heard(NamedTuple):
@@ -16,55 +48,127 @@ class Heard(NamedTuple):
 
     data: bytes
     pipe: Pipe
+    session: Session | None = None
+    """Who has signed it, where servers have to sign."""
 
 
-class Vouching(Protocol):
+class Vouching:
     """What is done to each message on its way out and on its way in."""
 
-    heard_vouched: bool
-    """Whether somebody vouches for messages, and this side has no secret to judge that by."""
+    def __init__(
+        self, voucher: Voucher | None, signer: Signer | None, verifier: Verifier | None
+    ) -> None:
+        self._voucher = voucher
+        self._signer = signer
+        self._verifier = verifier
+        self._why_unheard: str | None = None
+        self._heard_genuine = False
+
+    @property
+    def why_unheard(self) -> str | None:
+        """What secrets and keys have to do with nothing being heard of servers; None if nothing."""
+        return None if self._heard_genuine else self._why_unheard
 
     def mark(self, data: bytes) -> bytes:
         """Return what to send. Raises ``MessageTooLargeError``."""
-        ...
+        signed = data if self._signer is None else self._signer.sign(data)
+        return signed if self._voucher is None else self._voucher.vouch(signed)
 
     def check(self, arrival: Arrival, counters: Counters) -> Heard | None:
         """Return what came, or None when it was dropped and counted."""
-        ...
+        heard = self._check_voucher(arrival, counters)
+        if heard is None or self._verifier is None:
+            return heard
+        if not is_server_id(int.from_bytes(heard.data[_SENDER], "little")):
+            return heard
+        judged = self._verifier.judge(heard.data, arrival.pipe)
+        if judged.verdict is Signed.GENUINE:
+            self._heard_genuine = True
+            session = Session(judged.key, judged.boot)
+            return Heard(strip_signature(heard.data), None, session)
+        counters.add(_COUNTS[judged.verdict])
+        if judged.verdict is Signed.UNKNOWN:
+            self._why_unheard = _unknown(judged)
+        elif judged.verdict is Signed.UNSIGNED and self._why_unheard is None:
+            self._why_unheard = NOT_SIGNED
+        return None
 
-
-def vouching(secret: bytes | None) -> Vouching:
-    """Return what a cluster with this secret does. Raises ``SettingsError``."""
-    return _Open() if secret is None else _Vouched(secret)
-
-
-class _Open:
-    """Without a secret: what tells senders apart is the connection."""
-
-    def __init__(self) -> None:
-        self.heard_vouched = False
-
-    def mark(self, data: bytes) -> bytes:
-        return data
-
-    def check(self, arrival: Arrival, _: Counters) -> Heard | None:
-        self.heard_vouched = self.heard_vouched or is_marked(arrival.data)
-        return Heard(*arrival)
-
-
-class _Vouched:
-    """With a secret: only what its holders say is heard, whichever way it comes."""
-
-    def __init__(self, secret: bytes) -> None:
-        self.heard_vouched = False
-        self._voucher = Voucher(secret, SECRETS.getrandbits(64))
-
-    def mark(self, data: bytes) -> bytes:
-        return self._voucher.vouch(data)
-
-    def check(self, arrival: Arrival, counters: Counters) -> Heard | None:
+    def _check_voucher(self, arrival: Arrival, counters: Counters) -> Heard | None:
+        if self._voucher is None:
+            # What tells senders apart is the connection.
+            if is_marked(arrival.data):
+                self._why_unheard = NONE_GIVEN
+            return Heard(*arrival)
         verdict = self._voucher.judge(arrival.data)
         if verdict is Verdict.GENUINE:
+            self._heard_genuine = self._heard_genuine or self._verifier is None
             return Heard(strip(arrival.data), None)
         counters.add(_COUNTS[verdict])
+        if verdict is Verdict.UNVOUCHED:
+            self._why_unheard = ANOTHER_ONE if is_marked(arrival.data) else NONE_THERE
         return None
+
+
+def vouching(secret: bytes | None, server_keys: Collection[bytes] = ()) -> Vouching:
+    """Return what a client does, which has this secret and knows these keys.
+
+    Raises ``SettingsError``.
+    """
+    return Vouching(_voucher(secret), None, _verifier(server_keys, TO_CLIENTS))
+
+
+def server_vouching(
+    secret: bytes | None, key: ServerKey | None, server_keys: Collection[bytes]
+) -> tuple[Vouching, Vouching]:
+    """Return what a server does with what it says to clients, and to servers.
+
+    They number what they say apart, so that what is for clients, and is played to a server, does
+    not use its numbers up. The first one judges what the server hears. Raises ``SettingsError``.
+    """
+    verifier = _verifier(trusted_by_server(key, server_keys), TO_SERVERS)
+    to_clients, to_servers = (
+        None if key is None else Signer(key, SECRETS.getrandbits(64), purpose)
+        for purpose in (TO_CLIENTS, TO_SERVERS)
+    )
+    return (
+        Vouching(_voucher(secret), to_clients, verifier),
+        Vouching(_voucher(secret), to_servers, None),
+    )
+
+
+def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> frozenset[bytes]:
+    """Return the keys by which a server knows the others; raises ``SettingsError``.
+
+    Without any it goes by its own certificate.
+    """
+    told = frozenset(server_keys)
+    if key is None:
+        if told:
+            raise SettingsError(
+                "there are keys of servers, and this server has none to sign with: whoever knows "
+                "servers by their keys would not hear it"
+            )
+        return told
+    vouches = key.public if key.certificate is None else key.certificate.cluster
+    if told and not told & {key.public, vouches}:
+        raise SettingsError(
+            f"neither this server's key {format_key(key.public)} nor whoever vouches for it is "
+            "among the server keys given: the others would not hear it"
+        )
+    return told or frozenset((vouches,))
+
+
+def _unknown(judged: Judged) -> str:
+    vouches = "nobody" if not any(judged.cluster) else f"the cluster {format_key(judged.cluster)}"
+    return (
+        f"wrong server key: the server signs with {format_key(judged.key)}, for which {vouches} "
+        "vouches, and neither key was given here"
+    )
+
+
+def _voucher(secret: bytes | None) -> Voucher | None:
+    return None if secret is None else Voucher(secret, SECRETS.getrandbits(64))
+
+
+def _verifier(trusted: Collection[bytes], purpose: bytes) -> Verifier | None:
+    return Verifier(trusted, purpose) if trusted else None

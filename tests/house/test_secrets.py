@@ -20,7 +20,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SECRET = b"to be told to nobody".ljust(32)
 NAMES = {"key", "psk", "secret", "receiver_key", "reset_key", "cluster_secret"}
 """Of fields that hold keys."""
-PUBLIC = {"Announce", "Expectation", "HolderKey", "Peer", "PeerRecord", "Problem", "Tls"}
+PUBLIC = {
+    "Announce",
+    "Expectation",
+    "HolderKey",
+    "Peer",
+    "Judged",
+    "PeerRecord",
+    "Problem",
+    "Session",
+    "Tls",
+}
 """Records whose keys are public ones, or the name of a file or of a setting."""
 
 

@@ -13,6 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 from tests.interop.second_reader import Cursor, Decoder, Fields, Malformed, checked, demand, record
 
 Receiver = Literal["server", "client"]
@@ -26,6 +29,10 @@ LARGEST_TOPICS = 2048
 MOST_PARTS = 1024
 PUB, SUB = 32, 33
 SECRET = bytes(range(32))  # of the examples
+KNOWN = {  # keys of a cluster and of a server, of the examples
+    bytes.fromhex("2543b92ff1095511476adc8369db6ddc933665a11978dda1404ee1066ca9559d"),
+    bytes.fromhex("174553b456dddfc6908ecab1c101fe6ab21e2baa0617795b7d43a63482993fd5"),
+}
 FIRST_USER_COMMAND = 0x0100
 
 URL = re.compile(r"(?:tcp|tls\+tcp)://(?:\[([^\]]*)\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
@@ -74,6 +81,10 @@ def _sized_bytes(cursor: Cursor) -> str:
 
 def _key(cursor: Cursor) -> str:
     return cursor.take(32).hex()
+
+
+def _signature(cursor: Cursor) -> str:
+    return cursor.take(64).hex()
 
 
 def _code(cursor: Cursor) -> str:
@@ -196,6 +207,17 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x15: ("VOUCHER", record(boot=Cursor.u64, count=Cursor.u64, code=_code)),
     0x16: ("TOPICS", record(topics=_topics)),
     0x17: ("PEER_TOPICS", record(client=_client_id, nonce=Cursor.u64, topics=_topics)),
+    0x18: (
+        "SIGNATURE",
+        record(
+            key=_key,
+            cluster=_key,
+            certificate=_signature,
+            boot=Cursor.u64,
+            count=Cursor.u64,
+            signature=_signature,
+        ),
+    ),
 }
 
 # How many a message may carry.
@@ -335,6 +357,35 @@ def read_vouched(data: bytes) -> Fields:
     code = hmac.new(key, data[:-16], hashlib.sha256).digest()[:16]
     demand(code == mark[-16:], "another code")
     return {"secret": SECRET.hex(), "boot": boot, "count": count, "message": message.hex()}
+
+
+# Signatures.
+
+
+def read_signed(data: bytes) -> Fields:
+    """Decode a message of a server, for whoever knows the keys of the examples."""
+    demand(len(data) >= 10 + 212, "a header and a signature at least")
+    message, mark, signature = data[:-212], data[-212:-64], data[-64:]
+    number, size, key, cluster, certificate, boot, count = struct.unpack("<HH32s32s64sQQ", mark)
+    demand((number, size) == (0x18, 208), "the last parameter is a signature")
+    if key not in KNOWN:
+        demand(cluster in KNOWN, "nobody known vouches for it")
+        demand(
+            _has_signed(cluster, certificate, b"SphTP key of a server\0" + key), "no certificate"
+        )
+    heard = {to: b"SphTP server to " + to.encode() + b"\0" for to in ("clients", "servers")}
+    by = [to for to, start in heard.items() if _has_signed(key, signature, start + data[:-64])]
+    demand(len(by) == 1, "another signature")
+    keys = {"key": key.hex(), "cluster": cluster.hex(), "certificate": certificate.hex()}
+    return {"to": by[0], **keys, "boot": boot, "count": count, "message": message.hex()}
+
+
+def _has_signed(key: bytes, signature: bytes, data: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, data)
+    except InvalidSignature:
+        return False
+    return True
 
 
 # The roster.

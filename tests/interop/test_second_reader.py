@@ -51,6 +51,8 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "malformed/transport/": second_reader_control.read_connection_from_pub,
     "vouched/": second_reader_control.read_vouched,
     "malformed/vouched/": second_reader_control.read_vouched,
+    "signed/": second_reader_control.read_signed,
+    "malformed/signed/": second_reader_control.read_signed,
     "malformed/to-server/": to_server,
     "malformed/to-client/": to_client,
     "malformed/datagram/": second_reader.read_datagram,
@@ -69,7 +71,11 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
 }
 
 # What `fields` says beside what is in the bytes: from what they were made.
-BESIDE = {"roster": {"peers"}, "acks": {"first", "received"}}
+BESIDE = {
+    "roster": {"peers"},
+    "acks": {"first", "received"},
+    "signed": {"server_secret", "cluster_secret"},
+}
 
 
 def reader_of(vector: Vector) -> Callable[[bytes], dict[str, Any]]:

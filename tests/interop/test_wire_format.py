@@ -23,6 +23,17 @@ from sphtp.core.control.intake import Intake
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
 from sphtp.core.front import Kind
+from sphtp.core.secure.signing import (
+    SIGNATURE,
+    TO_CLIENTS,
+    TO_SERVERS,
+    ClusterKey,
+    ServerKey,
+    Signed,
+    Signer,
+    Verifier,
+    strip_signature,
+)
 from sphtp.core.secure.vouch import VOUCHER, Verdict, Voucher, strip
 from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
@@ -122,6 +133,41 @@ class TestControlVectors:
         for_client = "server" in vector.name
         heard = [Intake(Counters(), for_client=for_client).take(d) for d in (vector.data, message)]
         assert heard[0] == heard[1] is not None
+
+    @family("signed")
+    def test_signed_messages_have_that_mark(self, vector: Vector) -> None:
+        fields = vector.fields
+        secret, message = (bytes.fromhex(fields[name]) for name in ("server_secret", "message"))
+        purpose = {"clients": TO_CLIENTS, "servers": TO_SERVERS}[fields["to"]]
+        key = ServerKey(secret)
+        if fields["cluster_secret"] is not None:
+            key = key.certified(ClusterKey(bytes.fromhex(fields["cluster_secret"])))
+        signer = Signer(key, fields["boot"], purpose)
+        assert [signer.sign(message) for _ in range(fields["count"])][-1] == vector.data
+        verifier = Verifier(_known_keys(), purpose)
+        assert verifier.judge(vector.data, 0).verdict is Signed.GENUINE
+        assert strip_signature(vector.data) == message
+
+    @family("malformed/signed")
+    def test_what_no_server_signs_is_dropped(self, vector: Vector) -> None:
+        judged = Verifier(_known_keys(), TO_CLIENTS).judge(vector.data, 0)
+        assert judged.verdict in (Signed.UNSIGNED, Signed.UNKNOWN)
+
+    def test_one_number_stands_for_signatures(self) -> None:
+        assert DataId(SIGNATURE) is DataId.SIGNATURE
+
+    @family("signed")
+    def test_without_keys_a_signature_is_skipped(self, vector: Vector) -> None:
+        message = bytes.fromhex(vector.fields["message"])
+        for_client = vector.fields["to"] == "clients"
+        heard = [Intake(Counters(), for_client=for_client).take(d) for d in (vector.data, message)]
+        assert heard[0] == heard[1] is not None
+
+
+def _known_keys() -> list[bytes]:
+    """The keys of the first example, of a cluster and of a server."""
+    fields = next(each.fields for each in VECTORS if each.name.startswith("signed/"))
+    return [bytes.fromhex(fields[name]) for name in ("cluster", "key")]
 
 
 class TestChannelVectors:

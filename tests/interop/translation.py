@@ -14,11 +14,20 @@ from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 Named = dict[str, Any]
 
 
-# No command takes it, and so no machine reads it.
+SIGNED = ("key", "cluster", "certificate", "boot", "count", "signature")
+
+# No command takes these, and so no machine reads them.
 VOUCHER: Field[tuple[int, int, bytes]] = Field(
     DataId.VOUCHER,
     lambda writer, mark: writer.u64(mark[0]).u64(mark[1]).raw(mark[2]),
     lambda reader: (reader.u64(), reader.u64(), reader.take(16)),
+)
+
+
+SIGNATURE: Field[tuple[bytes, bytes, bytes, int, int, bytes]] = Field(
+    DataId.SIGNATURE,
+    lambda writer, mark: writer.raw(b"".join(mark[:3])).u64(mark[3]).u64(mark[4]).raw(mark[5]),
+    lambda it: (it.take(32), it.take(32), it.take(64), it.u64(), it.u64(), it.take(64)),
 )
 
 
@@ -219,6 +228,16 @@ _KINDS = (
         VOUCHER,
         lambda n: (n["boot"], n["count"], bytes.fromhex(n["code"])),
         lambda mark: {"boot": mark[0], "count": mark[1], "code": mark[2].hex()},
+    ),
+    Kind(
+        SIGNATURE,
+        lambda n: tuple(
+            n[name] if name in ("boot", "count") else bytes.fromhex(n[name]) for name in SIGNED
+        ),
+        lambda mark: {
+            name: each if isinstance(each, int) else each.hex()
+            for name, each in zip(SIGNED, mark, strict=True)
+        },
     ),
 )
 

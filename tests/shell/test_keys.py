@@ -11,13 +11,20 @@ from sphtp.core.secure.identity import format_key
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import (
     allow_only,
+    draw_cluster_key,
     draw_identity,
     draw_secret,
+    draw_server_key,
+    load_cluster_key,
     load_identity,
+    load_public,
     load_public_keys,
     load_secret,
+    load_server_key,
+    save_cluster_key,
     save_identity,
     save_secret,
+    save_server_key,
 )
 
 
@@ -141,6 +148,38 @@ def test_none_is_taken_for_another(tmp_path: Path) -> None:
     for file in (node, cluster):
         with pytest.raises(SettingsError, match="and public keys are wanted"):
             load_public_keys(file)
+
+
+def test_keys_of_clusters_and_servers_come_back(tmp_path: Path) -> None:
+    cluster, server, alone = (tmp_path / name for name in ("cluster", "server", "alone"))
+    authority = draw_cluster_key()
+    save_cluster_key(cluster, authority)
+    save_server_key(server, own := draw_server_key(authority))
+    save_server_key(alone, draw_server_key())
+    assert load_cluster_key(cluster).public == authority.public == load_public(cluster)
+    assert load_server_key(server).certificate == own.certificate
+    assert load_server_key(server).public == own.public == load_public(server)
+    assert load_server_key(alone).certificate is None
+    with pytest.raises(SettingsError, match="holds a server's key, and a cluster's key is wanted"):
+        load_cluster_key(server)
+    with pytest.raises(SettingsError, match="holds a cluster's key, and a server's key is wanted"):
+        load_server_key(cluster)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("no base64!", "a certificate is 128 characters"),
+        (format_key(bytes(32)), "a certificate of 32 bytes"),
+        (draw_cluster_key().certify(bytes(32)).export(), "another server's key"),
+    ],
+)
+def test_a_wrong_certificate_is_named(tmp_path: Path, line: str, complaint: str) -> None:
+    file = tmp_path / "server"
+    save_server_key(file, draw_server_key())
+    file.write_text(f"{file.read_text()}{line}\n")
+    with pytest.raises(SettingsError, match=f"{file}: .*{complaint}"):
+        load_server_key(file)
 
 
 def test_files_with_a_key_alone_are_read_as_what_they_are_read_for(tmp_path: Path) -> None:

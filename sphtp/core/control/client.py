@@ -17,6 +17,7 @@ from sphtp.core.control.limits import ClientLimits
 from sphtp.core.control.liveness import SleepWatch
 from sphtp.core.control.origins import Origins
 from sphtp.core.control.outputs import BusCommand
+from sphtp.core.control.proofs import Proofs, Session
 from sphtp.core.control.records import (
     MAX_MEMBERS,
     Candidate,
@@ -70,6 +71,11 @@ class ClientMachine:
         self._doors = Doorkeeper(
             Origins(timers.expiry / 2, MAX_MEMBERS),
             self.counters,
+            is_server=lambda server: server in self._directory.servers,
+        )
+        self._proofs = Proofs(
+            self.counters,
+            own=lambda: self._identity.holder,
             is_server=lambda server: server in self._directory.servers,
         )
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
@@ -129,17 +135,22 @@ class ClientMachine:
         self._wake(now)
         self._runner.offer(now, _E.CONNECTED)
 
-    def handle_message(self, now: float, data: bytes, pipe: Pipe = None) -> None:
+    def handle_message(
+        self, now: float, data: bytes, pipe: Pipe = None, session: Session | None = None
+    ) -> None:
         """Take one message from the bus; what nobody should send is dropped and counted.
 
-        ``pipe`` is the connection that it came through, unless the message proves its sender.
+        ``pipe`` is the connection that it came through, unless the message proves its sender, and
+        ``session`` who has signed it, where servers have to sign.
         """
         self._wake(now)
         if self._runner.is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
-        if message is not None and self._doors.admits(now, message, pipe):
+        if message is None or not self._proofs.admits(message, session):
+            return
+        if self._doors.admits(now, message, pipe):
             self._ear.hear(now, message)
             self._doors.note(now, message, pipe)
 

@@ -20,6 +20,7 @@ from sphtp.core.control.codec import Parameter, check_user_message
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.doorkeeper import Doorkeeper, Pipe
 from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
+from sphtp.core.control.fields import Holder
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.ledger import Ledger
 from sphtp.core.control.limits import ServerLimits
@@ -28,6 +29,7 @@ from sphtp.core.control.members import Members
 from sphtp.core.control.origins import Origins
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.outputs import Audience, Outgoing, ServerBusCommand
+from sphtp.core.control.proofs import Proofs, Session
 from sphtp.core.control.rates import Rates
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, PeerRecord, ServerAddress
 from sphtp.core.control.registry import MemoryRegistry, Registry
@@ -93,6 +95,11 @@ class ServerMachine:
         )
         self._handlers = self._list_handlers(members)
         self._rates = Rates(limits, self.counters)
+        self._proofs = Proofs(
+            self.counters,
+            own=lambda: Holder(self.id, self._cluster.own.nonce),
+            is_server=self._cluster.__contains__,
+        )
         self._doors = Doorkeeper(
             Origins(timers.expiry / 2, limits.max_clients + MAX_MEMBERS),
             self.counters,
@@ -138,17 +145,22 @@ class ServerMachine:
         if not self._runner.is_over:
             self._alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
-    def handle_message(self, now: float, data: bytes, pipe: Pipe = None) -> None:
+    def handle_message(
+        self, now: float, data: bytes, pipe: Pipe = None, session: Session | None = None
+    ) -> None:
         """Take one message from the bus; what nobody should send is dropped and counted.
 
-        ``pipe`` is the connection that it came through, unless the message proves its sender.
+        ``pipe`` is the connection that it came through, unless the message proves its sender, and
+        ``session`` who has signed it, where servers have to sign.
         """
         self._wake(now)
         if self._runner.is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
-        if message is None or not self._doors.admits(now, message, pipe):
+        if message is None or not self._proofs.admits(message, session):
+            return
+        if not self._doors.admits(now, message, pipe):
             return
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)

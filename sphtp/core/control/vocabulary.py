@@ -61,6 +61,7 @@ class DataId(IntEnum):
     VOUCHER = 0x15
     TOPICS = 0x16
     PEER_TOPICS = 0x17
+    SIGNATURE = 0x18
 
 
 class Reason(IntEnum):

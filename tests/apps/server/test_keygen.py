@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sphtp import load_identity, load_secret
+from sphtp import load_identity, load_secret, load_server_key
 from sphtp.core.secure.identity import format_key
 from sphtp_server.keygen import keygen
 
@@ -35,6 +35,28 @@ def test_json_has_the_same(tmp_path: Path) -> None:
     }
     shown = json.loads(call("--show", node, "--json").output)
     assert shown == {"show": made["identity"]}
+
+
+def test_a_cluster_s_key_vouches_for_the_keys_of_servers(tmp_path: Path) -> None:
+    cluster, server, alone = (tmp_path / name for name in ("cluster", "server", "alone"))
+    made = json.loads(call("--cluster", cluster, "--json").output)["cluster"]
+    assert call("--server", server, "--cluster-key", cluster).exit_code == 0
+    assert call("--server", alone).exit_code == 0
+    key = load_server_key(server)
+    assert key.certificate is not None
+    assert format_key(key.certificate.cluster) == made["public"]
+    assert load_server_key(alone).certificate is None
+    for file in (cluster, server):
+        shown = call("--show", file)
+        assert shown.exit_code == 0
+        private = file.read_text().splitlines()[1]
+        assert private not in shown.output
+    assert format_key(key.public) in call("--show", server).output
+    refused = call("--secret", tmp_path / "secret", "--cluster-key", cluster)
+    assert (refused.exit_code, "say --server FILE" in refused.output) == (2, True)
+    refused = call("--server", tmp_path / "other", "--cluster-key", server)
+    assert (refused.exit_code, "a cluster's key is wanted" in refused.output) == (2, True)
+    assert not (tmp_path / "other").exists()
 
 
 def test_files_are_overwritten_only_with_force(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sphtp.core.control.records import PeerRecord, ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
-from sphtp.shell.keys import save_secret
+from sphtp.shell.keys import draw_cluster_key, draw_server_key, save_secret, save_server_key
 from sphtp_server.command import server
 from sphtp_server.settings import SOURCES, ServerSettings
 from sphtp_server.sources import flag
@@ -32,6 +32,9 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "expiry": ("20", "20"),
     "announce_deadline": ("4", "4"),
     "secret_file": ('"/a/secret"', "/a/secret"),
+    "signing_key_file": ('"/a/key"', "/a/key"),
+    "server_key": ('["AAAA", "BBBB"]', "AAAA BBBB"),
+    "server_key_file": ('"/a/keys"', "/a/keys"),
     "tls_cert": ('"/a/cert.pem"', "/a/cert.pem"),
     "tls_key": ('"/a/key.pem"', "/a/key.pem"),
     "tls_ca": ('"/a/ca.pem"', "/a/ca.pem"),
@@ -253,13 +256,17 @@ def test_more_than_loopback_is_fine_with_a_secret_or_a_certificate(tmp_path: Pat
 
 
 def test_the_files_become_options(tmp_path: Path) -> None:
-    secret, members = tmp_path / "secret", tmp_path / "members"
+    secret, members, signing = (tmp_path / name for name in ("secret", "members", "signing"))
     save_secret(secret, bytes(32))
+    save_server_key(signing, draw_server_key(authority := draw_cluster_key()))
     keys = [Identity(bytes([n]) * 32).public for n in (1, 2, 3)]
     members.write_text(format_key(keys[1]) + "\n")
     options = load(
         {
             "secret_file": str(secret),
+            "signing_key_file": str(signing),
+            "server_key": (format_key(authority.public),),
+            "server_key_file": str(members),
             "allow_key": (format_key(keys[0]),),
             "allow_file": str(members),
             "announces_per_second": "7",
@@ -267,6 +274,9 @@ def test_the_files_become_options(tmp_path: Path) -> None:
         }
     ).options()
     assert options.secret == bytes(32)
+    assert options.signing_key is not None
+    assert options.signing_key.certificate == authority.certify(options.signing_key.public)
+    assert set(options.server_keys) == {authority.public, keys[1]}
     assert [options.admit(PeerRecord(7, 5, key=key)) for key in keys] == [True, True, False]
     assert (options.limits.announces_per_second, options.limits.lookups_per_second) == (7, 9)
     assert load().options().admit(PeerRecord(7, 5))
@@ -276,6 +286,10 @@ def test_the_files_become_options(tmp_path: Path) -> None:
     "flags",
     [
         ("--secret-file", "/nowhere/file"),
+        ("--signing-key-file", "/nowhere/file"),
+        ("--server-key-file", "/nowhere/file"),
+        ("--server-key", "nonsense"),
+        ("--server-key", format_key(bytes(32))),
         ("--allow-file", "/nowhere/file"),
         ("--allow-key", "nonsense"),
         ("--tls-cert", "/nowhere/file"),

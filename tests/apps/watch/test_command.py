@@ -16,6 +16,8 @@ def call(*options: str) -> Result:
         (("--server", "nonsense"), "server address 'nonsense': allowed is"),
         (("--expiry", "1"), "expiry is 1; it must be more than twice"),
         (("--secret-file", "/nowhere"), "/nowhere"),
+        (("--server-key", "no base64!"), "a key is 44 characters"),
+        (("--server-key-file", "/nowhere"), "/nowhere"),
         (("--steps", "0"), "--steps"),
         (("--seconds", "0"), "--seconds"),
     ],

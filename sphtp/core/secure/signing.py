@@ -1,0 +1,293 @@
+"""Signatures of servers: what tells a server from everybody else who has the cluster's secret.
+
+A code made with a secret shows that some member said something. All members can make it, so it
+gives no power that only servers have. A server therefore signs all it says with a key of its own
+(Ed25519, RFC 8032). Whoever listens knows that key, or that of the cluster, which vouches for the
+keys of servers by a certificate; the cluster's key itself serves for nothing else, and can stay
+away from every machine that runs.
+
+The mark is a parameter at the end of a message, before that of the secret: the key, who vouches
+for it, when its owner began to speak (``boot``), the number of the message since, and the
+signature over everything before it. So each message is judged by itself, whatever was lost. A
+signature takes 0.1 ms to make and 0.2 ms to check, which a server does for its batches and
+heartbeats, some per second; what clients say, which is far more, needs none.
+"""
+
+from base64 import b64decode, b64encode
+from collections import OrderedDict
+from collections.abc import Collection
+from enum import Enum
+from struct import Struct
+from typing import Final, NamedTuple, Self, TypeVar
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from sphtp.core.entropy import Secrets
+from sphtp.core.secure.identity import KEY_SIZE, format_key
+from sphtp.core.secure.vouch import MARK_SIZE, MAX_MESSAGE, SPEAKERS_KEPT
+from sphtp.errors import MessageTooLargeError, SettingsError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+SIGNATURE: Final = 0x18
+"""The parameter that carries the mark."""
+
+SIGNATURE_SIZE: Final = 64
+
+CERTIFIED: Final = b"SphTP key of a server\0"
+TO_CLIENTS: Final = b"SphTP server to clients\0"
+TO_SERVERS: Final = b"SphTP server to servers\0"
+"""What stands before the bytes that are signed, so that no signature passes for another sort."""
+
+KEYS_KEPT: Final = 1024
+"""Keys of servers whose certificates need not be checked again."""
+
+MAX_FAILURES: Final = 16
+"""Wrong signatures through one connection, after which no more are checked: servers make none."""
+CONNECTIONS_KEPT: Final = 4096
+"""Connections that have brought wrong signatures."""
+
+_MARK: Final = Struct(f"<HH{KEY_SIZE}s{KEY_SIZE}s{SIGNATURE_SIZE}sQQ")
+SEAL_SIZE: Final = _MARK.size + SIGNATURE_SIZE
+"""Bytes that signing adds to a message."""
+
+_HEAD: Final = Struct("<HH").pack(SIGNATURE, SEAL_SIZE - 4)
+_HEADER_SIZE: Final = 10
+
+
+class Certificate(NamedTuple):
+    """A cluster's word that a key is a server's."""
+
+    cluster: bytes
+    """The cluster's public key."""
+    signature: bytes
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what ``export`` wrote; raises ``SettingsError``."""
+        try:
+            data = b64decode(text.strip(), validate=True)
+        except ValueError as error:
+            raise SettingsError("a certificate is 128 characters of base64") from error
+        if len(data) != KEY_SIZE + SIGNATURE_SIZE:
+            raise SettingsError(
+                f"a certificate of {len(data)} bytes; allowed is {KEY_SIZE + SIGNATURE_SIZE}"
+            )
+        return cls(data[:KEY_SIZE], data[KEY_SIZE:])
+
+    def export(self) -> str:
+        """As ``parse`` reads it: 128 characters, no secret."""
+        return b64encode(self.cluster + self.signature).decode()
+
+
+NOBODY: Final = Certificate(bytes(KEY_SIZE), bytes(SIGNATURE_SIZE))
+"""On the wire: nobody vouches for the key."""
+
+
+class _SigningKey:
+    """An Ed25519 key pair; ``public`` is what others know it by, 32 bytes."""
+
+    __slots__ = ("_private", "_secret", "public")
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != KEY_SIZE:
+            raise SettingsError(f"a private key of {len(secret)} bytes; allowed is {KEY_SIZE}")
+        self._secret = secret
+        self._private = Ed25519PrivateKey.from_private_bytes(secret)
+        self.public = self._private.public_key().public_bytes_raw()
+
+    @classmethod
+    def draw(cls, secrets: Secrets) -> Self:
+        """Make a new one."""
+        return cls(secrets.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
+
+    def export(self) -> str:
+        """The private key: 44 characters that nobody else may see."""
+        return format_key(self._secret)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({format_key(self.public)})"
+
+
+class ClusterKey(_SigningKey):
+    """The key that vouches for the keys of a cluster's servers. Raises ``SettingsError``."""
+
+    __slots__ = ()
+
+    def certify(self, server: bytes) -> Certificate:
+        """Vouch for a server's public key; there is no taking that back."""
+        return Certificate(self.public, self._private.sign(CERTIFIED + server))
+
+
+class ServerKey(_SigningKey):
+    """The key with which a server signs what it says, and who vouches for it.
+
+    Raises ``SettingsError`` also for a certificate of another key.
+    """
+
+    __slots__ = ("certificate",)
+
+    def __init__(self, secret: bytes, certificate: Certificate | None = None) -> None:
+        super().__init__(secret)
+        self.certificate = certificate
+        if certificate is not None and not _is_certified(self.public, certificate):
+            raise SettingsError("the certificate is of another server's key")
+
+    def certified(self, cluster: ClusterKey) -> "ServerKey":
+        """Return the same key, with a cluster's word for it."""
+        return ServerKey(self._secret, cluster.certify(self.public))
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the signature, 64 bytes."""
+        return self._private.sign(data)
+
+
+class Signer:
+    """Signs what one server says to one audience.
+
+    ``boot`` is 64 random bits, drawn when the process began to speak; ``purpose`` is TO_CLIENTS or
+    TO_SERVERS.
+    """
+
+    __slots__ = ("_boot", "_count", "_key", "_purpose")
+
+    def __init__(self, key: ServerKey, boot: int, purpose: bytes) -> None:
+        self._key = key
+        self._boot = boot
+        self._purpose = purpose
+        self._count = 0
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the message with the next mark. Raises ``MessageTooLargeError``."""
+        # A server may have a secret, too; the bound is the same with and without.
+        if len(message) + SEAL_SIZE + MARK_SIZE > MAX_MESSAGE:
+            raise MessageTooLargeError(
+                f"a message of {len(message)} bytes; with a key that signs, at most "
+                f"{MAX_MESSAGE - SEAL_SIZE - MARK_SIZE} fit"
+            )
+        self._count += 1
+        key = self._key
+        cluster, certificate = key.certificate or NOBODY
+        mark = _MARK.pack(
+            SIGNATURE, SEAL_SIZE - 4, key.public, cluster, certificate, self._boot, self._count
+        )
+        return message + mark + key.sign(self._purpose + message + mark)
+
+
+class Signed(Enum):
+    """What a signature is worth."""
+
+    GENUINE = "a server says this, for the first time"
+    UNSIGNED = "there is no signature, or it is wrong"
+    UNKNOWN = "it is of a key that nobody trusted is known to vouch for"
+    REPLAYED = "a server said this before"
+
+
+class Judged(NamedTuple):
+    """A verdict; ``key`` and ``boot`` tell who has signed, and since when it speaks."""
+
+    verdict: Signed
+    key: bytes = b""
+    boot: int = 0
+    cluster: bytes = b""
+
+
+class Verifier:
+    """Judges the signatures of servers for one audience.
+
+    ``trusted`` are public keys, of servers or of clusters that vouch for servers. Raises
+    ``SettingsError`` for one that is none.
+    """
+
+    __slots__ = ("_failures", "_heard", "_purpose", "_servers", "_trusted")
+
+    def __init__(self, trusted: Collection[bytes], purpose: bytes) -> None:
+        if wrong := [key for key in trusted if len(key) != KEY_SIZE]:
+            raise SettingsError(f"a public key of {len(wrong[0])} bytes; allowed is {KEY_SIZE}")
+        self._trusted = frozenset(trusted)
+        self._purpose = purpose
+        self._servers: OrderedDict[bytes, Ed25519PublicKey] = OrderedDict()
+        self._heard: OrderedDict[tuple[bytes, int], int] = OrderedDict()
+        self._failures: OrderedDict[int, int] = OrderedDict()
+
+    def judge(self, message: bytes, pipe: int) -> Judged:
+        """Tell what the signature of a message is worth; a genuine one will not be so again.
+
+        ``pipe`` is the connection that it came through. What costs little is asked first.
+        """
+        if not is_signed(message):
+            return Judged(Signed.UNSIGNED)
+        signed, signature = message[:-SIGNATURE_SIZE], message[-SIGNATURE_SIZE:]
+        _, _, key, cluster, certificate, boot, count = _MARK.unpack(signed[-_MARK.size :])
+        if self._failures.get(pipe, 0) >= MAX_FAILURES:
+            return Judged(Signed.UNSIGNED, key, boot, cluster)
+        server = self._server(key, Certificate(cluster, certificate), pipe)
+        if server is None:
+            return Judged(Signed.UNKNOWN, key, boot, cluster)
+        # Everything that a server says to one listener goes one way: nothing is ever late.
+        if count <= self._heard.get((key, boot), 0):
+            return Judged(Signed.REPLAYED, key, boot, cluster)
+        if not _is_signature(server, signature, self._purpose + signed):
+            self._fail(pipe)
+            return Judged(Signed.UNSIGNED, key, boot, cluster)
+        _keep(self._heard, (key, boot), count, SPEAKERS_KEPT)
+        return Judged(Signed.GENUINE, key, boot, cluster)
+
+    def _server(self, key: bytes, certificate: Certificate, pipe: int) -> Ed25519PublicKey | None:
+        known = self._servers.get(key)
+        if known is not None:
+            return known
+        if key not in self._trusted:
+            if certificate.cluster not in self._trusted:
+                return None
+            if not _is_certified(key, certificate):
+                self._fail(pipe)
+                return None
+        server = _public_key(key)
+        if server is not None:
+            _keep(self._servers, key, server, KEYS_KEPT)
+        return server
+
+    def _fail(self, pipe: int) -> None:
+        _keep(self._failures, pipe, self._failures.get(pipe, 0) + 1, CONNECTIONS_KEPT)
+
+
+def is_signed(message: bytes) -> bool:
+    """Tell whether a message carries a signature, whatever that is worth."""
+    has_room = len(message) >= _HEADER_SIZE + SEAL_SIZE
+    return has_room and message.startswith(_HEAD, len(message) - SEAL_SIZE)
+
+
+def strip_signature(message: bytes) -> bytes:
+    """Return a message that was signed as it was before."""
+    return message[:-SEAL_SIZE]
+
+
+def _is_certified(server: bytes, certificate: Certificate) -> bool:
+    cluster = _public_key(certificate.cluster)
+    return cluster is not None and _is_signature(cluster, certificate.signature, CERTIFIED + server)
+
+
+def _is_signature(key: Ed25519PublicKey, signature: bytes, data: bytes) -> bool:
+    try:
+        key.verify(signature, data)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _public_key(key: bytes) -> Ed25519PublicKey | None:
+    try:
+        return Ed25519PublicKey.from_public_bytes(key)
+    except ValueError:
+        return None
+
+
+def _keep(table: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    """Put a value last, and let the first go when there are too many."""
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > most:
+        table.popitem(last=False)

@@ -1,0 +1,159 @@
+"""Clusters whose servers sign, on real sockets: servers are servers, and members are no more."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+from random import SystemRandom
+
+import pytest
+import trio
+
+import sphtp
+from sphtp import ClusterKey, ControlTimers, ServerKey, ServerOptions, open_client, open_server
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.counters import Count
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import MessageTooLargeError, SettingsError, UnreachableError
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+TIMERS = ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
+ANY = ServerAddress.parse("tcp://127.0.0.1:0,0")
+SECRET = bytes(range(32))
+CLUSTER, OTHERS = (ClusterKey.draw(SystemRandom()) for _ in range(2))
+
+
+def key(cluster: ClusterKey | None = CLUSTER) -> ServerKey:
+    drawn = ServerKey.draw(SystemRandom())
+    return drawn if cluster is None else drawn.certified(cluster)
+
+
+@asynccontextmanager
+async def server(*join, signing_key=None, server_keys=(), secret=SECRET):
+    options = ServerOptions(
+        bind=ANY,
+        join=join,
+        new_cluster=not join,
+        timers=TIMERS,
+        secret=secret,
+        signing_key=signing_key,
+        server_keys=server_keys,
+    )
+    async with open_server(options) as opened:
+        yield opened
+
+
+def client(address, *server_keys, timeout=10.0, secret=SECRET, **options):
+    return open_client(
+        [address],
+        timers=TIMERS,
+        timeout=timeout,
+        secret=secret,
+        server_keys=server_keys,
+        **options,
+    )
+
+
+async def until(condition):
+    while not condition():
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("secret", [SECRET, None], ids=["secret", "open"])
+async def test_servers_that_a_cluster_vouches_for_are_heard(secret):
+    async with (
+        server(signing_key=key(), secret=secret) as first,
+        server(first.address, signing_key=key(), secret=secret) as second,
+    ):
+        await until(lambda: len(first.view.active) == len(second.view.active) == 2)
+        async with (
+            client(first.address, CLUSTER.public, secret=secret) as one,
+            client(second.address, CLUSTER.public, secret=secret) as other,
+        ):
+            assert (await one.wait_for_peer(other.id)).key == other.identity.public
+            async with one.open_channel(other.id) as channel:
+                await channel.send("sealed")
+                assert await (await other.accept()).receive() == "sealed"
+            for each in (one, other, first, second):
+                counters = each.statistics().counters
+                for count in (Count.UNSIGNED, Count.UNKNOWN_KEY, Count.REPLAYED):
+                    assert count not in counters
+
+
+async def test_a_server_that_is_known_by_its_own_key_is_heard():
+    own = key(None)
+    async with server(signing_key=own) as opened, client(opened.address, own.public) as one:
+        assert one.id in opened.clients
+
+
+async def test_programs_without_keys_hear_servers_that_sign():
+    async with server(signing_key=key()) as opened, client(opened.address) as one:
+        assert one.id in opened.clients
+        assert (await sphtp.fetch_status(opened.address, secret=SECRET))["id"] == opened.id
+
+
+async def test_a_client_refuses_a_server_that_does_not_sign_and_says_so():
+    async with server() as opened:
+        with pytest.raises(UnreachableError, match="the servers do not sign what they say"):
+            async with client(opened.address, CLUSTER.public, timeout=0.6):
+                pytest.fail("it believed")
+
+
+async def test_a_client_refuses_a_server_of_another_cluster_and_names_its_keys():
+    own = key(OTHERS)
+    async with server(signing_key=own) as opened:
+        with pytest.raises(UnreachableError, match="wrong server key") as caught:
+            async with client(opened.address, CLUSTER.public, timeout=0.6):
+                pytest.fail("it believed")
+    assert sphtp.format_key(own.public) in str(caught.value)
+    assert sphtp.format_key(OTHERS.public) in str(caught.value)
+
+
+@pytest.mark.parametrize("rogue", [None, key(None), key(OTHERS)], ids=["none", "own", "others'"])
+async def test_a_member_joins_no_view_and_is_told_to_nobody(rogue):
+    """What must hold: the secret makes no server, whatever it signs with."""
+    async with (
+        server(signing_key=key()) as true,
+        client(true.address, CLUSTER.public) as one,
+        server(true.address, signing_key=rogue) as false,
+    ):
+        refused = Count.UNSIGNED if rogue is None else Count.UNKNOWN_KEY
+        await until(lambda: true.statistics().counters.get(refused, 0) > 3)
+        assert set(true.view.active) == set(one.servers) == {true.id}
+        assert false.id not in one.servers
+
+
+async def test_a_status_has_to_be_signed_where_keys_are_given():
+    async with server(signing_key=key()) as opened, server() as unsigned:
+        ask = partial(sphtp.fetch_status, secret=SECRET, timeout=0.6)
+        assert (await ask(opened.address, server_keys=[CLUSTER.public]))["id"] == opened.id
+        with pytest.raises(UnreachableError, match="wrong server key"):
+            await ask(opened.address, server_keys=[OTHERS.public])
+        with pytest.raises(UnreachableError, match="the servers do not sign what they say"):
+            await ask(unsigned.address, server_keys=[CLUSTER.public])
+
+
+async def test_a_server_that_nobody_would_hear_does_not_start():
+    with pytest.raises(SettingsError, match="none to sign with"):
+        async with server(server_keys=[CLUSTER.public]):
+            pass
+    with pytest.raises(SettingsError, match="the others would not hear it"):
+        async with server(signing_key=key(OTHERS), server_keys=[CLUSTER.public]):
+            pass
+    with pytest.raises(SettingsError, match="public key of 5 bytes"):
+        async with client("tcp://127.0.0.1:8764", b"short"):
+            pass
+
+
+async def test_a_signature_leaves_less_room_for_messages_of_the_application():
+    fits, too_large = (Parameter(0x200, bytes(65_288 - 10 - 4 + more)) for more in (0, 1))
+    async with server(signing_key=key()) as opened:
+        opened.publish(0, 0x200, [fits])
+        with pytest.raises(MessageTooLargeError, match="at most 65288"):
+            opened.publish(0, 0x200, [too_large])
+
+
+async def test_a_key_is_not_shown():
+    own = key()
+    assert own.export() not in repr(ServerOptions(signing_key=own))
+    assert own.export() not in repr(own)
