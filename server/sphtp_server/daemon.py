@@ -10,7 +10,6 @@ import trio
 
 from sphtp import Server, ServerState, open_server
 from sphtp.core.control.counters import Count
-from sphtp.shell.addresses import is_loopback
 from sphtp_server.happenings import Happenings
 from sphtp_server.logs import Id, Log
 from sphtp_server.settings import ServerSettings
@@ -71,8 +70,7 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
         state=server.state.value,
         pid=os.getpid(),
     )
-    is_unsigned = settings.secret_file is not None and settings.signing_key_file is None
-    if is_unsigned and not is_loopback(settings.host):
+    if settings.makes_servers_of_members:
         log.warning(
             "anybody who has the secret can pretend to be a server: give servers keys with "
             "--signing-key-file (sphtp keygen --server)"

@@ -221,6 +221,12 @@ class ServerSettings(BaseModel):
         scheme = "tcp" if self.tls_cert is None else "tls+tcp"
         return ServerAddress.parse(f"{scheme}://{host}:{self.pub_port}{second}")
 
+    @property
+    def makes_servers_of_members(self) -> bool:
+        """Whether others have the secret with which they could pretend to be a server."""
+        is_open = self.secret_file is not None and not is_loopback(self.host)
+        return is_open and self.signing_key_file is None
+
     def options(self) -> ServerOptions:
         """Return what the library needs to know. Raises ``SettingsError`` for files."""
         return ServerOptions(

@@ -120,9 +120,9 @@ class Registration:
             return f"heard {heard}, which acknowledge no new id while they are joining"
         if self.machine.last_refusal is not None:
             return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
-        if (why := self._bus.vouching.why_unheard) is not None:
-            return f"heard {heard}; {why}"
-        return f"heard {heard}, but not all of the view acknowledged"
+        why = self._bus.vouching.why_refused
+        reason = "" if why is None else f"; {why}"
+        return f"heard {heard}, but not all of the view acknowledged{reason}"
 
     def _what_may_be_wrong(self) -> str:
         if (why := self._bus.vouching.why_unheard) is not None:

@@ -69,6 +69,11 @@ class Vouching:
         """What secrets and keys have to do with nothing being heard of servers; None if nothing."""
         return None if self._heard_genuine else self._why_unheard
 
+    @property
+    def why_refused(self) -> str | None:
+        """The same of what was not heard last, when other servers are heard."""
+        return self._why_unheard
+
     def mark(self, data: bytes) -> bytes:
         """Return what to send. Raises ``MessageTooLargeError``."""
         signed = data if self._signer is None else self._signer.sign(data)

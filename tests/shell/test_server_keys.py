@@ -109,6 +109,20 @@ async def test_a_client_refuses_a_server_of_another_cluster_and_names_its_keys()
     assert sphtp.format_key(OTHERS.public) in str(caught.value)
 
 
+async def test_a_client_that_knows_one_server_of_two_is_told_of_the_other():
+    one, other = key(None), key(None)
+    both = [one.public, other.public]
+    async with (
+        server(signing_key=one, server_keys=both) as first,
+        server(first.address, signing_key=other, server_keys=both) as second,
+    ):
+        await until(lambda: len(first.view.active) == len(second.view.active) == 2)
+        with pytest.raises(UnreachableError, match=r"not all of the view.*wrong server key") as why:
+            async with client(first.address, one.public, timeout=0.6):
+                pytest.fail("it believed")
+        assert sphtp.format_key(other.public) in str(why.value)
+
+
 @pytest.mark.parametrize("rogue", [None, key(None), key(OTHERS)], ids=["none", "own", "others'"])
 async def test_a_member_joins_no_view_and_is_told_to_nobody(rogue):
     """What must hold: the secret makes no server, whatever it signs with."""

@@ -43,12 +43,12 @@ _ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Sna
 
 
 class Proofs:
-    """Which sessions have repeated this side's nonce, and which one speaks for which server.
+    """Which sessions have repeated this side's nonce, and whose key speaks for which server.
 
     ``own`` returns this side's id and nonce; ``is_server`` tells whether a server is heard.
     """
 
-    __slots__ = ("_counters", "_is_server", "_own", "_proven", "_speakers")
+    __slots__ = ("_counters", "_is_server", "_keys", "_own", "_proven")
 
     def __init__(
         self, counters: Counters, own: Callable[[], Holder], is_server: Callable[[int], bool]
@@ -57,15 +57,15 @@ class Proofs:
         self._own = own
         self._is_server = is_server
         self._proven: OrderedDict[Session, None] = OrderedDict()
-        self._speakers: OrderedDict[int, Session] = OrderedDict()
+        self._keys: OrderedDict[int, bytes] = OrderedDict()
 
     def admits(self, message: AnyMessage, session: Session | None) -> bool:
         """Tell whether a message may count; count it if not. Without a session it may."""
         sender = _server(message)
         if session is None or sender is None:
             return True
-        speaker = self._speakers.get(sender, session)
-        if speaker != session and self._is_server(sender):
+        # A server that was restarted may have its id again, and has another boot.
+        if self._is_server(sender) and self._keys.get(sender, session.key) != session.key:
             self._counters.add(Count.FOREIGN_KEY)
             return False
         if self._repeats_nonce(message):
@@ -73,7 +73,7 @@ class Proofs:
         if isinstance(message, _ABOUT_CLIENTS) and session not in self._proven:
             self._counters.add(Count.UNPROVEN)
             return False
-        _keep(self._speakers, sender, session)
+        _keep(self._keys, sender, session.key)
         return True
 
     def _repeats_nonce(self, message: AnyMessage) -> bool:

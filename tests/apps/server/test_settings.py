@@ -255,6 +255,13 @@ def test_more_than_loopback_is_fine_with_a_secret_or_a_certificate(tmp_path: Pat
     assert settings.bind().pub == "tls+tcp://192.0.2.1:8764"
 
 
+def test_without_a_key_a_server_among_others_trusts_them_to_be_no_servers() -> None:
+    secret, key = {"secret_file": "/a/secret"}, {"signing_key_file": "/a/key"}
+    assert load({"host": "192.0.2.1", **secret}).makes_servers_of_members
+    assert not load({"host": "192.0.2.1", **secret, **key}).makes_servers_of_members
+    assert not load(secret).makes_servers_of_members
+
+
 def test_the_files_become_options(tmp_path: Path) -> None:
     secret, members, signing = (tmp_path / name for name in ("secret", "members", "signing"))
     save_secret(secret, bytes(32))

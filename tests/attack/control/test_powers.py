@@ -162,6 +162,17 @@ def test_a_member_speaks_for_no_server(what: str, key: ServerKey | None) -> None
     assert is_established(client)
 
 
+@pytest.mark.parametrize("what", ["leave", "nack", "peer left"])
+def test_a_server_speaks_for_no_other_server(what: str) -> None:
+    """What must hold: a server has its own power, and not the name of another one."""
+    bus, server, client = cluster()
+    own = Holder(client.machine.id, client.machine.nonce)
+    say(bus, client, ANYTHING[what](server, own), ServerKey(bytes(32)).certified(AUTHORITY))
+    assert client.machine.counters[Count.FOREIGN_KEY] == 1
+    assert is_established(client)
+    assert len(client.machine.servers) == 1
+
+
 def test_servers_that_sign_do_all_that_servers_do() -> None:
     """What must hold: several servers that join and leave, restart, clients that come and go."""
     bus = Bus(secret=SECRET, authority=AUTHORITY)
