@@ -144,16 +144,6 @@ async def test_peers_learn_each_others_public_keys():
         assert drawn == other.identity.public != own.public
 
 
-async def test_identities_are_drawn_unless_seeded():
-    async with cluster(1) as servers:
-        keys = []
-        for seed in (None, None, 5, 5, 6):
-            async with client(servers[0].address, seed=seed) as one:
-                keys.append(one.identity.public)
-    assert keys[2] == keys[3]
-    assert len(set(keys)) == 4
-
-
 async def test_data_that_changes_reaches_the_peers():
     async with (
         cluster(1) as servers,
