@@ -10,6 +10,7 @@ import trio
 
 from sphtp import Server, ServerState, open_server
 from sphtp.core.control.counters import Count
+from sphtp_server.descriptors import raise_limit
 from sphtp_server.happenings import Happenings
 from sphtp_server.logs import Id, Log
 from sphtp_server.settings import ServerSettings
@@ -34,6 +35,9 @@ LIMITS: Final = {
     Count.OVER_LOOKUPS_PER_SECOND: "lookups_per_second",
     Count.OVER_MAX_ANSWERS: "max_answers",
     Count.OVER_MAX_CONNECTIONS: "max_connections",
+    Count.OVER_MAX_HANDSHAKES: "max_handshakes",
+    Count.OVER_HANDSHAKE_TIMEOUT: "handshake_timeout",
+    Count.OUT_OF_DESCRIPTORS: "descriptors of the process (ulimit -n)",
 }
 """What is counted when a setting has bitten."""
 
@@ -46,7 +50,9 @@ async def serve(settings: ServerSettings, log: Log) -> None:
     """
     # Signals are caught before the first line is written: its reader may send one at once.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with open_server(settings.options()) as server, trio.open_nursery() as nursery:
+        options = settings.options()
+        raise_limit(log, options.limits.connections)
+        async with open_server(options) as server, trio.open_nursery() as nursery:
             _log_start(server, settings, log)
             nursery.start_soon(_log_events, server, log)
             nursery.start_soon(_log_drops, server, settings.log_interval, log)

@@ -21,7 +21,10 @@ from sphtp.core.control.limits import (
     MAX_ANSWERS,
     MAX_CLIENTS,
     MAX_CONNECTIONS,
+    MAX_HANDSHAKE_TIMEOUT,
+    MAX_HANDSHAKES,
     MAX_RATE,
+    MIN_HANDSHAKE_TIMEOUT,
     SPARE_CONNECTIONS,
 )
 from sphtp.core.control.records import PeerRecord
@@ -136,6 +139,20 @@ class ServerSettings(BaseModel):
         description="Connections of each of both sockets. Without it: twice --max-clients, and "
         f"{SPARE_CONNECTIONS} more.",
     )
+    max_handshakes: int = Field(
+        _LIMITS.max_handshakes,
+        ge=1,
+        le=MAX_HANDSHAKES,
+        description="Connections that have not proved themselves yet; one more costs whoever has "
+        "the most of them its oldest one.",
+    )
+    handshake_timeout: float = Field(
+        _LIMITS.handshake_timeout,
+        ge=MIN_HANDSHAKE_TIMEOUT,
+        le=MAX_HANDSHAKE_TIMEOUT,
+        description="Seconds that a connection has to prove itself: in TLS, in the greeting of the "
+        "bus, and with --secret-file by a message.",
+    )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The least that is logged.")
     log_format: LogFormat = Field("console", description="Lines for people, or JSON.")
@@ -221,6 +238,8 @@ class ServerSettings(BaseModel):
                 self.lookups_per_second,
                 self.max_answers,
                 self.max_connections,
+                self.max_handshakes,
+                self.handshake_timeout,
             ),
             admit=self.admit(),
             secret=None if self.secret_file is None else load_secret(self.secret_file),

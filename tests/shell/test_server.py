@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-import pynng
 import pytest
 import trio
 
@@ -29,12 +28,20 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import UnreachableError
-from sphtp.shell.bus import MAX_MESSAGE_SIZE, BusAddressInUseError, BusError, Publisher, Subscriber
+from sphtp.shell.bus import (
+    MAX_MESSAGE_SIZE,
+    BusAddressInUseError,
+    BusError,
+    ListeningPublisher,
+    Publisher,
+    Subscriber,
+)
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, open_server
 from sphtp.shell.server_options import ServerOptions
 from sphtp.shell.status import fetch_status
 from tests.deadline import within_20_seconds
+from tests.shell.strangers import PUB, frame, greeted
 
 T = TypeVar("T")
 
@@ -99,7 +106,7 @@ async def happening(events: Listener[ServerEvent], kind: type[T]) -> T:
 
 
 def unused_address() -> ServerAddress:
-    with Publisher() as first, Publisher() as second:
+    with ListeningPublisher() as first, ListeningPublisher() as second:
         return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
 
 
@@ -193,13 +200,12 @@ async def test_garbage_is_counted_and_changes_nothing(garbage: bytes) -> None:
 
 async def test_messages_that_are_too_large_are_counted_or_end_the_connection() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
-        with pynng.Pub0() as stranger:
-            stranger.dial(server.address.sub, block=True)
-            stranger.send(bytes(70_000))
+        async with await greeted(server.address.sub, PUB) as stranger:
+            await stranger.send_all(frame(bytes(70_000)))
             while server.statistics().counters.get("oversize") != 1:
                 await client.hear(ServerHeartbeat)
             assert server.statistics().connections_ended == 0
-            stranger.send(bytes(2 * MAX_MESSAGE_SIZE + 1))
+            await stranger.send_all(frame(bytes(2 * MAX_MESSAGE_SIZE + 1))[:8])
             while server.statistics().connections_ended != 1:
                 await client.hear(ServerHeartbeat)
         assert server.statistics().counters["oversize"] == 1
