@@ -28,7 +28,9 @@ class ControlMachine(Protocol):
         """Take it that a connection of the bus has ended."""
         ...
 
-    def handle_message(self, now: float, data: bytes, pipe: Pipe = None) -> None:
+    def handle_message(
+        self, now: float, data: bytes, pipe: Pipe = None, vouched: bool = False
+    ) -> None:
         """Take a message in."""
         ...
 

@@ -23,7 +23,14 @@ from sphtp.core.control.events import (
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
-from sphtp.core.control.server_messages import Ack, Nack, ServerHeartbeat, ServerLeave, ServerUser
+from sphtp.core.control.server_messages import (
+    Ack,
+    Nack,
+    PeersGone,
+    ServerHeartbeat,
+    ServerLeave,
+    ServerUser,
+)
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
@@ -157,6 +164,19 @@ async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
         left = await happening(events, ClientLeft)
         assert (left.record.id, left.reason) == (ID, Reason.LEFT)
         assert not server.clients
+
+
+async def test_a_client_whose_connections_end_without_a_word_is_gone_within_two_seconds() -> None:
+    """What must hold: the default timers, of which the expiry is 10 s; so ends a killed process."""
+    usual = replace(FOUNDER, timers=ControlTimers())
+    async with open_server(usual) as server, RawClient(server.address, ID + 2) as witness:
+        async with RawClient(server.address) as client:
+            client.say(Announce(ID, NONCE))
+            await client.hear(Ack)
+        ended = trio.current_time()
+        gone = (await witness.hear(PeersGone)).gone
+        assert trio.current_time() - ended < 2.0
+        assert [(each.id, each.reason) for each in gone] == [(ID, Reason.EXPIRED)]
 
 
 async def test_a_silent_client_is_suspected_and_then_gone() -> None:

@@ -12,7 +12,7 @@ from sphtp.core.control.origins import Origins
 from sphtp.core.control.server_messages import ServerHeartbeat, ServerMessage
 
 Pipe = int | None
-"""The number of a connection; None when the message proves by itself who sent it."""
+"""The number of a connection; None where there are none to tell apart."""
 
 
 class Doorkeeper:
@@ -36,9 +36,12 @@ class Doorkeeper:
         self._is_server = is_server
         self._is_holder = is_holder
 
-    def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
-        """Tell whether a message may be from whom it says; count it if not."""
-        if pipe is None or _is_open_to_all(message):
+    def admits(self, now: float, message: AnyMessage, pipe: Pipe, vouched: bool = False) -> bool:
+        """Tell whether a message may be from whom it says; count it if not.
+
+        One that is ``vouched`` for may come through any connection.
+        """
+        if pipe is None or vouched or _is_open_to_all(message):
             return True
         holder = _holder(message)
         if not self._is_known(holder):
@@ -49,16 +52,23 @@ class Doorkeeper:
         self._counters.add(Count.FOREIGN_PIPE)
         return False
 
-    def note(self, now: float, message: AnyMessage, pipe: Pipe) -> None:
-        """Keep the connection through which somebody made itself known."""
-        if pipe is not None and isinstance(message, Announce | ServerHeartbeat):
+    def note(self, now: float, message: AnyMessage, pipe: Pipe, vouched: bool = False) -> None:
+        """Keep the connection through which somebody made itself known, or speaks by now."""
+        if pipe is None or isinstance(message, StatusRequest):
+            return
+        if vouched and self._is_known(holder := _holder(message)):
+            self._origins.note(now, holder, pipe)
+        elif isinstance(message, Announce | ServerHeartbeat):
             holder = _holder(message)
             if self._is_known(holder):
                 self._origins.admits(now, holder, pipe)
 
-    def end(self, pipe: int) -> None:
-        """Note that a connection has ended: its senders may come back through another one."""
-        self._origins.end(pipe)
+    def end(self, pipe: int) -> set[Holder]:
+        """Note that a connection has ended: its senders may come back through another one.
+
+        Return those that spoke through it last.
+        """
+        return self._origins.end(pipe)
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""

@@ -111,7 +111,7 @@ class ClientChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClientSuspected:
-    """A client has been silent for half the expiry."""
+    """A client has been silent for half the expiry, or its connection has ended."""
 
     id: int
 

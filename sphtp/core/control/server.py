@@ -137,25 +137,35 @@ class ServerMachine:
         if not self._runner.is_over:
             self._alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
-    def handle_message(self, now: float, data: bytes, pipe: Pipe = None) -> None:
+    def handle_message(
+        self, now: float, data: bytes, pipe: Pipe = None, vouched: bool = False
+    ) -> None:
         """Take one message from the bus; what nobody should send is dropped and counted.
 
-        ``pipe`` is the connection that it came through, unless the message proves its sender.
+        ``pipe`` is the connection that it came through. It tells senders apart, unless the message
+        is ``vouched`` for.
         """
         self._wake(now)
         if self._runner.is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
-        if message is None or not self._doors.admits(now, message, pipe):
+        if message is None or not self._doors.admits(now, message, pipe, vouched):
             return
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
-            self._doors.note(now, message, pipe)
+            self._doors.note(now, message, pipe, vouched)
 
-    def handle_disconnected(self, _: float, pipe: int) -> None:
-        """Take it that a connection has ended: who spoke through it may come through another."""
-        self._doors.end(pipe)
+    def handle_disconnected(self, now: float, pipe: int) -> None:
+        """Take it that a connection has ended: who spoke through it may come through another.
+
+        A client is suspected at once, and given up unless it does within ``timers.reconnect``: the
+        connection of a process that was killed ends with it.
+        """
+        self._wake(now)
+        for holder in self._doors.end(pipe):
+            if self._admission.is_holder(holder) and not self._runner.is_over:
+                self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""

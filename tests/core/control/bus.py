@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sphtp.core.control.client import ClientMachine
@@ -150,9 +151,9 @@ class Bus:
             if verdict is not Verdict.GENUINE:
                 node.machine.counters.add(verdict.name.lower())
                 return
-            data, pipe = strip(data), None
+            data = strip(data)
         node.heard.append(data)
-        node.machine.handle_message(self.now, data, pipe)
+        node.machine.handle_message(self.now, data, pipe, node.voucher is not None)
 
     def pipe(self, sender: Node, receiver: Node) -> int:
         """The number by which a receiver knows the connection of a sender."""
@@ -230,6 +231,7 @@ class Bus:
                 pipe = self._pipes.pop((sender, receiver))
                 if receiver.alive:
                     receiver.machine.handle_disconnected(self.now, pipe)
+                    self._at(self.now, partial(_touched, receiver))
 
     def _publish(self, node: Node, message: Any) -> None:
         if node.address is None:
@@ -271,6 +273,10 @@ class Bus:
 
     def _lag(self) -> float:
         return self._random.uniform(*self._delay)
+
+
+def _touched(node: Node) -> Iterable[Node]:
+    return (node,)
 
 
 def _ways(link: tuple[Node, Node]) -> list[tuple[Node, Node]]:
