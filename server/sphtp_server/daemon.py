@@ -75,10 +75,14 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
         state=server.state.value,
         pid=os.getpid(),
     )
-    if server.state is ServerState.JOINING:
-        # Whoever names another server expects it; whoever does not may not know of --new.
-        say = log.info if settings.join else log.warning
-        say(
+    if server.state is ServerState.JOINING and settings.join:
+        log.info(
+            "joining: admits no new client until another server is found",
+            join=[str(address) for address in settings.join],
+        )
+    elif server.state is ServerState.JOINING:
+        # Whoever says neither --join nor --new may know of neither.
+        log.warning(
             "joining: admits no new client until another server is found, or for this many "
             "seconds; where nobody holds an id yet, start with --new",
             seconds=settings.timers().joining,

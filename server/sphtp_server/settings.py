@@ -70,12 +70,14 @@ class ServerSettings(BaseModel):
         "the second port, tcp://host:8764,8765. Without it: where it listens.",
     )
     join: tuple[Address, ...] = Field(
-        (), description="Address of another server of the cluster, tcp://host:8764; repeatable."
+        (),
+        description="Address of another server of the cluster, tcp://host:8764; repeatable. This "
+        "server then admits nobody before it hears another one, and says what it waits for.",
     )
     new: bool = Field(
         False,
-        description="This cluster starts now and nobody holds an id yet, so do not wait. Without "
-        "it a server that finds no other waits two expiries before it admits anybody.",
+        description="This cluster starts now and nobody holds an id yet, so do not wait. With "
+        "neither this nor --join a server waits two expiries before it admits anybody.",
     )
     insecure: bool = Field(
         False, description="Listen on more than loopback although nothing protects it."

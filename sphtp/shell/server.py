@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random, SystemRandom
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ServerEvent, StateChanged
+from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
 from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.outputs import Audience, Dial, HangUp, ServerBusCommand
 from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
@@ -30,9 +30,16 @@ from sphtp.shell.bus import (
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
+from sphtp.shell.probe import find_trouble
 from sphtp.shell.server_options import ServerOptions, require_protection
-from sphtp.shell.tls import require_tls
+from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, vouching
+
+FIRST_LOOK: Final = 0.5
+"""Seconds after which a server that hears nobody whom it is to join looks for the reason."""
+
+NEXT_LOOK: Final = 10.0
+"""Seconds between that and the next look."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             admit=guarded(options.admit),
         )
         bus = _Bus(subscriber, clients, servers, bell, trust, vouching(options.secret))
-        server = Server(machine, bound, advertised, bus)
+        server = Server(machine, bound, advertised, bus, options.tls)
         try:
             async with running(server._run):  # noqa: SLF001 - the two halves of one thing
                 yield server
@@ -110,11 +117,13 @@ class Server:
         address: ServerAddress,
         advertised: ServerAddress,
         bus: "_Bus",
+        tls: Tls | None,
     ) -> None:
         self._machine = machine
         self._address = address
         self._advertised = advertised
         self._bus = bus
+        self._tls = tls
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
         machine.handle_start(trio.current_time())
@@ -202,8 +211,36 @@ class Server:
 
     async def _run(self) -> None:
         bus = self._bus
-        async with running(bus.clients.run):
+        async with running(bus.clients.run), running(self._tell_missing):
             await drive(self._machine, bus.subscriber, bus.vouching, bus.bell, self._flush)
+
+    async def _tell_missing(self) -> None:
+        """Tell why no server is heard that this one is to join, soon and then now and again."""
+        met = False
+        await trio.sleep(FIRST_LOOK)
+        while True:
+            missing = self._machine.missing
+            met = met or not missing
+            # Once it has been active with others, their end is told as such.
+            if not met or self.state is ServerState.JOINING:
+                async with trio.open_nursery() as nursery:
+                    for address in missing:
+                        nursery.start_soon(self._tell_why_missing, address)
+            await trio.sleep(NEXT_LOOK)
+
+    async def _tell_why_missing(self, address: ServerAddress) -> None:
+        trouble = await find_trouble([address], self._tls)
+        if address in self._machine.missing:
+            why = self._why_silent(address) if trouble is None else trouble.text
+            self._tell(JoinFailing(address, why))
+
+    def _why_silent(self, address: ServerAddress) -> str:
+        if dropped := self._machine.counters[Count.UNVOUCHED]:
+            return f"{dropped} messages were not vouched for with this cluster's secret"
+        return (
+            f"{address} answers, and is not heard: it may have another secret, be unable to reach "
+            f"{self._advertised}, or be this very server"
+        )
 
     async def _leave(self) -> None:
         self._machine.stop(trio.current_time())

@@ -17,6 +17,7 @@ from sphtp.core.control.events import (
     ClientEntered,
     ClientLeft,
     ClientSuspected,
+    JoinFailing,
     ServerEvent,
     UserMessage,
 )
@@ -255,6 +256,29 @@ async def test_a_client_of_one_server_is_known_to_the_other() -> None:
             client.say(Announce(ID, NONCE))
             await client.hear(Ack)
             assert (await happening(events, ClientEntered)).record.nonce == NONCE
+
+
+@pytest.mark.parametrize("new_cluster", [False, True])
+async def test_why_nobody_is_heard_who_is_to_be_joined_is_told_within_a_second_and_a_half(
+    new_cluster: bool,
+) -> None:
+    nowhere = unused_address()
+    options = replace(FOUNDER, join=(nowhere,), new_cluster=new_cluster)
+    began = trio.current_time()
+    async with open_server(options) as server:
+        told = await happening(server.events(), JoinFailing)
+        assert trio.current_time() - began < 1.5
+        assert told.address == nowhere
+        assert told.why == f"connection refused by {nowhere.pub.removeprefix('tcp://')}"
+        assert server.state is (ServerState.ACTIVE if new_cluster else ServerState.JOINING)
+
+
+async def test_a_server_that_answers_with_another_secret_is_told_apart_from_none() -> None:
+    async with open_server(replace(FOUNDER, secret=bytes(32))) as other:
+        options = replace(FOUNDER, join=(other.address,), new_cluster=False, secret=bytes([1] * 32))
+        async with open_server(options) as server:
+            why = (await happening(server.events(), JoinFailing)).why
+    assert "another secret" in why or "not vouched for with this cluster's secret" in why
 
 
 async def test_clients_hear_that_their_server_leaves() -> None:

@@ -71,6 +71,8 @@ class ServerMachine:
         self._entropy = entropy
         self._timers = timers
         self._new_cluster = new_cluster
+        self._joins = tuple(each for each in join if each != address)
+        self._opens_at = 0.0
         self._events: deque[ServerEvent] = deque()
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
         self._cluster = Cluster(
@@ -115,6 +117,11 @@ class ServerMachine:
         return self._cluster.view
 
     @property
+    def missing(self) -> tuple[ServerAddress, ...]:
+        """Whom this server is to join, as long as it hears no other server at all."""
+        return self._joins if self._cluster.is_alone else ()
+
+    @property
     def clients(self) -> Mapping[int, PeerRecord]:
         """The registered clients by id."""
         return self._registry.records
@@ -126,7 +133,8 @@ class ServerMachine:
     def handle_start(self, now: float) -> None:
         """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
         self._cluster.start()
-        self._alarms.set(_E.WAITED, now + self._timers.joining)
+        self._opens_at = now + self._timers.joining
+        self._alarms.set(_E.WAITED, self._opens_at)
         self._alarms.set(_E.HEARTBEAT_DUE, now)
         if self._new_cluster:
             self._runner.signal(now, _E.NEW_CLUSTER)
@@ -155,6 +163,7 @@ class ServerMachine:
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
             self._doors.note(now, message, pipe, vouched)
+        self._await_company(now)
 
     def handle_disconnected(self, now: float, pipe: int) -> None:
         """Take it that a connection has ended: who spoke through it may come through another.
@@ -175,6 +184,7 @@ class ServerMachine:
         for server in self._cluster.take_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
+        self._await_company(now)
         self._runner.handle_timeout(now)
 
     def publish(
@@ -279,6 +289,19 @@ class ServerMachine:
         for audience in Audience:
             self._outbox.send(audience, goodbye)
 
+    def _await_company(self, now: float) -> None:
+        """Open alone only where no server is to be joined: a typo must not be a second cluster.
+
+        Where one is heard after the wait is over, it has time to tell what it knows.
+        """
+        if not self._joins or self.state is not _S.JOINING:
+            return
+        if self._cluster.is_alone:
+            self._alarms.stop(_E.WAITED)
+        elif _E.WAITED not in self._alarms.pending():
+            soonest = now + self._timers.announce_deadline
+            self._alarms.set(_E.WAITED, max(self._opens_at, soonest))
+
     def _wake(self, now: float) -> None:
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
@@ -286,3 +309,4 @@ class ServerMachine:
             self._registry.forgive(lag)
             self._doors.forgive(lag)
             self._alarms.postpone(_E.WAITED, lag)
+            self._opens_at += lag
