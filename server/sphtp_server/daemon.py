@@ -33,6 +33,7 @@ LIMITS: Final = {
     Count.OVER_MAX_CLIENTS: "max_clients",
     Count.OVER_ANNOUNCES_PER_SECOND: "announces_per_second",
     Count.OVER_LOOKUPS_PER_SECOND: "lookups_per_second",
+    Count.OVER_DATA_PER_SECOND: "data_per_second",
     Count.OVER_MAX_ANSWERS: "max_answers",
     Count.OVER_MAX_CONNECTIONS: "max_connections",
     Count.OVER_MAX_HANDSHAKES: "max_handshakes",

@@ -128,6 +128,12 @@ class ServerSettings(BaseModel):
         le=MAX_RATE,
         description="Lookups of clients that are answered in a second.",
     )
+    data_per_second: float = Field(
+        _LIMITS.data_per_second,
+        ge=1,
+        le=MAX_RATE,
+        description="Changes of its data or topics that one client may tell in a second.",
+    )
     max_answers: int = Field(
         _LIMITS.max_answers,
         ge=1,
@@ -238,6 +244,7 @@ class ServerSettings(BaseModel):
                 self.max_clients,
                 self.announces_per_second,
                 self.lookups_per_second,
+                self.data_per_second,
                 self.max_answers,
                 self.max_connections,
                 self.max_handshakes,

@@ -21,6 +21,7 @@ class Count(StrEnum):
     OVER_MAX_CLIENTS = "over_max_clients"
     OVER_ANNOUNCES_PER_SECOND = "over_announces_per_second"
     OVER_LOOKUPS_PER_SECOND = "over_lookups_per_second"
+    OVER_DATA_PER_SECOND = "over_data_per_second"
     OVER_MAX_ANSWERS = "over_max_answers"
     OVER_MAX_CONNECTIONS = "over_max_connections"
     OVER_MAX_HANDSHAKES = "over_max_handshakes"

@@ -35,6 +35,10 @@ class ServerLimits:
     """Announcements answered, so many at once and so many per second; others have to come again."""
     lookups_per_second: float = 4096.0
     """The same for lookups, whose answers may be whole lists of clients."""
+    data_per_second: float = 10.0
+    """Changes of its data or topics that one client may tell, so many at once and so many per
+    second. Others are not taken; the server asks for the last one when the client's next heartbeat
+    shows that it misses it."""
     max_answers: int = 8192
     """Answers of one sort that wait for one batch to end; those asked for beyond are not given."""
     max_connections: int | None = None
@@ -69,6 +73,7 @@ class ClientLimits:
 _SERVER_RANGES: Final[dict[str, tuple[float, float]]] = {
     "announces_per_second": (1, MAX_RATE),
     "lookups_per_second": (1, MAX_RATE),
+    "data_per_second": (1, MAX_RATE),
     "max_clients": (1, MAX_CLIENTS),
     "max_answers": (1, MAX_ANSWERS),
     "max_connections": (1, MAX_CONNECTIONS),

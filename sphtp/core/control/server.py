@@ -82,7 +82,9 @@ class ServerMachine:
             self.id, self._registry, self.counters, self._describe, limits.max_answers
         )
         self._ledger = Ledger(self._registry, self._outbox, self._events.append)
-        self._admission = Admission(self._ledger, self._outbox, self.counters, admit)
+        self._admission = Admission(
+            self._ledger, self._outbox, self.counters, admit, limits.data_per_second
+        )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self._intake = Intake(self.counters, for_client=False)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
