@@ -29,7 +29,7 @@ class ControlMachine(Protocol):
         ...
 
     def handle_message(
-        self, now: float, data: bytes, pipe: Pipe = None, vouched: bool = False
+        self, now: float, data: bytes, pipe: Pipe = None, *, through: Pipe = None
     ) -> None:
         """Take a message in."""
         ...
@@ -86,7 +86,7 @@ async def drive(
             heard = vouching.check(arrival, machine.counters)
             if heard is not None:
                 subscriber.prove(arrival.pipe)
-                machine.handle_message(now, *heard)
+                machine.handle_message(now, *heard, through=arrival.pipe)
         for pipe in ended:
             if pipe in spoke:
                 machine.handle_disconnected(now, pipe)

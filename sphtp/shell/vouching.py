@@ -12,11 +12,10 @@ _COUNTS = {Verdict.UNVOUCHED: Count.UNVOUCHED, Verdict.REPLAYED: Count.REPLAYED}
 
 
 class Heard(NamedTuple):
-    """A message for a machine, the connection it came through, and whether it proves its sender."""
+    """A message for a machine; ``pipe`` is None when the message proves its sender."""
 
     data: bytes
     pipe: Pipe
-    vouched: bool = False
 
 
 class Vouching(Protocol):
@@ -66,6 +65,6 @@ class _Vouched:
     def check(self, arrival: Arrival, counters: Counters) -> Heard | None:
         verdict = self._voucher.judge(arrival.data)
         if verdict is Verdict.GENUINE:
-            return Heard(strip(arrival.data), arrival.pipe, vouched=True)
+            return Heard(strip(arrival.data), None)
         counters.add(_COUNTS[verdict])
         return None

@@ -128,21 +128,21 @@ class ClientMachine:
         self._runner.offer(now, _E.CONNECTED)
 
     def handle_message(
-        self, now: float, data: bytes, pipe: Pipe = None, vouched: bool = False
+        self, now: float, data: bytes, pipe: Pipe = None, *, through: Pipe = None
     ) -> None:
         """Take one message from the bus; what nobody should send is dropped and counted.
 
-        ``pipe`` is the connection that it came through. It tells senders apart, unless the message
-        is ``vouched`` for.
+        ``pipe`` is the connection that it came through, unless the message proves its sender, and
+        ``through`` the same in any case.
         """
         self._wake(now)
         if self._runner.is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
-        if message is not None and self._doors.admits(now, message, pipe, vouched):
+        if message is not None and self._doors.admits(now, message, pipe):
             self._ear.hear(now, message)
-            self._doors.note(now, message, pipe, vouched)
+            self._doors.note(now, message, pipe)
 
     def handle_disconnected(self, _: float, pipe: int) -> None:
         """Take it that a connection has ended: who spoke through it may come through another."""

@@ -12,7 +12,7 @@ from sphtp.core.control.origins import Origins
 from sphtp.core.control.server_messages import ServerHeartbeat, ServerMessage
 
 Pipe = int | None
-"""The number of a connection; None where there are none to tell apart."""
+"""The number of a connection; None when the message proves by itself who sent it."""
 
 
 class Doorkeeper:
@@ -36,12 +36,9 @@ class Doorkeeper:
         self._is_server = is_server
         self._is_holder = is_holder
 
-    def admits(self, now: float, message: AnyMessage, pipe: Pipe, vouched: bool = False) -> bool:
-        """Tell whether a message may be from whom it says; count it if not.
-
-        One that is ``vouched`` for may come through any connection.
-        """
-        if pipe is None or vouched or _is_open_to_all(message):
+    def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
+        """Tell whether a message may be from whom it says; count it if not."""
+        if pipe is None or _is_open_to_all(message):
             return True
         holder = _holder(message)
         if not self._is_known(holder):
@@ -52,16 +49,17 @@ class Doorkeeper:
         self._counters.add(Count.FOREIGN_PIPE)
         return False
 
-    def note(self, now: float, message: AnyMessage, pipe: Pipe, vouched: bool = False) -> None:
-        """Keep the connection through which somebody made itself known, or speaks by now."""
-        if pipe is None or isinstance(message, StatusRequest):
+    def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe = None) -> None:
+        """Keep the connection through which somebody made itself known.
+
+        Of who proves itself in each message, keep the one ``through`` which it spoke last.
+        """
+        if isinstance(message, StatusRequest) or not self._is_known(holder := _holder(message)):
             return
-        if vouched and self._is_known(holder := _holder(message)):
-            self._origins.note(now, holder, pipe)
-        elif isinstance(message, Announce | ServerHeartbeat):
-            holder = _holder(message)
-            if self._is_known(holder):
-                self._origins.admits(now, holder, pipe)
+        if pipe is not None and isinstance(message, Announce | ServerHeartbeat):
+            self._origins.admits(now, holder, pipe)
+        elif pipe is None and through is not None and isinstance(message, ClientMessage):
+            self._origins.note(now, holder, through)
 
     def end(self, pipe: int) -> set[Holder]:
         """Note that a connection has ended: its senders may come back through another one.

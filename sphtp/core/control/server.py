@@ -148,23 +148,23 @@ class ServerMachine:
             self._alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
     def handle_message(
-        self, now: float, data: bytes, pipe: Pipe = None, vouched: bool = False
+        self, now: float, data: bytes, pipe: Pipe = None, *, through: Pipe = None
     ) -> None:
         """Take one message from the bus; what nobody should send is dropped and counted.
 
-        ``pipe`` is the connection that it came through. It tells senders apart, unless the message
-        is ``vouched`` for.
+        ``pipe`` is the connection that it came through, unless the message proves its sender, and
+        ``through`` the same in any case.
         """
         self._wake(now)
         if self._runner.is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
-        if message is None or not self._doors.admits(now, message, pipe, vouched):
+        if message is None or not self._doors.admits(now, message, pipe):
             return
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
-            self._doors.note(now, message, pipe, vouched)
+            self._doors.note(now, message, pipe, through)
         self._await_company(now)
 
     def handle_disconnected(self, now: float, pipe: int) -> None:

@@ -146,14 +146,15 @@ class Bus:
         self.pump(node)
 
     def _hear(self, node: Node, data: bytes, pipe: int | None) -> None:
+        through = pipe
         if node.voucher is not None:
             verdict = node.voucher.judge(data)
             if verdict is not Verdict.GENUINE:
                 node.machine.counters.add(verdict.name.lower())
                 return
-            data = strip(data)
+            data, pipe = strip(data), None
         node.heard.append(data)
-        node.machine.handle_message(self.now, data, pipe, node.voucher is not None)
+        node.machine.handle_message(self.now, data, pipe, through=through)
 
     def pipe(self, sender: Node, receiver: Node) -> int:
         """The number by which a receiver knows the connection of a sender."""
