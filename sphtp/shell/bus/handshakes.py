@@ -135,6 +135,10 @@ class Handshakes:
     def trust(self, site: str) -> None:
         """Note that a connection from there has proved that it knows the secret."""
         self._proven[site] += 1
+        if self._proven[site] == 1:
+            of_site = self._by_site.get(site, {}).items()
+            for connection in [each for each, excused in of_site if excused()]:
+                self.end(connection)
 
     def distrust(self, site: str) -> None:
         """Undo one ``trust``: that connection has ended."""
