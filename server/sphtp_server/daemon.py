@@ -38,7 +38,6 @@ LIMITS: Final = {
     Count.OVER_MAX_CONNECTIONS: "max_connections",
     Count.OVER_MAX_HANDSHAKES: "max_handshakes",
     Count.OVER_HANDSHAKE_TIMEOUT: "handshake_timeout",
-    Count.OUT_OF_DESCRIPTORS: "descriptors of the process (ulimit -n)",
 }
 """What is counted when a setting has bitten."""
 
@@ -109,12 +108,13 @@ async def _log_drops(server: Server, interval: float, log: Log) -> None:
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
     """Warn of what was counted, apart from what is ordinary."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
-    unusual = {
-        name: count for name, count in counts.items() if name not in EVERYDAY and name not in LIMITS
-    }
+    told = {*EVERYDAY, *LIMITS, Count.OUT_OF_DESCRIPTORS}
+    unusual = {name: count for name, count in counts.items() if name not in told}
     for name, setting in LIMITS.items():
         if count := counts.get(name):
             log.warning("a limit was reached", setting=setting, times=count)
+    if count := counts.get(Count.OUT_OF_DESCRIPTORS):
+        log.warning("out of descriptors: raise the limit of the process (ulimit -Hn)", times=count)
     if ordinary:
         log.debug("messages dropped, as is usual", **ordinary)
     if unusual:

@@ -178,13 +178,13 @@ async def test_running_out_of_descriptors_is_logged_and_who_is_in_stays() -> Non
             for url, protocol in ((address.pub, SUB), (address.sub, PUB)) * 100:
                 stream = await stack.enter_async_context(await connect(url))
                 await stream.send_all(greeting(protocol)[:4])
-            told = await lines_until(log, b"ulimit -n")
+            told = await lines_until(log, b"out of descriptors")
             async with open_client([address], timeout=10) as second:
                 assert (await second.wait_for_peer(first.id)).id == first.id
             for url, protocol in ((address.pub, SUB), (address.sub, PUB)) * 100:
                 stream = await stack.enter_async_context(await connect(url))
                 await stream.send_all(greeting(protocol))
-            told += await lines_until(log, b"ulimit -n")
+            told += await lines_until(log, b"out of descriptors")
             # All places are taken by those who have proved what there is to prove.
             await is_ended(stream)
         lines = [json.loads(line) for line in told.splitlines() if line.endswith(b"}")]
