@@ -11,6 +11,7 @@ from sphtp.core.control.events import ClientLeft as ClientLeft
 from sphtp.core.control.events import ClientSuspected as ClientSuspected
 from sphtp.core.control.events import Established as Established
 from sphtp.core.control.events import IdLost as IdLost
+from sphtp.core.control.events import JoinFailing as JoinFailing
 from sphtp.core.control.events import Left as Left
 from sphtp.core.control.events import MemberEntered as MemberEntered
 from sphtp.core.control.events import MemberLeft as MemberLeft

@@ -10,6 +10,7 @@ import trio
 
 from sphtp import Server, ServerState, open_server
 from sphtp.core.control.counters import Count
+from sphtp_server.descriptors import raise_limit
 from sphtp_server.happenings import Happenings
 from sphtp_server.logs import Id, Log
 from sphtp_server.settings import ServerSettings
@@ -33,8 +34,11 @@ LIMITS: Final = {
     Count.OVER_MAX_CLIENTS: "max_clients",
     Count.OVER_ANNOUNCES_PER_SECOND: "announces_per_second",
     Count.OVER_LOOKUPS_PER_SECOND: "lookups_per_second",
+    Count.OVER_DATA_PER_SECOND: "data_per_second",
     Count.OVER_MAX_ANSWERS: "max_answers",
     Count.OVER_MAX_CONNECTIONS: "max_connections",
+    Count.OVER_MAX_HANDSHAKES: "max_handshakes",
+    Count.OVER_HANDSHAKE_TIMEOUT: "handshake_timeout",
 }
 """What is counted when a setting has bitten."""
 
@@ -47,7 +51,9 @@ async def serve(settings: ServerSettings, log: Log) -> None:
     """
     # Signals are caught before the first line is written: its reader may send one at once.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with open_server(settings.options()) as server, trio.open_nursery() as nursery:
+        options = settings.options()
+        raise_limit(log, options.limits.connections)
+        async with open_server(options) as server, trio.open_nursery() as nursery:
             _log_start(server, settings, log)
             nursery.start_soon(_log_events, server, log)
             nursery.start_soon(_log_drops, server, settings.log_interval, log)
@@ -75,10 +81,14 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
             "anybody who has the secret can pretend to be a server: give servers keys with "
             "--signing-key-file (sphtp keygen --server)"
         )
-    if server.state is ServerState.JOINING:
-        # Whoever names another server expects it; whoever does not may not know of --new.
-        say = log.info if settings.join else log.warning
-        say(
+    if server.state is ServerState.JOINING and settings.join:
+        log.info(
+            "joining: admits no new client until another server is found",
+            join=[str(address) for address in settings.join],
+        )
+    elif server.state is ServerState.JOINING:
+        # Whoever says neither --join nor --new may know of neither.
+        log.warning(
             "joining: admits no new client until another server is found, or for this many "
             "seconds; where nobody holds an id yet, start with --new",
             seconds=settings.timers().joining,
@@ -104,12 +114,13 @@ async def _log_drops(server: Server, interval: float, log: Log) -> None:
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
     """Warn of what was counted, apart from what is ordinary."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
-    unusual = {
-        name: count for name, count in counts.items() if name not in EVERYDAY and name not in LIMITS
-    }
+    told = {*EVERYDAY, *LIMITS, Count.OUT_OF_DESCRIPTORS}
+    unusual = {name: count for name, count in counts.items() if name not in told}
     for name, setting in LIMITS.items():
         if count := counts.get(name):
             log.warning("a limit was reached", setting=setting, times=count)
+    if count := counts.get(Count.OUT_OF_DESCRIPTORS):
+        log.warning("out of descriptors: raise the limit of the process (ulimit -Hn)", times=count)
     if ordinary:
         log.debug("messages dropped, as is usual", **ordinary)
     if unusual:

@@ -11,6 +11,7 @@ from sphtp.events import (
     ClientEntered,
     ClientLeft,
     ClientSuspected,
+    JoinFailing,
     MemberEntered,
     MemberLeft,
     ServerEvent,
@@ -96,6 +97,11 @@ _LINES: Final[dict[type[ServerEvent], _Line]] = {
         _of_loss,
         "server left",
         lambda event: {**_member(event.member), "reason": event.reason.name.lower()},
+    ),
+    JoinFailing: (
+        _always("warning"),
+        "waiting for a server to join",
+        lambda event: {"address": str(event.address), "why": event.why},
     ),
     StateChanged: (_always("info"), "state changed", lambda event: {"state": event.state.value}),
     UserMessage: (

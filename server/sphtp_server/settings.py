@@ -23,7 +23,10 @@ from sphtp.core.control.limits import (
     MAX_ANSWERS,
     MAX_CLIENTS,
     MAX_CONNECTIONS,
+    MAX_HANDSHAKE_TIMEOUT,
+    MAX_HANDSHAKES,
     MAX_RATE,
+    MIN_HANDSHAKE_TIMEOUT,
     SPARE_CONNECTIONS,
 )
 from sphtp.core.control.records import PeerRecord
@@ -69,12 +72,14 @@ class ServerSettings(BaseModel):
         "the second port, tcp://host:8764,8765. Without it: where it listens.",
     )
     join: tuple[Address, ...] = Field(
-        (), description="Address of another server of the cluster, tcp://host:8764; repeatable."
+        (),
+        description="Address of another server of the cluster, tcp://host:8764; repeatable. This "
+        "server then admits nobody before it hears another one, and says what it waits for.",
     )
     new: bool = Field(
         False,
-        description="This cluster starts now and nobody holds an id yet, so do not wait. Without "
-        "it a server that finds no other waits two expiries before it admits anybody.",
+        description="This cluster starts now and nobody holds an id yet, so do not wait. With "
+        "neither this nor --join a server waits two expiries before it admits anybody.",
     )
     insecure: bool = Field(
         False, description="Listen on more than loopback although nothing protects it."
@@ -137,6 +142,12 @@ class ServerSettings(BaseModel):
         le=MAX_RATE,
         description="Lookups of clients that are answered in a second.",
     )
+    data_per_second: float = Field(
+        _LIMITS.data_per_second,
+        ge=1,
+        le=MAX_RATE,
+        description="Changes of its data or topics that one client may tell in a second.",
+    )
     max_answers: int = Field(
         _LIMITS.max_answers,
         ge=1,
@@ -149,6 +160,20 @@ class ServerSettings(BaseModel):
         le=MAX_CONNECTIONS,
         description="Connections of each of both sockets. Without it: twice --max-clients, and "
         f"{SPARE_CONNECTIONS} more.",
+    )
+    max_handshakes: int = Field(
+        _LIMITS.max_handshakes,
+        ge=1,
+        le=MAX_HANDSHAKES,
+        description="Connections that have not proved themselves yet; one more costs whoever has "
+        "the most of them its oldest one.",
+    )
+    handshake_timeout: float = Field(
+        _LIMITS.handshake_timeout,
+        ge=MIN_HANDSHAKE_TIMEOUT,
+        le=MAX_HANDSHAKE_TIMEOUT,
+        description="Seconds that a connection has to prove itself: in TLS, in the greeting of the "
+        "bus, and with --secret-file by a message.",
     )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The least that is logged.")
@@ -239,8 +264,11 @@ class ServerSettings(BaseModel):
                 self.max_clients,
                 self.announces_per_second,
                 self.lookups_per_second,
+                self.data_per_second,
                 self.max_answers,
                 self.max_connections,
+                self.max_handshakes,
+                self.handshake_timeout,
             ),
             admit=self.admit(),
             secret=None if self.secret_file is None else load_secret(self.secret_file),

@@ -9,7 +9,7 @@ from sphtp.core.control.counters import Counters
 from sphtp.core.control.doorkeeper import Pipe
 from sphtp.core.control.proofs import Session
 from sphtp.shell.bell import Bell
-from sphtp.shell.bus import Arrival, Subscriber
+from sphtp.shell.bus import Arrival
 from sphtp.shell.vouching import Vouching
 
 LINGER: Final = 0.05
@@ -30,7 +30,13 @@ class ControlMachine(Protocol):
         ...
 
     def handle_message(
-        self, now: float, data: bytes, pipe: Pipe = None, session: Session | None = None
+        self,
+        now: float,
+        data: bytes,
+        pipe: Pipe = None,
+        session: Session | None = None,
+        *,
+        through: Pipe = None,
     ) -> None:
         """Take a message in."""
         ...
@@ -44,9 +50,25 @@ class ControlMachine(Protocol):
         ...
 
 
+class Hearing(Protocol):
+    """What a socket that dials and one that listens have in common, as far as they hear."""
+
+    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+        """Wait for messages, or for the end of a connection."""
+        ...
+
+    def take_ended(self) -> list[int]:
+        """Return the connections that ended since the last call."""
+        ...
+
+    def prove(self, number: int) -> None:
+        """Note that a connection brought a message that was vouched for."""
+        ...
+
+
 async def drive(
     machine: ControlMachine,
-    subscriber: Subscriber,
+    subscriber: Hearing,
     vouching: Vouching,
     bell: Bell,
     flush: Callable[[], None],
@@ -62,12 +84,19 @@ async def drive(
         now = trio.current_time()
         if bell.answer():
             machine.handle_connected(now)
-        for pipe in subscriber.take_ended():
-            machine.handle_disconnected(now, pipe)
+        # Who left says so with its last words; who came back speaks through another connection.
+        ended, spoke = subscriber.take_ended(), {arrival.pipe for arrival in batch}
+        for pipe in ended:
+            if pipe not in spoke:
+                machine.handle_disconnected(now, pipe)
         for arrival in batch:
             heard = vouching.check(arrival, machine.counters)
             if heard is not None:
-                machine.handle_message(now, *heard)
+                subscriber.prove(arrival.pipe)
+                machine.handle_message(now, *heard, through=arrival.pipe)
+        for pipe in ended:
+            if pipe in spoke:
+                machine.handle_disconnected(now, pipe)
         deadline = machine.poll_timeout()
         if deadline is not None and deadline <= now:
             machine.handle_timeout(now)

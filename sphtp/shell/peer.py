@@ -1,6 +1,6 @@
 """What a client knows of another client."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import msgpack
@@ -14,11 +14,8 @@ class Peer:
     """A client of the same cluster, as the servers introduce it."""
 
     id: int
-    data: Any
-    """What it told about itself; None when it told nothing, or nothing that is msgpack.
-
-    It comes a moment after the peer itself, so it is None at first.
-    """
+    packed: bytes = field(repr=False)
+    """What it told about itself, as msgpack; nothing at first, for it comes a moment later."""
     addresses: tuple[Address, ...]
     """Where its channels may be dialled."""
     nonce: int
@@ -27,13 +24,24 @@ class Peer:
     """Its public key, 32 bytes; nothing when it told none."""
     topics: tuple[str, ...] = ()
     """The topics of its sources. Like ``data``, they come a moment after the peer itself."""
+    _unpacked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def data(self) -> Any:
+        """What it told about itself; None when it told nothing, or nothing that is msgpack.
+
+        It comes a moment after the peer itself, so it is None at first.
+        """
+        # Whoever changes its data a hundred times a second costs those who do not look nothing.
+        if not self._unpacked:
+            self._unpacked.append(_decode(self.packed))
+        return self._unpacked[0]
 
     @classmethod
     def from_record(cls, record: PeerRecord) -> Self:
         """Read a record of the roster."""
         addresses = tuple((candidate.host, candidate.port) for candidate in record.candidates)
-        data = _decode(record.data)
-        return cls(record.id, data, addresses, record.nonce, record.key, record.topics)
+        return cls(record.id, record.data, addresses, record.nonce, record.key, record.topics)
 
 
 def _decode(data: bytes) -> Any:

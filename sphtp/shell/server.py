@@ -1,15 +1,16 @@
 """A server on real sockets: drives `ServerMachine`, decides nothing."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ServerEvent, StateChanged
+from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
+from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.outputs import Audience, Dial, HangUp, ServerBusCommand
 from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
@@ -17,14 +18,28 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.errors import SettingsError
 from sphtp.shell.admitting import guarded
 from sphtp.shell.bell import Bell
-from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.bus import (
+    AcceptLimits,
+    BusError,
+    Handshakes,
+    ListeningPublisher,
+    ListeningSubscriber,
+    Publisher,
+)
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import running
+from sphtp.shell.probe import find_trouble
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.server_options import ServerOptions, require_protection
-from sphtp.shell.tls import require_tls
+from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, server_vouching
+
+FIRST_LOOK: Final = 0.5
+"""Seconds after which a server that hears nobody whom it is to join looks for the reason."""
+
+NEXT_LOOK: Final = 10.0
+"""Seconds between that and the next look."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +53,8 @@ class ServerStatistics:
     hearing_from: int
     """Connections at this moment of the socket that clients and servers speak to."""
     connections_ended: int
-    """Connections of clients and servers that ended. NNG ends one that brings a message of more
-    than twice the largest size, and nothing tells that from a program that stopped."""
+    """Connections of clients and servers that ended, also for a message of more than twice the
+    largest size. Those that never proved themselves are counted by their reasons instead."""
     connections_refused: int
     """Connections turned away because there were ``max_connections``."""
     events_dropped: int
@@ -62,11 +77,11 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     require_protection(options)
     require_tls(options.join, options.tls)
     trust, among_servers = server_vouching(options.secret, options.signing_key, options.server_keys)
-    pipes = options.limits.connections
     bell = Bell()
+    handshakes = Handshakes(_accept_limits(options.limits), secret=options.secret is not None)
     with (
-        Publisher(max_pipes=pipes, on_connected=bell.ring, tls=options.tls) as clients,
-        Subscriber(max_pipes=pipes, tls=options.tls) as subscriber,
+        ListeningPublisher(handshakes, on_connected=bell.ring, tls=options.tls) as clients,
+        ListeningSubscriber(handshakes, tls=options.tls) as subscriber,
         Publisher(on_connected=bell.ring, tls=options.tls) as servers,
     ):
         subscriber.subscribe(b"")
@@ -85,7 +100,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             admit=guarded(options.admit),
         )
         bus = _Bus(subscriber, clients, servers, bell, trust, among_servers)
-        server = Server(machine, bound, advertised, bus)
+        server = Server(machine, bound, advertised, bus, options.tls)
         try:
             async with running(server._run):  # noqa: SLF001 - the two halves of one thing
                 yield server
@@ -103,11 +118,13 @@ class Server:
         address: ServerAddress,
         advertised: ServerAddress,
         bus: "_Bus",
+        tls: Tls | None,
     ) -> None:
         self._machine = machine
         self._address = address
         self._advertised = advertised
         self._bus = bus
+        self._tls = tls
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
         machine.handle_start(trio.current_time())
@@ -196,7 +213,36 @@ class Server:
 
     async def _run(self) -> None:
         bus = self._bus
-        await drive(self._machine, bus.subscriber, bus.vouching, bus.bell, self._flush)
+        async with running(bus.clients.run), running(self._tell_missing):
+            await drive(self._machine, bus.subscriber, bus.vouching, bus.bell, self._flush)
+
+    async def _tell_missing(self) -> None:
+        """Tell why no server is heard that this one is to join, soon and then now and again."""
+        met = False
+        await trio.sleep(FIRST_LOOK)
+        while True:
+            missing = self._machine.missing
+            met = met or not missing
+            # Once it has been active with others, their end is told as such.
+            if not met or self.state is ServerState.JOINING:
+                async with trio.open_nursery() as nursery:
+                    for address in missing:
+                        nursery.start_soon(self._tell_why_missing, address)
+            await trio.sleep(NEXT_LOOK)
+
+    async def _tell_why_missing(self, address: ServerAddress) -> None:
+        trouble = await find_trouble([address], self._tls)
+        if address in self._machine.missing:
+            why = self._why_silent(address) if trouble is None else trouble.text
+            self._tell(JoinFailing(address, why))
+
+    def _why_silent(self, address: ServerAddress) -> str:
+        if dropped := self._machine.counters[Count.UNVOUCHED]:
+            return f"{dropped} messages were not vouched for with this cluster's secret"
+        return (
+            f"{address} answers, and is not heard: it may have another secret, be unable to reach "
+            f"{self._advertised}, or be this very server"
+        )
 
     async def _leave(self) -> None:
         self._machine.stop(trio.current_time())
@@ -206,18 +252,32 @@ class Server:
 
     def _note_refused(self) -> None:
         """Count what the bus refused among the rest, so that it is told and logged with that."""
-        counters = self._machine.counters
-        refused = self._bus.clients.refused + self._bus.subscriber.refused
-        if new := refused - counters[Count.OVER_MAX_CONNECTIONS]:
-            counters.add(Count.OVER_MAX_CONNECTIONS, new)
+        counters, told = self._machine.counters, self._bus.subscriber.counters
+        for name, count in {
+            Count.OVER_MAX_CONNECTIONS: told.refused,
+            Count.OVER_MAX_HANDSHAKES: told.evicted,
+            Count.OVER_HANDSHAKE_TIMEOUT: told.timed_out,
+            Count.HANDSHAKES_FAILED: told.failed,
+            Count.OUT_OF_DESCRIPTORS: told.out_of_descriptors,
+        }.items():
+            if new := count - counters[name]:
+                counters.add(name, new)
 
     def _flush(self) -> None:
         self._note_refused()
         while (command := self._machine.poll_bus()) is not None:
             self._perform(command)
-        while (outgoing := self._machine.poll_transmit()) is not None:
-            publisher, mark = self._bus.audience(outgoing.audience)
-            publisher.send(mark(outgoing.data))
+        for_clients: list[bytes] = []
+        try:
+            while (outgoing := self._machine.poll_transmit()) is not None:
+                if outgoing.audience is Audience.CLIENTS:
+                    for_clients.append(self._bus.vouching.mark(outgoing.data))
+                else:
+                    self._bus.servers.send(self._bus.among_servers.mark(outgoing.data))
+        finally:
+            # One that is too large to be vouched for takes none of the others with it.
+            if for_clients:
+                self._bus.clients.send_many(for_clients)
         while (event := self._machine.poll_event()) is not None:
             self._tell(event)
 
@@ -240,16 +300,14 @@ class Server:
 class _Bus:
     """The three sockets of a server, what rings when a publisher is connected, who is believed."""
 
-    subscriber: Subscriber
-    clients: Publisher
+    subscriber: ListeningSubscriber
+    clients: ListeningPublisher
     servers: Publisher
     bell: Bell
     vouching: Vouching
     among_servers: Vouching
     """For what is said to servers, which is numbered and signed apart."""
 
-    def audience(self, audience: Audience) -> tuple[Publisher, Callable[[bytes], bytes]]:
-        return {
-            Audience.CLIENTS: (self.clients, self.vouching.mark),
-            Audience.SERVERS: (self.servers, self.among_servers.mark),
-        }[audience]
+
+def _accept_limits(limits: ServerLimits) -> AcceptLimits:
+    return AcceptLimits(limits.connections, limits.max_handshakes, limits.handshake_timeout)

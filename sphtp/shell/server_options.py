@@ -25,7 +25,11 @@ class ServerOptions:
     advertise: ServerAddress | None = None
     """Where others reach it, should that differ from where it listens."""
     join: tuple[ServerAddress, ...] = ()
-    """Other servers of the cluster; one that is up is enough, and none needs to be up yet."""
+    """Other servers of the cluster; one that is up is enough, and none needs to be up yet.
+
+    As long as no other server is heard, this one founds no cluster of its own: it waits, and tells
+    what for by ``JoinFailing``. With ``new_cluster`` it does not wait, and tells.
+    """
     new_cluster: bool = False
     """Nobody holds an id yet, so there is nothing to wait for."""
     timers: ControlTimers = field(default_factory=ControlTimers)

@@ -52,6 +52,20 @@ async def test_a_peer_that_starts_again_on_its_port_is_spoken_to_again(seed: int
 
 
 @pytest.mark.soak
+async def test_a_killed_peer_is_told_as_gone_within_two_seconds(seed: int) -> None:
+    async with open_stage(seed, expiry=10.0) as stage:
+        servers = [await stage.server(name) for name in ("left", "right")]
+        listener = await stage.peer("listener")
+        await stage.converged()
+        killed_at = trio.current_time()
+        listener.program.kill()
+        for server in servers:
+            await server.program.heard("client left", client=listener.id, reason="expired")
+        assert trio.current_time() < killed_at + 2.0
+        await stage.finish()
+
+
+@pytest.mark.soak
 async def test_what_a_killed_speaker_was_told_to_have_arrived_has_arrived(seed: int) -> None:
     async with open_stage(seed) as stage:
         server = await stage.server("server")

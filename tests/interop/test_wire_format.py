@@ -37,7 +37,8 @@ from sphtp.core.secure.signing import (
 from sphtp.core.secure.vouch import VOUCHER, Verdict, Voucher, strip
 from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
-from sphtp.shell.bus import Publisher, Subscriber
+from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber
+from sphtp.shell.lifetime import running
 from tests.interop import translation
 from tests.interop.datagrams import read_datagram, write_datagram
 from tests.interop.page import Vector, read_vectors, rows_under
@@ -222,8 +223,9 @@ class TestTransportVectors:
     async def test_a_publisher_speaks_so(self) -> None:
         connected = trio.Event()
         message = transport("message")
-        with trio.fail_after(10), Publisher(on_connected=connected.set) as publisher:
-            async with await connect(publisher.listen("tcp://127.0.0.1:0")) as stream:
+        with trio.fail_after(10), ListeningPublisher(on_connected=connected.set) as publisher:
+            url = publisher.listen("tcp://127.0.0.1:0")
+            async with running(publisher.run), await connect(url) as stream:
                 await stream.send_all(transport("hello SUB"))
                 await connected.wait()
                 publisher.send(message[8:])
@@ -232,7 +234,7 @@ class TestTransportVectors:
 
     async def test_a_subscriber_is_spoken_to_so(self) -> None:
         message = transport("message")
-        with trio.fail_after(10), Subscriber() as subscriber:
+        with trio.fail_after(10), ListeningSubscriber() as subscriber:
             subscriber.subscribe(message[8:12])
             async with await connect(subscriber.listen("tcp://127.0.0.1:0")) as stream:
                 await stream.send_all(transport("hello PUB") + message)
@@ -242,9 +244,10 @@ class TestTransportVectors:
 
     @family("malformed/transport")
     async def test_a_subscriber_hangs_up(self, vector: Vector) -> None:
-        with trio.fail_after(10), Subscriber() as subscriber:
+        with trio.fail_after(10), ListeningSubscriber() as subscriber:
             subscriber.subscribe(b"")
-            async with await connect(subscriber.listen("tcp://127.0.0.1:0")) as stream:
+            url = subscriber.listen("tcp://127.0.0.1:0")
+            async with running(subscriber.receive_batch), await connect(url) as stream:
                 await stream.send_all(vector.data)
                 hello = transport("hello SUB")
                 assert await receive_exactly(stream, len(hello)) == hello

@@ -1,9 +1,8 @@
 """The bus on real sockets: loopback, port 0, no sleeping."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-import pynng
 import pytest
 import trio
 
@@ -11,12 +10,19 @@ from sphtp.errors import MessageTooLargeError, SettingsError
 from sphtp.shell.bus import (
     MAX_MESSAGE_SIZE,
     RECEIVE_SIZE,
+    AcceptLimits,
     BusAddressInUseError,
     BusError,
+    Handshakes,
+    ListeningPublisher,
+    ListeningSubscriber,
     Publisher,
     Subscriber,
 )
+from sphtp.shell.bus.listening import SHARE
+from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
+from tests.shell.strangers import PUB, SUB, connect, frame, greeting, is_ended
 
 ANY = "tcp://127.0.0.1:0"
 
@@ -29,13 +35,15 @@ def connected() -> tuple[trio.Event, Callable[[], None]]:
     return event, event.set
 
 
-async def linked(subscriber: Subscriber, **arguments: Any) -> Publisher:
-    """Return a publisher to which the subscriber has connected."""
+@asynccontextmanager
+async def linked(subscriber: Subscriber) -> AsyncIterator[ListeningPublisher]:
+    """A publisher to which the subscriber has connected."""
     event, on_connected = connected()
-    publisher = Publisher(on_connected=on_connected, **arguments)
-    subscriber.dial(publisher.listen(ANY))
-    await event.wait()
-    return publisher
+    with ListeningPublisher(on_connected=on_connected) as publisher:
+        async with running(publisher.run):
+            subscriber.dial(publisher.listen(ANY))
+            await event.wait()
+            yield publisher
 
 
 async def collect(subscriber: Subscriber, count: int) -> list[bytes]:
@@ -46,21 +54,21 @@ async def collect(subscriber: Subscriber, count: int) -> list[bytes]:
 
 
 async def test_listening_on_port_0_tells_the_real_port() -> None:
-    with Publisher() as publisher:
+    with ListeningPublisher() as publisher:
         url = publisher.listen(ANY)
     assert url.startswith("tcp://127.0.0.1:")
     assert int(url.rpartition(":")[2]) > 0
 
 
 async def test_a_host_name_stays_as_it_was_written() -> None:
-    with Publisher() as publisher:
+    with ListeningPublisher() as publisher:
         assert publisher.listen("tcp://localhost:0").startswith("tcp://localhost:")
 
 
 async def test_messages_arrive_in_order_and_only_the_subscribed_ones() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"a")
-        with await linked(subscriber) as publisher:
+        async with linked(subscriber) as publisher:
             for number in range(100):
                 publisher.send(b"a%d" % number)
                 publisher.send(b"b%d" % number)
@@ -70,7 +78,7 @@ async def test_messages_arrive_in_order_and_only_the_subscribed_ones() -> None:
 async def test_the_default_buffers_hold_a_mass_start() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"")
-        with await linked(subscriber) as publisher:
+        async with linked(subscriber) as publisher:
             for number in range(5000):
                 publisher.send(b"%d" % number)
             assert await collect(subscriber, 5000) == [b"%d" % number for number in range(5000)]
@@ -79,7 +87,7 @@ async def test_the_default_buffers_hold_a_mass_start() -> None:
 async def test_a_batch_is_no_larger_than_its_limit() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"")
-        with await linked(subscriber) as publisher:
+        async with linked(subscriber) as publisher:
             for _ in range(10):
                 publisher.send(b"x")
             sizes: list[int] = []
@@ -92,7 +100,7 @@ async def test_after_unsubscribing_a_topic_is_silent() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"a")
         subscriber.subscribe(b"b")
-        with await linked(subscriber) as publisher:
+        async with linked(subscriber) as publisher:
             subscriber.unsubscribe(b"a")
             publisher.send(b"a1")
             publisher.send(b"b1")
@@ -105,41 +113,41 @@ async def test_unsubscribing_what_was_not_subscribed_is_an_error() -> None:
 
 
 async def test_a_publisher_may_dial_a_listening_subscriber_that_comes_later() -> None:
-    with Subscriber() as first:
+    with ListeningSubscriber() as first:
         url = first.listen(ANY)
     event, on_connected = connected()
-    with Publisher(on_connected=on_connected) as publisher, Subscriber() as second:
+    with Publisher(on_connected=on_connected) as publisher, ListeningSubscriber() as second:
         publisher.dial(url)
         second.subscribe(b"")
         second.listen(url)
-        await event.wait()
-        publisher.send(b"hello")
-        assert await second.receive_batch() == [b"hello"]
+        async with running(lambda: said_until_heard(publisher, event)):
+            assert await second.receive_batch() == [b"hello"]
+
+
+async def said_until_heard(publisher: Publisher, event: trio.Event) -> None:
+    await event.wait()
+    publisher.send(b"hello")
 
 
 async def test_a_subscriber_reconnects_when_the_publisher_is_restarted() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"")
-        with await linked(subscriber) as publisher:
-            url = publisher.listen(ANY)
-            subscriber.dial(url)
+        async with linked(subscriber) as first:
+            url = first.urls[0]
         event, on_connected = connected()
-        with Publisher(on_connected=on_connected) as restarted:
+        with ListeningPublisher(on_connected=on_connected) as restarted:
             restarted.listen(url)
-            await event.wait()
-            restarted.send(b"again")
-            assert await subscriber.receive_batch() == [b"again"]
+            async with running(restarted.run):
+                await event.wait()
+                restarted.send(b"again")
+                assert await subscriber.receive_batch() == [b"again"]
 
 
 async def test_dialling_twice_connects_once() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"")
-        event, on_connected = connected()
-        with Publisher(on_connected=on_connected) as publisher:
-            url = publisher.listen(ANY)
-            subscriber.dial(url)
-            subscriber.dial(url)
-            await event.wait()
+        async with linked(subscriber) as publisher:
+            subscriber.dial(publisher.urls[0])
             publisher.send(b"once")
             publisher.send(b"end")
             assert await collect(subscriber, 2) == [b"once", b"end"]
@@ -150,44 +158,45 @@ async def test_hanging_up_ends_the_connection_and_dialling_again_restores_it() -
         subscriber.subscribe(b"")
         reached, renewed = trio.Event(), trio.Event()
         steps = iter([reached, renewed])
-        with Publisher(on_connected=lambda: next(steps).set()) as publisher:
+        with ListeningPublisher(on_connected=lambda: next(steps).set()) as publisher:
             url = publisher.listen(ANY)
-            subscriber.dial(url)
-            await reached.wait()
-            subscriber.hang_up(url)
-            subscriber.hang_up(url)
-            publisher.send(b"to nobody")
-            subscriber.dial(url)
-            await renewed.wait()
-            publisher.send(b"to somebody")
-            assert (await subscriber.receive_batch())[-1] == b"to somebody"
+            async with running(publisher.run):
+                subscriber.dial(url)
+                await reached.wait()
+                subscriber.hang_up(url)
+                subscriber.hang_up(url)
+                publisher.send(b"to nobody")
+                subscriber.dial(url)
+                await renewed.wait()
+                publisher.send(b"to somebody")
+                assert (await subscriber.receive_batch())[-1] == b"to somebody"
 
 
 async def test_a_port_in_use_is_named() -> None:
-    with Publisher() as first, Publisher() as second:
+    with ListeningPublisher() as first, ListeningPublisher() as second:
         url = first.listen(ANY)
         with pytest.raises(BusAddressInUseError, match=url):
             second.listen(url)
 
 
-async def test_a_port_that_cannot_be_is_named_when_listening() -> None:
-    with Publisher() as publisher, pytest.raises(BusError, match="99999"):
-        publisher.listen("tcp://127.0.0.1:99999")
+@pytest.mark.parametrize(
+    "url", ["tcp://127.0.0.1:99999", "tcp://127.0.0.1", "nonsense", "carrier-pigeon://loft:1"]
+)
+async def test_an_address_that_cannot_be_is_named_when_listening(url: str) -> None:
+    with ListeningPublisher() as publisher, pytest.raises(BusError, match=f"listen on {url}"):
+        publisher.listen(url)
 
 
 @pytest.mark.parametrize("url", ["nonsense", "carrier-pigeon://loft"])
-async def test_a_malformed_address_is_named(url: str) -> None:
-    with Publisher() as publisher:
-        with pytest.raises(BusError, match=f"listen on {url}"):
-            publisher.listen(url)
-        with pytest.raises(BusError, match=f"dial {url}"):
-            publisher.dial(url)
+async def test_a_malformed_address_is_named_when_dialling(url: str) -> None:
+    with Publisher() as publisher, pytest.raises(BusError, match=f"dial {url}"):
+        publisher.dial(url)
 
 
 async def test_the_largest_message_passes_and_a_larger_one_is_refused_at_send() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"")
-        with await linked(subscriber) as publisher:
+        async with linked(subscriber) as publisher:
             with pytest.raises(MessageTooLargeError, match=f"{MAX_MESSAGE_SIZE + 1} bytes"):
                 publisher.send(bytes(MAX_MESSAGE_SIZE + 1))
             publisher.send(bytes(MAX_MESSAGE_SIZE))
@@ -195,62 +204,102 @@ async def test_the_largest_message_passes_and_a_larger_one_is_refused_at_send() 
 
 
 async def test_an_oversize_message_from_a_stranger_is_dropped_and_others_still_arrive() -> None:
-    with Subscriber(max_size=100) as subscriber, pynng.Pub0() as stranger:
+    with ListeningSubscriber(max_size=100) as subscriber:
         subscriber.subscribe(b"")
         url = subscriber.listen(ANY)
-        stranger.dial(url, block=True)
-        stranger.send(bytes(101))
-        event, on_connected = connected()
-        with Publisher(on_connected=on_connected) as publisher:
-            publisher.dial(url)
-            await event.wait()
-            publisher.send(b"good")
+        async with await said(url, frame(bytes(101))):
+            assert await subscriber.receive_batch() == []
+            assert subscriber.ended == 1
+        async with await said(url, frame(b"good")):
             assert await subscriber.receive_batch() == [b"good"]
 
 
+async def said(url: str, data: bytes) -> trio.SocketStream:
+    """Return a connection of a publisher that has said something."""
+    stream = await connect(url)
+    await stream.send_all(greeting(PUB) + data)
+    return stream
+
+
 async def test_a_message_too_large_to_be_sent_still_arrives_to_be_counted() -> None:
-    with Subscriber() as subscriber, pynng.Pub0() as stranger:
+    with ListeningSubscriber() as subscriber:
         subscriber.subscribe(b"")
-        stranger.dial(subscriber.listen(ANY), block=True)
-        for size in (MAX_MESSAGE_SIZE + 1, RECEIVE_SIZE):
-            stranger.send(bytes(size))
-            assert await subscriber.receive_batch() == [bytes(size)]
-        assert subscriber.ended == 0
-        stranger.send(bytes(RECEIVE_SIZE + 1))
-        while subscriber.ended == 0:
-            await trio.lowlevel.checkpoint()
+        async with (
+            await said(subscriber.listen(ANY), b"") as stranger,
+            trio.open_nursery() as tasks,
+        ):
+            for size in (MAX_MESSAGE_SIZE + 1, RECEIVE_SIZE):
+                tasks.start_soon(stranger.send_all, frame(bytes(size)))
+                assert await subscriber.receive_batch() == [bytes(size)]
+            assert subscriber.ended == 0
+            await stranger.send_all(frame(bytes(RECEIVE_SIZE + 1))[:9])
+            assert await subscriber.receive_batch() == []
+            assert subscriber.ended == 1
 
 
 async def test_an_empty_message_is_a_message() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"")
-        with await linked(subscriber) as publisher:
+        async with linked(subscriber) as publisher:
             for message in (b"a", b"", b"b"):
                 publisher.send(message)
             assert await collect(subscriber, 3) == [b"a", b"", b"b"]
 
 
 async def test_connections_beyond_the_limit_are_refused_until_there_is_room() -> None:
-    admit, admitted = trio.open_memory_channel[None](8)
-    with (
-        Subscriber() as first,
-        Subscriber() as second,
-        Publisher(max_pipes=1, on_connected=lambda: admit.send_nowait(None)) as publisher,
-    ):
-        first.subscribe(b"")
-        second.subscribe(b"")
+    handshakes = Handshakes(AcceptLimits(max_connections=1))
+    with ListeningSubscriber(handshakes) as subscriber:
+        subscriber.subscribe(b"")
+        url = subscriber.listen(ANY)
+        async with await said(url, frame(b"first")) as first, await connect(url) as second:
+            assert await subscriber.receive_batch() == [b"first"]
+            async with running(subscriber.receive_batch):
+                await is_ended(second)
+            assert subscriber.counters.refused == 1
+            await first.aclose()
+            assert await subscriber.receive_batch() == []
+        async with await said(url, frame(b"room")):
+            assert await subscriber.receive_batch() == [b"room"]
+
+
+async def test_who_speaks_most_does_not_drown_the_others() -> None:
+    """What must hold: what is taken at once is taken from all in turn, and in order."""
+    with ListeningSubscriber() as subscriber:
+        subscriber.subscribe(b"")
+        url = subscriber.listen(ANY)
+        flood = b"".join(frame(b"%d" % number) for number in range(1000))
+        async with await said(url, flood), await said(url, frame(b"quiet")):
+            batch = await subscriber.receive_arrivals()
+            quiet = next(arrival for arrival in batch if arrival.data == b"quiet")
+            assert batch.index(quiet) <= SHARE
+            assert [each.data for each in batch if each != quiet] == [
+                b"%d" % number for number in range(255)
+            ]
+
+
+async def test_a_subscriber_that_reads_too_slowly_misses_the_oldest() -> None:
+    with ListeningPublisher(buffer=4) as publisher:
         url = publisher.listen(ANY)
-        first.dial(url)
-        await admitted.receive()
-        second.dial(url)
-        while not publisher.refused:
-            await trio.lowlevel.checkpoint()
-        publisher.send(b"no room for a second")
-        assert await first.receive_batch() == [b"no room for a second"]
-        first.close()
-        await admitted.receive()
-        publisher.send(b"room")
-        assert await second.receive_batch() == [b"room"]
+        async with running(publisher.run), await connect(url) as slow:
+            await slow.send_all(greeting(SUB))
+            while not publisher.connections:
+                await trio.lowlevel.checkpoint()
+            number = 0
+            while publisher.discarded < 10:
+                publisher.send(number.to_bytes(4, "big") + bytes(60_000))
+                number += 1
+            received = bytearray()
+            while not received.endswith((number - 1).to_bytes(4, "big") + bytes(60_000)):
+                received += await slow.receive_some()
+            assert received[:8] == greeting(PUB)
+            del received[:8]
+            told = [
+                int.from_bytes(received[at + 8 : at + 12], "big")
+                for at in range(0, len(received), 60_012)
+            ]
+            assert len(told) == number - publisher.discarded
+            assert told == sorted(told)
+            assert told[-5:] == [told[-5], *range(number - 4, number)]
 
 
 @pytest.mark.parametrize("buffer", [0, 8193])
@@ -264,7 +313,7 @@ async def test_a_buffer_that_nng_does_not_have_names_what_is_allowed(buffer: int
 async def test_receiving_can_be_cancelled_and_loses_nothing() -> None:
     with Subscriber() as subscriber:
         subscriber.subscribe(b"")
-        with await linked(subscriber) as publisher:
+        async with linked(subscriber) as publisher:
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await subscriber.receive_batch()

@@ -1,16 +1,21 @@
 """The end of a bus socket, and of the Trio run around it."""
 
-import pynng
+import socket
+from typing import Any
+
 import pytest
 import trio
 
-from sphtp.shell.bus import Publisher, Subscriber
+from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber, Publisher, Subscriber
+from sphtp.shell.lifetime import running
+from tests.shell.strangers import SUB, greeting
 
 ANY = "tcp://127.0.0.1:0"
 
 
-async def test_closing_wakes_the_task_that_waits(nursery: trio.Nursery) -> None:
-    subscriber = Subscriber()
+@pytest.mark.parametrize("kind", [Subscriber, ListeningSubscriber])
+async def test_closing_wakes_the_task_that_waits(nursery: trio.Nursery, kind: Any) -> None:
+    subscriber = kind()
     woken = trio.Event()
 
     async def wait() -> None:
@@ -24,54 +29,85 @@ async def test_closing_wakes_the_task_that_waits(nursery: trio.Nursery) -> None:
     await woken.wait()
 
 
+async def test_a_publisher_that_is_closed_runs_no_more(nursery: trio.Nursery) -> None:
+    publisher = ListeningPublisher()
+    ran = trio.Event()
+
+    async def run() -> None:
+        await publisher.run()
+        ran.set()
+
+    nursery.start_soon(run)
+    await trio.testing.wait_all_tasks_blocked()
+    publisher.close()
+    await ran.wait()
+
+
 async def test_after_closing_everything_says_so_and_closing_again_is_fine() -> None:
-    publisher, subscriber = Publisher(), Subscriber()
-    for opened in (publisher, subscriber):
+    dialling = Publisher(), Subscriber()
+    listening = ListeningPublisher(), ListeningSubscriber()
+    for opened in (*dialling, *listening):
         opened.close()
         opened.close()
+    for dialler in dialling:
         with pytest.raises(trio.ClosedResourceError):
-            opened.listen(ANY)
+            dialler.dial(ANY)
         with pytest.raises(trio.ClosedResourceError):
-            opened.dial(ANY)
+            dialler.hang_up(ANY)
+    for listener in listening:
         with pytest.raises(trio.ClosedResourceError):
-            opened.hang_up(ANY)
-    with pytest.raises(trio.ClosedResourceError):
-        publisher.send(b"x")
-    with pytest.raises(trio.ClosedResourceError):
-        subscriber.subscribe(b"x")
-    with pytest.raises(trio.ClosedResourceError):
-        await subscriber.receive_batch()
+            listener.listen(ANY)
+    for publisher in (dialling[0], listening[0]):
+        with pytest.raises(trio.ClosedResourceError):
+            publisher.send(b"x")
+    for subscriber in (dialling[1], listening[1]):
+        with pytest.raises(trio.ClosedResourceError):
+            subscriber.subscribe(b"x")
+        with pytest.raises(trio.ClosedResourceError):
+            await subscriber.receive_batch()
 
 
 async def test_nobody_is_told_of_a_connection_after_closing() -> None:
     told: list[str] = []
-    publisher = Publisher(on_connected=lambda: told.append("connected"))
-    with Subscriber() as subscriber:
-        subscriber.dial(publisher.listen(ANY))
-        # Spinning without a checkpoint: the news is on its way, Trio has not had it yet.
-        while not publisher.connections:
-            pass
-        publisher.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        publisher = Publisher(on_connected=lambda: told.append("connected"))
+        publisher.dial(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+        with listener.accept()[0] as peer:
+            peer.sendall(greeting(SUB))
+            # Spinning without a checkpoint: the news is on its way, Trio has not had it yet.
+            while not publisher.connections:
+                pass
+            publisher.close()
         await trio.testing.wait_all_tasks_blocked()
     assert told == []
 
 
 def test_a_connection_after_the_end_of_the_run_disturbs_nobody() -> None:
-    async def open_publisher() -> tuple[Publisher, str]:
-        publisher = Publisher(on_connected=lambda: None)
-        return publisher, publisher.listen(ANY)
+    async def open_publisher() -> Publisher:
+        return Publisher(on_connected=lambda: None)
 
-    publisher, url = trio.run(open_publisher)
-    with publisher, pynng.Sub0(topics=b"") as late:
-        late.dial(url, block=True)
-        late.recv_timeout = 10_000
-        while not publisher.connections:
-            pass
-        publisher.send(b"still here")
-        assert late.recv() == b"still here"
+    async def listen(url: str) -> bytes:
+        with ListeningSubscriber() as late:
+            late.subscribe(b"")
+            late.listen(url)
+            async with running(lambda: keep_saying(publisher)):
+                return (await late.receive_batch())[0]
+
+    async def keep_saying(publisher: Publisher) -> None:
+        while True:
+            publisher.send(b"still here")
+            await trio.sleep(0.01)
+
+    with ListeningSubscriber() as free:
+        url = free.listen(ANY)
+    publisher = trio.run(open_publisher)
+    with publisher:
+        publisher.dial(url)
+        assert trio.run(listen, url) == b"still here"
 
 
-def test_forgetting_to_close_is_a_resource_warning() -> None:
-    forgotten = [Subscriber()]
+@pytest.mark.parametrize("kind", [Subscriber, ListeningSubscriber])
+def test_forgetting_to_close_is_a_resource_warning(kind: Any) -> None:
+    forgotten = [kind()]
     with pytest.warns(ResourceWarning, match="unclosed"):
         forgotten.clear()

@@ -16,7 +16,8 @@ from sphtp.core.control.records import ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Reason
 from sphtp.messages import MessageFactory
-from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.bus import BusError, ListeningPublisher, Publisher
+from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder
 
@@ -297,11 +298,11 @@ async def test_statistics_count_what_was_dropped(monkeypatch):
 
     nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
     async with cluster(1) as servers:
-        with Publisher() as stranger, Subscriber() as deaf:
-            fake = ServerAddress(stranger.listen(ANY.pub), deaf.listen(ANY.pub))
-            async with client(servers[0].address, fake) as alone:
+        with ListeningPublisher() as stranger:
+            fake = ServerAddress(url := stranger.listen(ANY.pub), url)
+            async with running(stranger.run), client(servers[0].address, fake) as alone:
                 events, slow = alone.events(), alone.events()
-                while not (stranger.connections and deaf.connections):
+                while not stranger.connections:
                     await trio.lowlevel.checkpoint()
                 stranger.send(bytes(4) + b"cut")
                 monkeypatch.setattr(Publisher, "dial", refuse)

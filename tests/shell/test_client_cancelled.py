@@ -9,7 +9,7 @@ import sphtp
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.events import Suspended
 from sphtp.core.control.records import ServerAddress
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import ListeningPublisher
 from tests.deadline import within_20_seconds
 from tests.shell.test_client import ANY, TIMERS, client, cluster, kept, server, wait_for
 
@@ -17,7 +17,7 @@ pytestmark = within_20_seconds
 
 
 def nowhere() -> ServerAddress:
-    with Publisher() as first, Publisher() as second:
+    with ListeningPublisher() as first, ListeningPublisher() as second:
         return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-import pynng
 import pytest
 import trio
 
@@ -18,23 +17,39 @@ from sphtp.core.control.events import (
     ClientEntered,
     ClientLeft,
     ClientSuspected,
+    JoinFailing,
     ServerEvent,
     UserMessage,
 )
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
-from sphtp.core.control.server_messages import Ack, Nack, ServerHeartbeat, ServerLeave, ServerUser
+from sphtp.core.control.server_messages import (
+    Ack,
+    Nack,
+    PeersGone,
+    ServerHeartbeat,
+    ServerLeave,
+    ServerUser,
+)
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import UnreachableError
-from sphtp.shell.bus import MAX_MESSAGE_SIZE, BusAddressInUseError, BusError, Publisher, Subscriber
+from sphtp.shell.bus import (
+    MAX_MESSAGE_SIZE,
+    BusAddressInUseError,
+    BusError,
+    ListeningPublisher,
+    Publisher,
+    Subscriber,
+)
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, open_server
 from sphtp.shell.server_options import ServerOptions
 from sphtp.shell.status import fetch_status
 from tests.deadline import within_20_seconds
+from tests.shell.strangers import PUB, frame, greeted
 
 T = TypeVar("T")
 
@@ -99,7 +114,7 @@ async def happening(events: Listener[ServerEvent], kind: type[T]) -> T:
 
 
 def unused_address() -> ServerAddress:
-    with Publisher() as first, Publisher() as second:
+    with ListeningPublisher() as first, ListeningPublisher() as second:
         return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
 
 
@@ -152,6 +167,19 @@ async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
         assert not server.clients
 
 
+async def test_a_client_whose_connections_end_without_a_word_is_gone_within_two_seconds() -> None:
+    """What must hold: the default timers, of which the expiry is 10 s; so ends a killed process."""
+    usual = replace(FOUNDER, timers=ControlTimers())
+    async with open_server(usual) as server, RawClient(server.address, ID + 2) as witness:
+        async with RawClient(server.address) as client:
+            client.say(Announce(ID, NONCE))
+            await client.hear(Ack)
+        ended = trio.current_time()
+        gone = (await witness.hear(PeersGone)).gone
+        assert trio.current_time() - ended < 2.0
+        assert [(each.id, each.reason) for each in gone] == [(ID, Reason.EXPIRED)]
+
+
 async def test_a_silent_client_is_suspected_and_then_gone() -> None:
     impatient = replace(FOUNDER, timers=replace(TIMERS, expiry=0.4))
     async with open_server(impatient) as server, RawClient(server.address) as client:
@@ -193,13 +221,12 @@ async def test_garbage_is_counted_and_changes_nothing(garbage: bytes) -> None:
 
 async def test_messages_that_are_too_large_are_counted_or_end_the_connection() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
-        with pynng.Pub0() as stranger:
-            stranger.dial(server.address.sub, block=True)
-            stranger.send(bytes(70_000))
+        async with await greeted(server.address.sub, PUB) as stranger:
+            await stranger.send_all(frame(bytes(70_000)))
             while server.statistics().counters.get("oversize") != 1:
                 await client.hear(ServerHeartbeat)
             assert server.statistics().connections_ended == 0
-            stranger.send(bytes(2 * MAX_MESSAGE_SIZE + 1))
+            await stranger.send_all(frame(bytes(2 * MAX_MESSAGE_SIZE + 1))[:8])
             while server.statistics().connections_ended != 1:
                 await client.hear(ServerHeartbeat)
         assert server.statistics().counters["oversize"] == 1
@@ -229,6 +256,29 @@ async def test_a_client_of_one_server_is_known_to_the_other() -> None:
             client.say(Announce(ID, NONCE))
             await client.hear(Ack)
             assert (await happening(events, ClientEntered)).record.nonce == NONCE
+
+
+@pytest.mark.parametrize("new_cluster", [False, True])
+async def test_why_nobody_is_heard_who_is_to_be_joined_is_told_within_a_second_and_a_half(
+    new_cluster: bool,
+) -> None:
+    nowhere = unused_address()
+    options = replace(FOUNDER, join=(nowhere,), new_cluster=new_cluster)
+    began = trio.current_time()
+    async with open_server(options) as server:
+        told = await happening(server.events(), JoinFailing)
+        assert trio.current_time() - began < 1.5
+        assert told.address == nowhere
+        assert told.why == f"connection refused by {nowhere.pub.removeprefix('tcp://')}"
+        assert server.state is (ServerState.ACTIVE if new_cluster else ServerState.JOINING)
+
+
+async def test_a_server_that_answers_with_another_secret_is_told_apart_from_none() -> None:
+    async with open_server(replace(FOUNDER, secret=bytes(32))) as other:
+        options = replace(FOUNDER, join=(other.address,), new_cluster=False, secret=bytes([1] * 32))
+        async with open_server(options) as server:
+            why = (await happening(server.events(), JoinFailing)).why
+    assert "another secret" in why or "not vouched for with this cluster's secret" in why
 
 
 async def test_clients_hear_that_their_server_leaves() -> None:

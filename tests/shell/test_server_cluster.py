@@ -9,7 +9,7 @@ from sphtp.core.control.events import MemberLeft, ServerEvent
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, open_server
 from sphtp.shell.server_options import ServerOptions
@@ -41,7 +41,7 @@ async def wait_for_view(server: Server, size: int) -> None:
 def unused_address() -> ServerAddress:
     # Where no other test binds, so that the ports are still free when they are wanted.
     apart = ServerAddress.parse("tcp://127.0.0.86:0")
-    with Publisher() as first, Publisher() as second:
+    with ListeningPublisher() as first, ListeningPublisher() as second:
         return ServerAddress(first.listen(apart.pub), second.listen(apart.pub))
 
 

@@ -16,6 +16,7 @@ from sphtp.core.control.fields import Holder
 from sphtp.core.control.ids import NO_NONCE
 from sphtp.core.control.ledger import Ledger, Standing
 from sphtp.core.control.outbox import Outbox
+from sphtp.core.control.rates import RatesPerHolder
 from sphtp.core.control.records import PeerRecord, is_newer
 from sphtp.core.control.registry import Claim, Registry
 from sphtp.core.control.server_table import ServerSignal
@@ -43,11 +44,13 @@ class Admission:
         outbox: Outbox,
         counters: Counters,
         admit: Callable[[PeerRecord], bool],
+        data_per_second: float,
     ) -> None:
         self._ledger = ledger
         self._outbox = outbox
         self._counters = counters
         self._admit = admit
+        self._data_rates = RatesPerHolder(data_per_second, self.is_holder)
 
     def sort_announce(self, now: float, message: Announce) -> ServerSignal:
         """Tell what an announcement means."""
@@ -150,8 +153,14 @@ class Admission:
         self._ledger.hear(now, message.id)
         record = self._registry.records[message.id]
         told = _as_told(message, record)
-        if told != record:
+        if told == record:
+            return
+        # What is not taken now is asked for when a heartbeat tells its revision: see ``refresh``.
+        holder = Holder(message.id, message.nonce)
+        if self._data_rates.take(now, holder, len(self._registry.records)):
             self._ledger.change(told)
+        else:
+            self._counters.add(Count.OVER_DATA_PER_SECOND)
 
     def on_lookup(self, now: float, message: Lookup) -> None:
         """Tell a client about one peer, or all."""

@@ -136,12 +136,19 @@ class ClientMachine:
         self._runner.offer(now, _E.CONNECTED)
 
     def handle_message(
-        self, now: float, data: bytes, pipe: Pipe = None, session: Session | None = None
+        self,
+        now: float,
+        data: bytes,
+        pipe: Pipe = None,
+        session: Session | None = None,
+        *,
+        through: Pipe = None,
     ) -> None:
         """Take one message from the bus; what nobody should send is dropped and counted.
 
         ``pipe`` is the connection that it came through, unless the message proves its sender, and
-        ``session`` who has signed it, where servers have to sign.
+        ``session`` who has signed it, where servers have to sign; ``through`` is the connection in
+        any case.
         """
         self._wake(now)
         if self._runner.is_over:

@@ -47,6 +47,11 @@ class Cluster:
         """This server and those that it hears."""
         return self._keeper.view
 
+    @property
+    def is_alone(self) -> bool:
+        """No other server is heard."""
+        return len(self._neighbours) == 0
+
     def __contains__(self, server: int) -> bool:
         return server in self._neighbours
 

@@ -49,16 +49,24 @@ class Doorkeeper:
         self._counters.add(Count.FOREIGN_PIPE)
         return False
 
-    def note(self, now: float, message: AnyMessage, pipe: Pipe) -> None:
-        """Keep the connection through which somebody made itself known."""
-        if pipe is not None and isinstance(message, Announce | ServerHeartbeat):
-            holder = _holder(message)
-            if self._is_known(holder):
-                self._origins.admits(now, holder, pipe)
+    def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe = None) -> None:
+        """Keep the connection through which somebody made itself known.
 
-    def end(self, pipe: int) -> None:
-        """Note that a connection has ended: its senders may come back through another one."""
-        self._origins.end(pipe)
+        Of who proves itself in each message, keep the one ``through`` which it spoke last.
+        """
+        if isinstance(message, StatusRequest) or not self._is_known(holder := _holder(message)):
+            return
+        if pipe is not None and isinstance(message, Announce | ServerHeartbeat):
+            self._origins.admits(now, holder, pipe)
+        elif pipe is None and through is not None and isinstance(message, ClientMessage):
+            self._origins.note(now, holder, through)
+
+    def end(self, pipe: int) -> set[Holder]:
+        """Note that a connection has ended: its senders may come back through another one.
+
+        Return those that spoke through it last.
+        """
+        return self._origins.end(pipe)
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""

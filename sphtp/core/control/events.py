@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sphtp.core.control.codec import Parameter
-from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Reason
 
@@ -111,7 +111,7 @@ class ClientChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClientSuspected:
-    """A client has been silent for half the expiry."""
+    """A client has been silent for half the expiry, or its connection has ended."""
 
     id: int
 
@@ -137,6 +137,15 @@ class MemberLeft:
 
     member: Member
     reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFailing:
+    """A server that this one is to join is not heard, and no other one is; said again and again."""
+
+    address: ServerAddress
+    why: str
+    """In plain words, such as ``connection refused by 127.0.0.1:8764``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +184,7 @@ ServerEvent = (
     | ClientLeft
     | MemberEntered
     | MemberLeft
+    | JoinFailing
     | ViewChanged
     | StateChanged
     | UserMessage

@@ -68,6 +68,11 @@ class Ledger:
         """Note that a registered client spoke to this server."""
         self._watch(now, client, ITSELF)
 
+    def doubt(self, now: float, client: int, patience: float) -> None:
+        """Note that the connection of a client has ended: it may come back through another one."""
+        if self.registry.doubt(now, client, patience):
+            self._tell(ClientSuspected(client))
+
     def settle(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
         self._standings[client] = Standing.SETTLED

@@ -17,6 +17,10 @@ MAX_CONNECTIONS: Final = 1 << 20
 SPARE_CONNECTIONS: Final = 64
 """Connections beyond the clients' that a server accepts: other servers, and people who ask."""
 
+MAX_HANDSHAKES: Final = 1 << 16
+MIN_HANDSHAKE_TIMEOUT: Final = 0.01
+MAX_HANDSHAKE_TIMEOUT: Final = 3600
+
 MAX_RATE: Final = 1_000_000
 """Per second; no server gets near."""
 
@@ -31,10 +35,20 @@ class ServerLimits:
     """Announcements answered, so many at once and so many per second; others have to come again."""
     lookups_per_second: float = 4096.0
     """The same for lookups, whose answers may be whole lists of clients."""
+    data_per_second: float = 10.0
+    """Changes of its data or topics that one client may tell, so many at once and so many per
+    second. Others are not taken; the server asks for the last one when the client's next heartbeat
+    shows that it misses it."""
     max_answers: int = 8192
     """Answers of one sort that wait for one batch to end; those asked for beyond are not given."""
     max_connections: int | None = None
     """Connections of each of both sockets; more are closed. None is enough for all clients."""
+    max_handshakes: int = 1024
+    """Connections of both sockets that have not proved themselves yet; one more costs the network
+    address that has the most of them its oldest one."""
+    handshake_timeout: float = 10.0
+    """Seconds that a connection has to prove itself: in TLS, in the greeting of the bus, and with a
+    secret by a message that is vouched for. Also for each message that it begins."""
 
     def __post_init__(self) -> None:
         _check(self, _SERVER_RANGES)
@@ -56,16 +70,19 @@ class ClientLimits:
         _check(self, {"max_peers": (1, CAPACITY)})
 
 
-_SERVER_RANGES: Final[dict[str, tuple[int, int]]] = {
+_SERVER_RANGES: Final[dict[str, tuple[float, float]]] = {
     "announces_per_second": (1, MAX_RATE),
     "lookups_per_second": (1, MAX_RATE),
+    "data_per_second": (1, MAX_RATE),
     "max_clients": (1, MAX_CLIENTS),
     "max_answers": (1, MAX_ANSWERS),
     "max_connections": (1, MAX_CONNECTIONS),
+    "max_handshakes": (1, MAX_HANDSHAKES),
+    "handshake_timeout": (MIN_HANDSHAKE_TIMEOUT, MAX_HANDSHAKE_TIMEOUT),
 }
 
 
-def _check(limits: Any, ranges: dict[str, tuple[int, int]]) -> None:
+def _check(limits: Any, ranges: dict[str, tuple[float, float]]) -> None:
     for name, (low, high) in ranges.items():
         value = getattr(limits, name)
         if value is not None and not low <= value <= high:

@@ -34,6 +34,12 @@ class Origins:
         voice = self._voices.get(holder)
         if voice is not None and voice.pipe != pipe and now - voice.heard <= self.patience:
             return False
+        self.note(now, holder, pipe)
+        return True
+
+    def note(self, now: float, holder: Holder, pipe: int) -> None:
+        """Take it that a sender, who has proved that it is the sender, speaks through this one."""
+        voice = self._voices.get(holder)
         if voice is None or voice.pipe != pipe:
             self.forget(holder)
             self._by_pipe.setdefault(pipe, set()).add(holder)
@@ -41,7 +47,6 @@ class Origins:
         self._voices.move_to_end(holder)
         if len(self._voices) > self.capacity:
             self.forget(next(iter(self._voices)))
-        return True
 
     def forget(self, holder: Holder) -> None:
         """Let any connection speak for a sender: nobody holds that id any more."""
@@ -52,10 +57,12 @@ class Origins:
             if not shared:
                 del self._by_pipe[voice.pipe]
 
-    def end(self, pipe: int) -> None:
-        """Note that a connection has ended."""
-        for holder in self._by_pipe.pop(pipe, ()):
+    def end(self, pipe: int) -> set[Holder]:
+        """Note that a connection has ended; return the senders that spoke through it last."""
+        ended = self._by_pipe.pop(pipe, set())
+        for holder in ended:
             del self._voices[holder]
+        return ended
 
     def forgive(self, lag: float) -> None:
         """Do not count these seconds as silence: this process was not listening."""

@@ -1,7 +1,10 @@
 """How often a server does what costs it, or its clients, the most."""
 
+from collections.abc import Callable
+
 from sphtp.core.control.client_messages import Announce, Lookup
 from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.fields import Holder
 from sphtp.core.control.intake import AnyMessage
 from sphtp.core.control.limits import ServerLimits
 
@@ -24,6 +27,30 @@ class Bucket:
             return False
         self._tokens -= 1
         return True
+
+
+class RatesPerHolder:
+    """A bucket for each holder of an id; those of holders that are gone are thrown out in bulk."""
+
+    __slots__ = ("_buckets", "_is_holder", "_rate")
+
+    def __init__(self, rate: float, is_holder: Callable[[Holder], bool]) -> None:
+        self._rate = rate
+        self._is_holder = is_holder
+        self._buckets: dict[Holder, Bucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, now: float, holder: Holder, holders: int) -> bool:
+        """Take a token of a holder, of which there are ``holders`` at the moment, if it has one."""
+        bucket = self._buckets.get(holder)
+        if bucket is None:
+            if len(self._buckets) >= 2 * holders:
+                kept = filter(self._is_holder, self._buckets)
+                self._buckets = {each: self._buckets[each] for each in kept}
+            bucket = self._buckets[holder] = Bucket(self._rate)
+        return bucket.take(now)
 
 
 class Rates:

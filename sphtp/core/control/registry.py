@@ -64,6 +64,10 @@ class Registry(Protocol):
         """Note that the holder was heard, and expire it when it is not heard again."""
         ...
 
+    def doubt(self, now: float, number: int, patience: float) -> bool:
+        """Expire the holder unless it is heard within ``patience``; tell whether that is news."""
+        ...
+
     def rely(self, number: int) -> None:
         """Let someone else watch over the holder: it does not expire here."""
         ...
@@ -150,6 +154,10 @@ class MemoryRegistry:
     def refresh(self, now: float, number: int) -> None:
         """Note that the holder was heard, and expire it when it is not heard again."""
         self._liveness.refresh(now, number)
+
+    def doubt(self, now: float, number: int, patience: float) -> bool:
+        """Expire the holder unless it is heard within ``patience``; tell whether that is news."""
+        return self._liveness.doubt(now, number, patience)
 
     def rely(self, number: int) -> None:
         """Let someone else watch over the holder: it does not expire here."""

@@ -74,6 +74,8 @@ class ServerMachine:
         self._entropy = entropy
         self._timers = timers
         self._new_cluster = new_cluster
+        self._joins = tuple(each for each in join if each != address)
+        self._opens_at = 0.0
         self._events: deque[ServerEvent] = deque()
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
         self._cluster = Cluster(
@@ -83,7 +85,9 @@ class ServerMachine:
             self.id, self._registry, self.counters, self._describe, limits.max_answers
         )
         self._ledger = Ledger(self._registry, self._outbox, self._events.append)
-        self._admission = Admission(self._ledger, self._outbox, self.counters, admit)
+        self._admission = Admission(
+            self._ledger, self._outbox, self.counters, admit, limits.data_per_second
+        )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self._intake = Intake(self.counters, for_client=False)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
@@ -123,6 +127,11 @@ class ServerMachine:
         return self._cluster.view
 
     @property
+    def missing(self) -> tuple[ServerAddress, ...]:
+        """Whom this server is to join, as long as it hears no other server at all."""
+        return self._joins if self._cluster.is_alone else ()
+
+    @property
     def clients(self) -> Mapping[int, PeerRecord]:
         """The registered clients by id."""
         return self._registry.records
@@ -134,7 +143,8 @@ class ServerMachine:
     def handle_start(self, now: float) -> None:
         """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
         self._cluster.start()
-        self._alarms.set(_E.WAITED, now + self._timers.joining)
+        self._opens_at = now + self._timers.joining
+        self._alarms.set(_E.WAITED, self._opens_at)
         self._alarms.set(_E.HEARTBEAT_DUE, now)
         if self._new_cluster:
             self._runner.signal(now, _E.NEW_CLUSTER)
@@ -146,12 +156,19 @@ class ServerMachine:
             self._alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
     def handle_message(
-        self, now: float, data: bytes, pipe: Pipe = None, session: Session | None = None
+        self,
+        now: float,
+        data: bytes,
+        pipe: Pipe = None,
+        session: Session | None = None,
+        *,
+        through: Pipe = None,
     ) -> None:
         """Take one message from the bus; what nobody should send is dropped and counted.
 
         ``pipe`` is the connection that it came through, unless the message proves its sender, and
-        ``session`` who has signed it, where servers have to sign.
+        ``session`` who has signed it, where servers have to sign; ``through`` is the connection in
+        any case.
         """
         self._wake(now)
         if self._runner.is_over:
@@ -164,11 +181,19 @@ class ServerMachine:
             return
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
-            self._doors.note(now, message, pipe)
+            self._doors.note(now, message, pipe, through)
+        self._await_company(now)
 
-    def handle_disconnected(self, _: float, pipe: int) -> None:
-        """Take it that a connection has ended: who spoke through it may come through another."""
-        self._doors.end(pipe)
+    def handle_disconnected(self, now: float, pipe: int) -> None:
+        """Take it that a connection has ended: who spoke through it may come through another.
+
+        A client is suspected at once, and given up unless it does within ``timers.reconnect``: the
+        connection of a process that was killed ends with it.
+        """
+        self._wake(now)
+        for holder in self._doors.end(pipe):
+            if self._admission.is_holder(holder) and not self._runner.is_over:
+                self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
@@ -178,6 +203,7 @@ class ServerMachine:
         for server in self._cluster.take_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
+        self._await_company(now)
         self._runner.handle_timeout(now)
 
     def publish(
@@ -282,6 +308,19 @@ class ServerMachine:
         for audience in Audience:
             self._outbox.send(audience, goodbye)
 
+    def _await_company(self, now: float) -> None:
+        """Open alone only where no server is to be joined: a typo must not be a second cluster.
+
+        Where one is heard after the wait is over, it has time to tell what it knows.
+        """
+        if not self._joins or self.state is not _S.JOINING:
+            return
+        if self._cluster.is_alone:
+            self._alarms.stop(_E.WAITED)
+        elif _E.WAITED not in self._alarms.pending():
+            soonest = now + self._timers.announce_deadline
+            self._alarms.set(_E.WAITED, max(self._opens_at, soonest))
+
     def _wake(self, now: float) -> None:
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
@@ -289,3 +328,4 @@ class ServerMachine:
             self._registry.forgive(lag)
             self._doors.forgive(lag)
             self._alarms.postpone(_E.WAITED, lag)
+            self._opens_at += lag

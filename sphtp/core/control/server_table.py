@@ -16,7 +16,7 @@ class ServerSignal(Name):
 
     NEW_CLUSTER = "this server is told to found a cluster"
     SNAPSHOT_COMPLETE = "an active member told all it knows"
-    WAITED = "two expiries have passed"
+    WAITED = "two expiries have passed, and a server is heard if one is to be joined"
     HEARTBEAT_DUE = "time for the next heartbeat"
     ACTIVE_HEARD = "an active member is heard"
     ANNOUNCED_NEW = "a client announces an id that nobody holds"

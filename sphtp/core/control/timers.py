@@ -43,6 +43,15 @@ class ControlTimers:
             raise SettingsError(f"control timers: {'; '.join(wrong)}")
 
     @property
+    def reconnect(self) -> float:
+        """Seconds that a client whose connection has ended has to be heard through another one.
+
+        The bus dials again after 0.1, 0.3, 0.7 and 1.5 s at the latest, and then says hello at
+        once; a plain SphTP client has its next heartbeat to say.
+        """
+        return max(1.5, 1.5 * self.heartbeat)
+
+    @property
     def joining(self) -> float:
         """Seconds a restarted server waits when nobody gives it a snapshot."""
         return 2 * self.expiry

@@ -1,11 +1,17 @@
 """The message bus: PUB and SUB sockets on Trio. The only package that knows pynng.
 
-Sending never blocks: a publisher copies each message to every subscriber, and where a subscriber's
-queue is full its oldest message is discarded. Receiving waits for the socket's descriptor and then
-drains a bounded batch, which is several times faster than one wait per message. A process that has
-opened one of these must never fork: spawn a fresh interpreter instead.
+What dials is NNG's, which comes back by itself when a connection ends; what listens is our own,
+which strangers reach (see `listening`). Sending never blocks: a publisher copies each message to
+every subscriber, and where a subscriber's queue is full its oldest message is discarded. Receiving
+waits for a descriptor and then drains a bounded batch, which is several times faster than one wait
+per message. A process that has dialled must never fork: spawn a fresh interpreter instead.
 """
 
+from sphtp.shell.bus.handshakes import AcceptCounters as AcceptCounters
+from sphtp.shell.bus.handshakes import AcceptLimits as AcceptLimits
+from sphtp.shell.bus.handshakes import Handshakes as Handshakes
+from sphtp.shell.bus.listening import ListeningPublisher as ListeningPublisher
+from sphtp.shell.bus.listening import ListeningSubscriber as ListeningSubscriber
 from sphtp.shell.bus.publisher import MAX_MESSAGE_SIZE as MAX_MESSAGE_SIZE
 from sphtp.shell.bus.publisher import Publisher as Publisher
 from sphtp.shell.bus.sockets import BusAddressInUseError as BusAddressInUseError

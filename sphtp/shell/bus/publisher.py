@@ -1,4 +1,4 @@
-"""A PUB socket: what is sent goes to everyone connected."""
+"""A PUB socket that dials: what is sent goes to everyone connected."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +24,6 @@ class Publisher(BusSocket):
 
     Args:
         buffer: messages kept per subscriber that is slower than this publisher, 1 to 8192.
-        max_pipes: connections beyond this number are refused.
         on_connected: called in Trio's thread soon after a connection came up; once for several
             that came up together, and never after ``close``.
         tls: for addresses ``tls+tcp``, and then for no others.
@@ -34,7 +33,6 @@ class Publisher(BusSocket):
         self,
         buffer: int = DEFAULT_BUFFER,
         *,
-        max_pipes: int | None = None,
         on_connected: Callable[[], None] | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -43,7 +41,7 @@ class Publisher(BusSocket):
             reconnect_time_min=RECONNECT_MIN,
             reconnect_time_max=RECONNECT_MAX,
         )
-        super().__init__(opened, max_pipes=max_pipes, on_connected=on_connected, tls=tls)
+        super().__init__(opened, on_connected=on_connected, tls=tls)
 
     def send(self, data: bytes) -> None:
         """Send to everyone connected, without ever blocking.

@@ -1,6 +1,5 @@
-"""What both sorts of sockets have in common: addresses, connections and lifetime."""
+"""What both sorts of sockets that dial have in common: addresses, connections and lifetime."""
 
-import socket
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -59,28 +58,23 @@ class _Ends:
 
 
 class BusSocket:
-    """What both sorts have in common: addresses and lifetime."""
+    """What both sorts of sockets that dial have in common: addresses and lifetime."""
 
     def __init__(
         self,
         opened: Any,
         *,
-        max_pipes: int | None,
         on_connected: Callable[[], None] | None,
         tls: Tls | None,
     ) -> None:
         self._socket = opened
         self._closed = False
-        self._max_pipes = max_pipes
-        self._refused = 0
         self._ends = _Ends()
         self._tls = tls
         self._on_connected = on_connected
         self._dialers: dict[str, Any] = {}
         opened.tcp_keepalive = True
         opened.add_post_pipe_remove_cb(self._ends.note_in_nng_thread)
-        if max_pipes is not None:
-            opened.add_pre_pipe_connect_cb(self._admit_in_nng_thread)
         if on_connected is not None:
             self._token = trio.lowlevel.current_trio_token()
             opened.add_post_pipe_connect_cb(self._connected_in_nng_thread)
@@ -102,11 +96,6 @@ class BusSocket:
         return len(self._socket.pipes)
 
     @property
-    def refused(self) -> int:
-        """How many connections were refused because there were ``max_pipes`` already."""
-        return self._refused
-
-    @property
     def ended(self) -> int:
         """How many connections ended, for whatever reason; NNG tells none."""
         return self._ends.number
@@ -115,29 +104,6 @@ class BusSocket:
         """Return the numbers of the connections that ended since the last call."""
         ended = self._ends.pipes
         return [ended.popleft() for _ in range(len(ended))]
-
-    def listen(self, url: str) -> str:
-        """Listen on ``url`` and return it with the real port, should it have asked for port 0.
-
-        Raises:
-            BusAddressInUseError: somebody else listens there.
-            BusError: the address is malformed, or not this machine's to use.
-            SettingsError: TLS is asked for in the URL and not by the files given, or the reverse.
-        """
-        self._check_open()
-        config = tls_configs.for_listening(self._tls, url)
-        try:
-            if config is not None:
-                self._socket.tls_config = config
-            listener = self._socket.listen(url)
-        except pynng.AddressInUse as error:
-            raise BusAddressInUseError(f"{url} is already in use") from error
-        except pynng.NNGException as error:
-            raise BusError(f"cannot listen on {url}: {error.args[0]}") from error
-        address = listener.local_address
-        if not hasattr(address, "port"):
-            return url
-        return f"{url.rpartition(':')[0]}:{socket.ntohs(address.port)}"
 
     def dial(self, url: str) -> None:
         """Reach for ``url``, now and again until it answers. Dialling it twice is dialling it once.
@@ -172,11 +138,6 @@ class BusSocket:
     def _check_open(self) -> None:
         if self._closed:
             raise trio.ClosedResourceError("this bus socket is closed")
-
-    def _admit_in_nng_thread(self, pipe: Any) -> None:
-        if self._max_pipes is not None and len(self._socket.pipes) > self._max_pipes:
-            self._refused += 1
-            pipe.close()
 
     def _connected_in_nng_thread(self, pipe: Any) -> None:
         # The run may be over by the time that NNG gets round to telling us.

@@ -1,4 +1,4 @@
-"""A SUB socket: hears what begins with its topics, and knows through which connection."""
+"""A SUB socket that dials: hears what begins with its topics, and through which connection."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,12 +32,12 @@ class Arrival(NamedTuple):
 
 
 class Subscriber(BusSocket):
-    """A SUB socket. Subscribe before dialling or listening, or the first messages are missed.
+    """A SUB socket. Subscribe before dialling, or the first messages are missed.
 
     Args:
         buffer: messages kept while nobody receives, 1 to 8192; when full, the oldest goes.
         max_size: bytes; a larger message is dropped, with the connection it came through.
-        max_pipes, on_connected, tls: as for `Publisher`.
+        on_connected, tls: as for `Publisher`.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class Subscriber(BusSocket):
         buffer: int = DEFAULT_BUFFER,
         max_size: int = RECEIVE_SIZE,
         *,
-        max_pipes: int | None = None,
         on_connected: Callable[[], None] | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -55,7 +54,7 @@ class Subscriber(BusSocket):
             reconnect_time_min=RECONNECT_MIN,
             reconnect_time_max=RECONNECT_MAX,
         )
-        super().__init__(opened, max_pipes=max_pipes, on_connected=on_connected, tls=tls)
+        super().__init__(opened, on_connected=on_connected, tls=tls)
         self._descriptor: int = opened.recv_fd
 
     def subscribe(self, topic: bytes) -> None:
@@ -74,6 +73,12 @@ class Subscriber(BusSocket):
             self._socket.unsubscribe(topic)
         except pynng.NNGException as error:
             raise BusError(f"not subscribed to {topic!r}") from error
+
+    def prove(self, _: int) -> None:
+        """Note that a connection brought a message that the cluster's secret vouches for.
+
+        Here that changes nothing: this side chose whom to dial.
+        """
 
     async def receive_batch(self, limit: int = 256) -> list[bytes]:
         """As ``receive_arrivals``, without where they came from."""

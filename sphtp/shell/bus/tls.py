@@ -1,6 +1,10 @@
-"""TLS as NNG wants it. It takes wrong files without a word, or with one that says nothing."""
+"""TLS of the bus: OpenSSL where it listens, and NNG's own where it dials.
 
-from typing import Any, Final
+NNG takes wrong files without a word, or with one that says nothing.
+"""
+
+import ssl
+from typing import Any
 from urllib.parse import urlsplit
 
 import pynng
@@ -9,20 +13,29 @@ from pynng import TLSConfig
 from sphtp.errors import SettingsError
 from sphtp.shell.tls import Tls, is_tls
 
-_AUTH: Final = {True: TLSConfig.AUTH_MODE_REQUIRED, False: TLSConfig.AUTH_MODE_NONE}
 
-
-def for_listening(tls: Tls | None, url: str) -> Any:
+def for_listening(tls: Tls | None, url: str) -> ssl.SSLContext | None:
     """Return the configuration to listen with, or None without TLS. Raises ``SettingsError``."""
     if not _wanted(tls, url, "listen on"):
         return None
     assert tls is not None
     if tls.cert is None:
         raise SettingsError(f"to listen on {url} needs a TLS certificate and its key")
-    config = _config(TLSConfig.MODE_SERVER, tls)
-    # Given to the constructor, "none" counts as not given.
-    config.set_auth_mode(_AUTH[tls.mutual])
-    return config
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # Nobody resumes a session of the bus, and a ticket is a reason to read before the greeting.
+    context.num_tickets = 0
+    ca, _, _ = tls.read_ca(), tls.read_cert(), tls.read_key()
+    try:
+        # Without a password of ours, OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(tls.cert, tls.key, password="")
+        if ca is not None:
+            context.load_verify_locations(cadata=ca)
+    except (OSError, ValueError) as error:
+        raise _unusable(tls, str(error)) from error
+    if tls.mutual:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def for_dialling(tls: Tls | None, url: str) -> Any:
@@ -57,5 +70,9 @@ def _config(mode: int, tls: Tls) -> Any:
             own_key_string=tls.read_key(),
         )
     except pynng.NNGException as error:
-        files = ", ".join(str(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
-        raise SettingsError(f"TLS: {files} cannot be used: {error.args[0]}") from error
+        raise _unusable(tls, str(error.args[0])) from error
+
+
+def _unusable(tls: Tls, why: str) -> SettingsError:
+    files = ", ".join(str(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
+    return SettingsError(f"TLS: {files} cannot be used: {why}")

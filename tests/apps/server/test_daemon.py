@@ -17,7 +17,7 @@ from sphtp.core.control.events import MemberEntered, MemberLeft
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.client_opening import open_client
 from sphtp.shell.server import open_server
 from sphtp.shell.server_options import ServerOptions
@@ -157,9 +157,21 @@ async def test_a_server_that_has_to_wait_says_so_and_for_how_long() -> None:
         assert (await started.line("state changed"))["state"] == "active"
 
 
+async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> None:
+    with ListeningPublisher() as free:
+        port = free.listen("tcp://127.0.0.1:0").rpartition(":")[2]
+    async with daemon("--join", f"tcp://127.0.0.1:{port}") as started:
+        joining = await started.line("joining")
+        assert (joining["join"], joining["level"]) == ([f"tcp://127.0.0.1:{port}"], "info")
+        waiting = await started.line("waiting for a server to join")
+        assert waiting["address"] == f"tcp://127.0.0.1:{port}"
+        assert waiting["why"] == f"connection refused by 127.0.0.1:{port}"
+        assert waiting["level"] == "warning"
+
+
 @pytest.mark.parametrize("option", ["--pub-port", *soaked(["--sub-port"])])
 async def test_a_port_in_use_is_named_with_the_option_that_changes_it(option: str) -> None:
-    with Publisher() as taken:
+    with ListeningPublisher() as taken:
         port = taken.listen("tcp://127.0.0.1:0").rpartition(":")[2]
         command = [sys.executable, "-m", "sphtp", "server", *ANY_PORTS, option, port]
         done = await trio.run_process(command, capture_stderr=True, check=False)

@@ -12,6 +12,7 @@ from sphtp.core.control.events import (
     ClientEntered,
     ClientLeft,
     ClientSuspected,
+    JoinFailing,
     MemberLeft,
     ServerEvent,
     StateChanged,
@@ -78,6 +79,15 @@ def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, ob
         (
             ViewChanged(ClusterView(3, (MEMBER,))),
             {"event": "view changed", "level": "info", "view": 3, "servers": [8]},
+        ),
+        (
+            JoinFailing(ServerAddress.parse("tcp://b:1"), "connection refused by b:1"),
+            {
+                "event": "waiting for a server to join",
+                "level": "warning",
+                "address": "tcp://b:1",
+                "why": "connection refused by b:1",
+            },
         ),
         (
             StateChanged(ServerState.ACTIVE),

@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.status import read_untrusted
 from sphtp_server.status import show, status
 
 
 def unused_port() -> str:
-    with Publisher() as publisher:
+    with ListeningPublisher() as publisher:
         return publisher.listen("tcp://127.0.0.1:0").rpartition(":")[2]
 
 

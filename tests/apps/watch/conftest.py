@@ -47,10 +47,10 @@ def make_peer(scenario: Any) -> Callable[..., Peer]:
     """Make the peer of slab ``n`` of three as the servers introduce it."""
 
     def make(slab: int, **changes: Any) -> Peer:
-        data = SlabJob(scenario, slab, 3, STEPS).data
+        data = {**SlabJob(scenario, slab, 3, STEPS).data, **changes.pop("data", {})}
         values = {
             "id": 7 + 2 * slab,
-            "data": {**data, **changes.pop("data", {})},
+            "packed": msgpack.packb(data),
             "addresses": (),
             "nonce": 1,
             "topics": (f"slab/{slab}",),

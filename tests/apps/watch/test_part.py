@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgpack
 import pytest
 
 from sphtp_client.watch.part import part_of
@@ -43,7 +44,7 @@ def test_who_talks_nonsense_is_no_part(make_peer, data):
 def test_who_says_nothing_or_publishes_nothing_is_no_part(make_peer):
     peer = make_peer(1)
     assert part_of(peer) is not None
-    assert part_of(replace(peer, data=None)) is None
-    assert part_of(replace(peer, data=["slab"])) is None
+    assert part_of(replace(peer, packed=b"")) is None
+    assert part_of(replace(peer, packed=msgpack.packb(["slab"]))) is None
     assert part_of(replace(peer, topics=())) is None
     assert part_of(replace(peer, topics=("slab/2",))) is None

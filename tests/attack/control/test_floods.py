@@ -1,17 +1,22 @@
 """More than anybody should ask: each bound bites, is counted by its name, and gives way again."""
 
+import time
 from typing import Any
 
+import msgpack
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Heartbeat, Lookup
 from sphtp.core.control.counters import Count
+from sphtp.core.control.events import PeerChanged
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.limits import MAX_RATE, ServerLimits
 from sphtp.core.control.origins import Origins
-from sphtp.core.control.rates import Bucket
+from sphtp.core.control.rates import Bucket, RatesPerHolder
+from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
+from sphtp.shell.peer import Peer
 from tests.core.control.bus import Bus
 from tests.core.control.helpers import ask, established, is_established, said
 
@@ -46,6 +51,54 @@ def test_a_flood_of_lookups_is_cut() -> None:
         bus.inject(server, Lookup(client.machine.id, client.machine.nonce).encode())
     assert len(said(server, Command.PEERS)) == before + 3
     assert server.machine.counters[Count.OVER_LOOKUPS_PER_SECOND] == 497
+
+
+def test_a_flood_of_data_is_cut_for_the_one_and_not_for_others() -> None:
+    """What must hold: a hundred changes a second cost others ten, and the last one is not lost."""
+    bus = Bus()
+    server = bus.server(0, new_cluster=True)
+    rogue, honest, witness = (bus.client(name) for name in "xyz")
+    established(bus, rogue, honest, witness)
+    bus.run(2.0)
+    before = len(witness.of(PeerChanged))
+    for number in range(500):
+        rogue.machine.set_data(bus.now, b"%d" % number)
+        bus.pump(rogue)
+        bus.run(0.01)
+    honest.machine.set_data(bus.now, b"me")
+    bus.pump(honest)
+    bus.run(0.1)
+    assert len(witness.of(PeerChanged)) - before <= 10 + 5 * 10 + 1
+    assert witness.machine.peers[honest.machine.id].data == b"me"
+    assert server.machine.counters[Count.OVER_DATA_PER_SECOND] >= 500 - 60 - 1
+    bus.run(2.5)
+    assert witness.machine.peers[rogue.machine.id].data == b"499"
+
+
+def test_data_that_nobody_looks_at_is_not_unpacked() -> None:
+    """What must hold: a change of data costs a client the same, whatever it is that was told."""
+    record = PeerRecord(7, 1, data=msgpack.packb([[]] * 4000))
+    began = time.process_time()
+    peers = [Peer.from_record(record) for _ in range(300)]
+    made = time.process_time()
+    told = [peer.data for peer in peers[:100]]
+    read = time.process_time()
+    assert told == [[[]] * 4000] * 100
+    assert peers[0].data is told[0]
+    assert made - began < read - made, "three hundred were made in the time of reading a hundred"
+
+
+def test_rates_of_those_that_are_gone_are_forgotten() -> None:
+    here: set[Holder] = set()
+    rates = RatesPerHolder(2, here.__contains__)
+    for number in range(1000):
+        here.clear()
+        here.add(Holder(number, 1))
+        assert rates.take(0.0, Holder(number, 1), len(here))
+        assert len(rates) <= 2
+    last = Holder(999, 1)
+    assert [rates.take(0.0, last, 1) for _ in range(2)] == [True, False]
+    assert rates.take(0.5, last, 1)
 
 
 def test_a_full_server_says_so_by_name() -> None:
@@ -86,7 +139,7 @@ def test_connections_are_remembered_for_so_many_senders_only() -> None:
     assert len(origins) == len(origins._by_pipe) == 0
 
 
-@pytest.mark.parametrize("name", ["announces_per_second", "lookups_per_second"])
+@pytest.mark.parametrize("name", ["announces_per_second", "lookups_per_second", "data_per_second"])
 @pytest.mark.parametrize("rate", [0, 0.5, -1, float("nan"), MAX_RATE + 1])
 def test_rates_that_make_no_sense_are_refused(name: str, rate: float) -> None:
     wrong: dict[str, Any] = {name: rate}

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sphtp.core.control.client import ClientMachine
@@ -168,7 +169,7 @@ class Bus:
         arrival = Arrival(data, pipe)  # type: ignore[arg-type] # None proves its sender
         if (heard := node.trust.check(arrival, node.machine.counters)) is not None:
             node.heard.append(heard.data)
-            node.machine.handle_message(self.now, *heard)
+            node.machine.handle_message(self.now, *heard, through=pipe)
 
     def pipe(self, sender: Node, receiver: Node) -> int:
         """The number by which a receiver knows the connection of a sender."""
@@ -257,6 +258,7 @@ class Bus:
                 pipe = self._pipes.pop((sender, receiver))
                 if receiver.alive:
                     receiver.machine.handle_disconnected(self.now, pipe)
+                    self._at(self.now, partial(_touched, receiver))
 
     def _publish(self, node: Node, message: Any) -> None:
         if node.address is None:
@@ -301,6 +303,10 @@ class Bus:
 
     def _lag(self) -> float:
         return self._random.uniform(*self._delay)
+
+
+def _touched(node: Node) -> Iterable[Node]:
+    return (node,)
 
 
 def _ways(link: tuple[Node, Node]) -> list[tuple[Node, Node]]:

@@ -9,6 +9,7 @@ from sphtp.core.control.liveness import Liveness, SleepWatch
 from sphtp.core.control.vocabulary import Reason
 
 EXPIRY = 10.0
+PATIENCE = 3.0
 
 
 def test_suspicion_comes_at_half_the_expiry_and_the_end_at_all_of_it() -> None:
@@ -52,10 +53,21 @@ class Model:
     def __init__(self) -> None:
         self.heard: dict[int, float] = {}
         self.suspects: set[int] = set()
+        self.doubted: dict[int, float] = {}
 
     def refresh(self, now: float, number: int) -> None:
         self.heard[number] = now
         self.suspects.discard(number)
+        self.doubted.pop(number, None)
+
+    def doubt(self, now: float, number: int) -> bool:
+        heard = self.heard.get(number)
+        if heard is None or number in self.doubted or heard + EXPIRY <= now + PATIENCE:
+            return False
+        self.doubted[number] = now + PATIENCE
+        is_news = number not in self.suspects
+        self.suspects.add(number)
+        return is_news
 
     def suspect(self, now: float) -> set[int]:
         due = {n for n, heard in self.heard.items() if heard + EXPIRY / 2 <= now}
@@ -64,23 +76,34 @@ class Model:
 
     def expire(self, now: float) -> set[int]:
         due = {n for n, heard in self.heard.items() if heard + EXPIRY <= now}
+        due |= {n for n, end in self.doubted.items() if end <= now}
         for number in due:
             del self.heard[number]
+            self.doubted.pop(number, None)
         self.suspects -= due
         return due
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.none(), st.integers(1, 5)))))
-def test_the_queues_agree_with_looking_at_everybody(steps: list[tuple[int, int | None]]) -> None:
+STEP = st.one_of(st.none(), st.tuples(st.booleans(), st.integers(1, 5)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), STEP)))
+def test_the_queues_agree_with_looking_at_everybody(
+    steps: list[tuple[int, tuple[bool, int] | None]],
+) -> None:
+    """What must hold: of hearing, doubting and the passing of time, the queues make the same."""
     liveness, model, now = Liveness(EXPIRY), Model(), 0.0
-    for seconds, number in steps:
+    for seconds, step in steps:
         now += seconds
-        if number is None:
+        if step is None:
             assert set(liveness.take_suspects(now)) == model.suspect(now)
             assert set(liveness.take_expired(now)) == model.expire(now)
+            assert set(liveness.suspects) == model.suspects
+        elif step[0]:
+            assert liveness.doubt(now, step[1], PATIENCE) == model.doubt(now, step[1])
         else:
-            liveness.refresh(now, number)
-            model.refresh(now, number)
+            liveness.refresh(now, step[1])
+            model.refresh(now, step[1])
         assert len(liveness) == len(model.heard)
 
 

@@ -125,12 +125,12 @@ def test_11_a_silent_client_is_suspected_then_de_registered_and_its_data_deleted
     client, other = bus.client("x", data=b"spheres"), bus.client("y")
     established(bus, client, other)
     bus.run(3)
-    bus.kill(client)
-    killed = bus.now
+    bus.cut(client, server)
+    cut = bus.now
     bus.run_until(lambda: bool(server.of(ClientSuspected)))
-    assert 3.9 < bus.now - killed < 5.1
+    assert 3.9 < bus.now - cut < 5.1
     bus.run_until(lambda: bool(server.of(ClientLeft)))
-    assert 8.9 < bus.now - killed < 10.1
+    assert 8.9 < bus.now - cut < 10.1
     (left,) = server.of(ClientLeft)
     assert (left.record.id, left.record.data) == (client.machine.id, b"")
     assert left.reason is Reason.EXPIRED

@@ -1,0 +1,28 @@
+"""The descriptors that the process may have: all that it is allowed, and a word if few."""
+
+import resource
+from typing import Final
+
+from sphtp_server.logs import Log
+
+SPARE: Final = 64
+"""Descriptors of the process besides the connections of clients and servers."""
+
+
+def raise_limit(log: Log, connections: int) -> None:
+    """Raise the limit to what the system allows, and warn when that is less than is needed.
+
+    The soft limit is 1,024 almost everywhere for the sake of programs that call ``select``, which
+    this one does not; a connection needs a descriptor. ``connections`` are those of each socket.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    needed = 2 * connections + SPARE
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        log.warning(
+            "few descriptors: connections beyond them are turned away; raise the limit "
+            "(ulimit -Hn), or lower --max-connections",
+            limit=hard,
+            needed=needed,
+        )

@@ -1,0 +1,725 @@
+"""The sockets that a server listens on: SP over TCP and TLS, spoken here and not by NNG.
+
+NNG gives a handshake that stands still all the time in the world, holds a descriptor for each, and
+says nothing when the last one is gone; its one queue for what all connections say drops the oldest,
+so that one that floods makes the others fall silent. Here a connection has to prove itself in time
+(see `handshakes`), and what is read is taken from the connections in turn: who has more to say than
+we take is not read from, and TCP slows it down.
+
+The layout is that of the SP transport mapping for TCP (nanomsg RFC "sp-tcp-mapping-01"): a
+greeting of eight bytes each way, then messages, each after its length as eight bytes, most
+significant first.
+"""
+
+import errno
+import itertools
+import math
+import selectors
+import socket
+import ssl
+import struct
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+import trio
+
+from sphtp.errors import MessageTooLargeError
+from sphtp.shell.bus import tls as tls_configs
+from sphtp.shell.bus.handshakes import (
+    OUT_OF_DESCRIPTORS,
+    AcceptCounters,
+    AcceptLimits,
+    Handshakes,
+    Reserve,
+    site_of,
+)
+from sphtp.shell.bus.publisher import MAX_MESSAGE_SIZE
+from sphtp.shell.bus.sockets import (
+    DEFAULT_BUFFER,
+    ENDS_KEPT,
+    BusAddressInUseError,
+    BusError,
+    checked_buffer,
+)
+from sphtp.shell.bus.subscriber import RECEIVE_SIZE, Arrival
+from sphtp.shell.tls import SCHEME, Tls
+
+SHARE: Final = 16
+"""Messages taken from one connection before it is the next one's turn."""
+
+QUEUED_BYTES: Final = 4 << 20
+"""Bytes kept for a subscriber that is slower than the publisher; beyond, the oldest goes."""
+
+_BACKLOG: Final = 1024
+"""Connections that the kernel holds for us; with 128, a mass start is turned away."""
+
+_ACCEPTED_AT_ONCE: Final = 64
+"""Connections accepted before others are looked after again."""
+
+_HANDSHAKES_AT_ONCE: Final = 16
+"""Steps of TLS, at about a millisecond each, before others are looked after again."""
+
+_READ: Final = 65536
+"""Bytes read from a connection at once."""
+
+_PAUSE: Final = 0.1
+"""Seconds until the next attempt to accept, when not even the reserve descriptor is left."""
+
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A peer whose machine is gone is found out after 25 s of silence."""
+
+_USER_TIMEOUT: Final = 25_000
+"""Milliseconds for which what was sent may stay unacknowledged (RFC 5482)."""
+
+_LENGTH: Final = struct.Struct(">Q")
+_GREETING: Final = struct.Struct(">4sHH")
+_MAGIC: Final = b"\0SP\0"
+_PUB, _SUB = 32, 33
+"""The protocol numbers of SP: 2 for publish and subscribe, times 16, and the side."""
+
+_READ_EVENT, _WRITE_EVENT = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+_numbers = itertools.count(1)
+
+
+class Stage(IntEnum):
+    """How far a connection has got."""
+
+    TLS = 0
+    GREETING = 1
+    UNPROVEN = 2
+    PROVEN = 3
+    ENDED = 4
+
+
+class _Connection:
+    """One connection, what was read of it and not taken, and what it is still to be sent."""
+
+    __slots__ = (
+        "at",
+        "events",
+        "has_ended",
+        "is_ready",
+        "number",
+        "owner",
+        "queue",
+        "queued",
+        "received",
+        "sending",
+        "site",
+        "socket",
+        "stage",
+    )
+
+    def __init__(self, owner: "ListeningSocket", opened: socket.socket, site: str) -> None:
+        self.owner = owner
+        self.socket = opened
+        self.site = site
+        self.number = next(_numbers)
+        self.stage = Stage.GREETING
+        self.events = _READ_EVENT
+        self.received = bytearray()
+        self.at = 0
+        self.is_ready = False
+        self.has_ended = False
+        self.sending: memoryview | None = None
+        self.queue: deque[bytes] = deque()
+        self.queued = 0
+
+    def end(self) -> None:
+        """Close it."""
+        self.owner.end(self)
+
+    @property
+    def message_size(self) -> int | None:
+        """Bytes of the message that begins where reading stands; None when it is not known yet."""
+        if len(self.received) - self.at < _LENGTH.size:
+            return None
+        size: int = _LENGTH.unpack_from(self.received, self.at)[0]
+        return size
+
+    @property
+    def has_message(self) -> bool:
+        """Whether a message is there as a whole."""
+        size = self.message_size
+        return size is not None and len(self.received) - self.at - _LENGTH.size >= size
+
+    def take_message(self) -> bytes:
+        """Return the next message, which must be there."""
+        start = self.at + _LENGTH.size
+        self.at = start + (self.message_size or 0)
+        return bytes(memoryview(self.received)[start : self.at])
+
+    def forget_taken(self) -> None:
+        """Free the memory of what was taken."""
+        del self.received[: self.at]
+        self.at = 0
+
+
+class ListeningSocket:
+    """What both sorts have in common: they accept, shake hands, and end what does not answer.
+
+    Args:
+        handshakes: shared by the sockets of one server; by default with its own limits.
+        on_connected: called when a connection has greeted, and never after ``close``.
+        tls: for addresses ``tls+tcp``, and then for no others.
+    """
+
+    _OWN: int
+    _OTHER: int
+
+    def __init__(
+        self,
+        handshakes: Handshakes | None = None,
+        *,
+        on_connected: Callable[[], None] | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._handshakes = Handshakes(AcceptLimits()) if handshakes is None else handshakes
+        self._on_connected = on_connected
+        self._tls = tls
+        self._contexts: dict[int, ssl.SSLContext | None] = {}
+        self._listeners: dict[int, socket.socket] = {}
+        self.urls: list[str] = []
+        """Where it listens, with the real ports."""
+        self._paused: list[socket.socket] = []
+        self._resume_at = math.inf
+        self._all: dict[int, _Connection] = {}
+        self._greeted: dict[int, _Connection] = {}
+        self._ended: deque[int] = deque(maxlen=ENDS_KEPT)
+        self._ends = 0
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._reserve = Reserve()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
+            self.close()
+
+    @property
+    def connections(self) -> int:
+        """How many peers are connected at this moment; those that have not greeted are not."""
+        return len(self._greeted)
+
+    @property
+    def counters(self) -> AcceptCounters:
+        """What became of connections that did not stay, at all sockets that share handshakes."""
+        return self._handshakes.counters
+
+    @property
+    def ended(self) -> int:
+        """How many connections ended that had greeted, for whatever reason."""
+        return self._ends
+
+    def take_ended(self) -> list[int]:
+        """Return the numbers of the connections that ended since the last call."""
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
+    def listen(self, url: str) -> str:
+        """Listen on ``url`` and return it with the real port, should it have asked for port 0.
+
+        Raises:
+            BusAddressInUseError: somebody else listens there.
+            BusError: the address is malformed, or not this machine's to use.
+            SettingsError: TLS is asked for in the URL and not by the files given, or the reverse.
+        """
+        self._check_open()
+        family, address = _resolve(url)
+        context = tls_configs.for_listening(self._tls, url)
+        listener = _listen(url, family, address)
+        self._listeners[listener.fileno()] = listener
+        self._contexts[listener.fileno()] = context
+        self._selector.register(listener, _READ_EVENT)
+        self.urls.append(f"{url.rpartition(':')[0]}:{listener.getsockname()[1]}")
+        return self.urls[-1]
+
+    def close(self) -> None:
+        """Close at once; whoever waits gets ``trio.ClosedResourceError``. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        # Without this a waiting task would wait for ever. Outside Trio there is none.
+        with suppress(RuntimeError):
+            trio.lowlevel.notify_closing(self._selector.fileno())
+        for connection in tuple(self._all.values()):
+            self.end(connection)
+        for listener in self._listeners.values():
+            listener.close()
+        self._selector.close()
+        self._reserve.spend()
+
+    def end(self, connection: _Connection) -> None:
+        """Close a connection. Ending it twice is fine."""
+        if connection.stage is Stage.ENDED:
+            return
+        self._let_go(connection)
+        connection.stage = Stage.ENDED
+        self._handshakes.end(connection)
+        del self._all[connection.number]
+        if connection.events:
+            self._selector.unregister(connection.socket)
+        connection.socket.close()
+        if self._greeted.pop(connection.number, None) is not None:
+            self._ends += 1
+            self._ended.append(connection.number)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError("this bus socket is closed")
+
+    async def _wait(self) -> None:
+        """Wait until there is something to do, or something is due."""
+        self._check_open()
+        due = self._handshakes.next_due()
+        with trio.CancelScope(deadline=min(math.inf if due is None else due, self._resume_at)):
+            await trio.lowlevel.wait_readable(self._selector.fileno())
+        self._check_open()
+
+    def _pump(self) -> None:
+        """Do what can be done without waiting."""
+        now = trio.current_time()
+        if now >= self._resume_at:
+            self._resume_accepting()
+        shaken = 0
+        for key, events in self._selector.select(0):
+            connection: _Connection | None = key.data
+            if connection is None:
+                self._accept(now, self._listeners[key.fd])
+            elif connection.stage is Stage.TLS:
+                shaken += 1
+                if shaken <= _HANDSHAKES_AT_ONCE:
+                    self._shake(now, connection)
+            elif connection.stage is not Stage.ENDED:
+                self._progress(now, connection, events)
+        self._handshakes.handle_timeout(now)
+
+    def _accept(self, now: float, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = listener.accept()
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    # There is nobody left, or whoever it was has gone again.
+                    return
+                if not self._find_descriptor(now, listener):
+                    return
+                continue
+            self._reserve.refill()
+            self._admit(now, listener, accepted, address[0])
+
+    def _find_descriptor(self, now: float, listener: socket.socket) -> bool:
+        """Make room for one connection more; tell whether to go on accepting."""
+        self.counters.out_of_descriptors += 1
+        if self._handshakes.evict():
+            return True
+        if self._reserve.spend():
+            with suppress(OSError):
+                listener.accept()[0].close()
+            self._reserve.refill()
+            return True
+        self._selector.unregister(listener)
+        self._paused.append(listener)
+        self._resume_at = now + _PAUSE
+        return False
+
+    def _resume_accepting(self) -> None:
+        self._resume_at = math.inf
+        self._reserve.refill()
+        while self._paused:
+            self._selector.register(self._paused.pop(), _READ_EVENT)
+
+    def _admit(
+        self, now: float, listener: socket.socket, accepted: socket.socket, host: str
+    ) -> None:
+        while len(self._all) >= self._handshakes.limits.max_connections:
+            if not self._handshakes.evict(self):
+                self.counters.refused += 1
+                accepted.close()
+                return
+        accepted.setblocking(False)
+        _set_up(accepted)
+        connection = _Connection(self, accepted, site_of(host))
+        context = self._contexts[listener.fileno()]
+        if context is not None:
+            connection.stage = Stage.TLS
+            try:
+                connection.socket = context.wrap_socket(
+                    accepted, server_side=True, do_handshake_on_connect=False
+                )
+            except OSError:  # it has gone again
+                accepted.close()
+                return
+        self._all[connection.number] = connection
+        self._selector.register(connection.socket, _READ_EVENT, connection)
+        self._handshakes.begin(now, connection, lambda: self._is_excused(connection))
+        if context is None:
+            self._greet(connection)
+            # Who has greeted already is not pushed out by those that are accepted next.
+            self._progress(now, connection, _READ_EVENT)
+
+    def _shake(self, now: float, connection: _Connection) -> None:
+        opened = connection.socket
+        assert isinstance(opened, ssl.SSLSocket)
+        try:
+            opened.do_handshake()
+        except ssl.SSLWantReadError:
+            self._watch(connection, _READ_EVENT)
+        except ssl.SSLWantWriteError:
+            self._watch(connection, _WRITE_EVENT)
+        except (OSError, ValueError):
+            self.counters.failed += 1
+            self.end(connection)
+        else:
+            self._watch(connection, _READ_EVENT)
+            connection.stage = Stage.GREETING
+            self._greet(connection)
+            # What came in the same packet is in TLS's buffer, where waiting does not see it.
+            if connection.stage is not Stage.ENDED:
+                self._progress(now, connection, _READ_EVENT)
+
+    def _greet(self, connection: _Connection) -> None:
+        try:
+            connection.socket.send(_GREETING.pack(_MAGIC, self._OWN, 0))
+        except OSError:
+            self.end(connection)
+
+    def _progress(self, now: float, connection: _Connection, events: int) -> None:
+        if events & _WRITE_EVENT and connection.stage is not Stage.ENDED:
+            self._send_more(connection)
+        if events & _READ_EVENT and connection.stage is not Stage.ENDED:
+            self._read(connection)
+            if connection.stage is Stage.GREETING:
+                self._hear_greeting(now, connection)
+            if connection.stage in (Stage.UNPROVEN, Stage.PROVEN):
+                self._handle_received(now, connection)
+            if connection.has_ended and not connection.is_ready:
+                self.end(connection)
+
+    def _read(self, connection: _Connection) -> None:
+        opened = connection.socket
+        try:
+            while True:
+                chunk = opened.recv(_READ)
+                if not chunk:
+                    connection.has_ended = True
+                    return
+                connection.received += chunk
+                if not isinstance(opened, ssl.SSLSocket) or not opened.pending():
+                    return
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError:
+            connection.has_ended = True
+
+    def _hear_greeting(self, now: float, connection: _Connection) -> None:
+        if len(connection.received) < _GREETING.size:
+            return
+        told = bytes(connection.received[: _GREETING.size])
+        del connection.received[: _GREETING.size]
+        if told != _GREETING.pack(_MAGIC, self._OTHER, 0):
+            self.counters.failed += 1
+            self.end(connection)
+            return
+        self._greeted[connection.number] = connection
+        connection.stage = Stage.UNPROVEN
+        if not self._handshakes.asks_for_proof or self._is_excused(connection):
+            connection.stage = Stage.PROVEN
+            self._handshakes.end(connection)
+        if self._on_connected is not None:
+            self._on_connected()
+
+    def _watch(self, connection: _Connection, events: int) -> None:
+        """Wait for these events; for none, while there is more than we take."""
+        if events == connection.events:
+            return
+        if not events:
+            self._selector.unregister(connection.socket)
+        elif not connection.events:
+            self._selector.register(connection.socket, events, connection)
+        else:
+            self._selector.modify(connection.socket, events, connection)
+        connection.events = events
+
+    def _is_excused(self, connection: _Connection) -> bool:
+        """Tell whether a connection need not prove that it knows the secret."""
+        raise NotImplementedError
+
+    def _handle_received(self, now: float, connection: _Connection) -> None:
+        raise NotImplementedError
+
+    def _send_more(self, connection: _Connection) -> None:
+        raise NotImplementedError
+
+    def _let_go(self, connection: _Connection) -> None:
+        """Forget a connection that is about to be closed."""
+
+
+class ListeningPublisher(ListeningSocket):
+    """A PUB socket that listens: what is sent goes to everyone connected.
+
+    ``run`` has to run all the time. ``buffer`` messages, and 4 MiB, are kept for a subscriber that
+    is slower than this publisher; then the oldest goes.
+    """
+
+    _OWN, _OTHER = _PUB, _SUB
+
+    def __init__(
+        self,
+        handshakes: Handshakes | None = None,
+        *,
+        buffer: int = DEFAULT_BUFFER,
+        on_connected: Callable[[], None] | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(handshakes, on_connected=on_connected, tls=tls)
+        self._buffer = checked_buffer(buffer)
+        self.discarded = 0
+        """Messages that were not sent to somebody who reads too slowly."""
+
+    async def run(self) -> None:
+        """Accept connections, and send what they are too slow for, until cancelled or closed."""
+        with suppress(trio.ClosedResourceError):
+            while True:
+                await self._wait()
+                self._pump()
+
+    def send(self, data: bytes) -> None:
+        """Send to everyone connected, without ever blocking; raises as ``send_many``."""
+        self.send_many((data,))
+
+    def send_many(self, messages: Sequence[bytes]) -> None:
+        """Send several messages to everyone connected, in one piece, without ever blocking.
+
+        Raises:
+            MessageTooLargeError: receivers would drop one, together with this connection.
+            trio.ClosedResourceError: this publisher was closed.
+        """
+        self._check_open()
+        for data in messages:
+            if len(data) > MAX_MESSAGE_SIZE:
+                raise MessageTooLargeError(
+                    f"a message of {len(data)} bytes; the bus carries at most {MAX_MESSAGE_SIZE}"
+                )
+        frames = [_LENGTH.pack(len(data)) + data for data in messages]
+        whole = memoryview(b"".join(frames))
+        for connection in tuple(self._greeted.values()):
+            if connection.sending is None:
+                self._send(connection, whole)
+            else:
+                self._enqueue(connection, frames)
+
+    def _send(self, connection: _Connection, data: memoryview) -> None:
+        try:
+            sent = connection.socket.send(data)
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            sent = 0
+        except OSError:
+            self.end(connection)
+            return
+        if sent < len(data):
+            # TLS wants the very same bytes again.
+            connection.sending = data[sent:]
+            self._watch(connection, _READ_EVENT | _WRITE_EVENT)
+        else:
+            connection.sending = None
+            self._watch(connection, _READ_EVENT)
+
+    def _enqueue(self, connection: _Connection, frames: Iterable[bytes]) -> None:
+        queue = connection.queue
+        for frame in frames:
+            queue.append(frame)
+            connection.queued += len(frame)
+        while len(queue) > self._buffer or connection.queued > QUEUED_BYTES:
+            connection.queued -= len(queue.popleft())
+            self.discarded += 1
+
+    def _send_more(self, connection: _Connection) -> None:
+        while connection.sending is not None:
+            before = connection.sending
+            self._send(connection, before)
+            if connection.stage is Stage.ENDED or connection.sending is not None:
+                return
+            if connection.queue:
+                whole = b"".join(connection.queue)
+                connection.queue.clear()
+                connection.queued = 0
+                connection.sending = memoryview(whole)
+
+    def _is_excused(self, connection: _Connection) -> bool:
+        # Who only listens can prove nothing. Who speaks from the same place does it for both.
+        return connection.stage >= Stage.UNPROVEN and self._handshakes.trusts(connection.site)
+
+    def _handle_received(self, _: float, connection: _Connection) -> None:
+        if connection.received:
+            # A subscriber has nothing to say.
+            self.end(connection)
+
+
+class ListeningSubscriber(ListeningSocket):
+    """A SUB socket that listens: hears everybody in turn, and knows through which connection.
+
+    ``max_size`` is in bytes; a larger message is dropped, with the connection it came through.
+    """
+
+    _OWN, _OTHER = _SUB, _PUB
+
+    def __init__(
+        self,
+        handshakes: Handshakes | None = None,
+        *,
+        max_size: int = RECEIVE_SIZE,
+        on_connected: Callable[[], None] | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(handshakes, on_connected=on_connected, tls=tls)
+        self._max_size = max_size
+        self._topics: tuple[bytes, ...] = ()
+        self._ready: deque[_Connection] = deque()
+        self._ends_told = 0
+
+    def subscribe(self, topic: bytes) -> None:
+        """Receive what begins with ``topic`` from now on; ``b""`` is everything."""
+        self._check_open()
+        self._topics = (*self._topics, topic)
+
+    async def receive_batch(self, limit: int = 256) -> list[bytes]:
+        """As ``receive_arrivals``, without where they came from."""
+        return [arrival.data for arrival in await self.receive_arrivals(limit)]
+
+    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+        """Wait until there is a message or a connection ended; return at most ``limit`` messages.
+
+        They are taken from the connections in turn, and those of one are in order. Cancelling loses
+        nothing.
+
+        Raises:
+            trio.ClosedResourceError: closed, before or during the wait.
+            trio.BusyResourceError: another task already waits here.
+        """
+        self._check_open()
+        while True:
+            if self._ready:
+                await trio.lowlevel.checkpoint()
+                self._check_open()
+            else:
+                await self._wait()
+            self._pump()
+            batch = self._take(limit)
+            if batch or self._ends > self._ends_told:
+                self._ends_told = self._ends
+                return batch
+
+    def prove(self, number: int) -> None:
+        """Note that a connection brought a message that the cluster's secret vouches for."""
+        connection = self._all.get(number)
+        if connection is not None and connection.stage is Stage.UNPROVEN:
+            connection.stage = Stage.PROVEN
+            self._handshakes.end(connection)
+            self._handshakes.trust(connection.site)
+
+    def _take(self, limit: int) -> list[Arrival]:
+        batch: list[Arrival] = []
+        now = trio.current_time()
+        while self._ready and len(batch) < limit:
+            connection = self._ready.popleft()
+            connection.is_ready = False
+            self._take_from(connection, min(SHARE, limit - len(batch)), batch)
+            if connection.stage is not Stage.ENDED:
+                self._handle_received(now, connection)
+                if connection.has_ended and not connection.is_ready:
+                    self.end(connection)
+        return batch
+
+    def _take_from(self, connection: _Connection, share: int, batch: list[Arrival]) -> None:
+        for _ in range(share):
+            if not connection.has_message:
+                break
+            data = connection.take_message()
+            if data.startswith(self._topics):
+                batch.append(Arrival(data, connection.number))
+        connection.forget_taken()
+
+    def _handle_received(self, now: float, connection: _Connection) -> None:
+        """Queue a connection that has a message as a whole; read on from one that has none."""
+        size = connection.message_size
+        if size is not None and size > self._max_size:
+            self.end(connection)
+        elif connection.has_message:
+            self._watch(connection, 0)
+            connection.is_ready = True
+            self._ready.append(connection)
+        else:
+            self._watch(connection, 0 if connection.has_ended else _READ_EVENT)
+            if connection.stage is Stage.PROVEN:
+                self._expect_the_rest(now, connection)
+
+    def _expect_the_rest(self, now: float, connection: _Connection) -> None:
+        """Give a message that has begun its deadline: what is held for it is not held for ever."""
+        if connection.received:
+            self._handshakes.begin(now, connection)
+        else:
+            self._handshakes.end(connection)
+
+    def _is_excused(self, connection: _Connection) -> bool:
+        return False
+
+    def _let_go(self, connection: _Connection) -> None:
+        if connection.is_ready:
+            self._ready.remove(connection)
+        if connection.stage is Stage.PROVEN and self._handshakes.asks_for_proof:
+            self._handshakes.distrust(connection.site)
+
+
+def _resolve(url: str) -> tuple[int, tuple[object, ...]]:
+    """Return the family and address to bind. Raises ``BusError``."""
+    try:
+        parts = urlsplit(url)
+        if f"{parts.scheme}://" not in ("tcp://", SCHEME) or parts.port is None:
+            raise ValueError("no address of the bus")
+        flags = socket.AI_PASSIVE
+        found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM, flags=flags)
+    except (ValueError, OSError, UnicodeError) as error:
+        raise BusError(f"cannot listen on {url}: {_words(error)}") from error
+    return found[0][0], found[0][4]
+
+
+def _listen(url: str, family: int, address: tuple[object, ...]) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise BusAddressInUseError(f"{url} is already in use") from error
+        raise BusError(f"cannot listen on {url}: {_words(error)}") from error
+    return listener
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _set_up(accepted: socket.socket) -> None:
+    """Send small messages at once, and find out when the other machine is gone."""
+    tcp = socket.IPPROTO_TCP
+    with suppress(OSError):  # it has gone again, which reading will tell
+        accepted.setsockopt(tcp, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": _USER_TIMEOUT}.items():
+            if hasattr(socket, name):  # not every system has them
+                accepted.setsockopt(tcp, getattr(socket, name), value)

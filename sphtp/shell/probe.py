@@ -1,0 +1,187 @@
+"""Why a server is not heard: asks its two addresses as the bus does, and says what came of it.
+
+NNG dials in the background and tells nobody why it gets nowhere. So where a server stays silent,
+each of its addresses is dialled once more here, as far as the first eight bytes that both sides of
+a bus connection send: a NUL, "SP", a version, and what the sender is. A connection that has shown
+them is what the bus needs; everything else has a name in plain words.
+"""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from enum import IntEnum
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import trio
+
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import SettingsError
+from sphtp.shell.tls import Tls, is_tls
+
+ANSWER_WITHIN: Final = 0.35
+"""Seconds for a connection and its first bytes. Both are made by NNG's threads, without Python."""
+
+PUB: Final = 0x20
+SUB: Final = 0x21
+"""Numbers of the two protocols in the header of a connection."""
+
+_HEADER: Final = b"\0SP\0\0%c\0\0"
+_HEADER_SIZE: Final = 8
+
+
+class Hope(IntEnum):
+    """Whether time mends it."""
+
+    NONE = 0
+    """It does not: somebody is there and speaks otherwise, or the secret is another one."""
+    LATER = 1
+    """Nobody is there: a server may still be started."""
+    SOON = 2
+    """No word, for or against: it may be slow, stopped, or behind a firewall that drops."""
+
+
+class Trouble(NamedTuple):
+    """What keeps a server from being heard."""
+
+    hope: Hope
+    text: str
+
+
+async def find_trouble(servers: Iterable[ServerAddress], tls: Tls | None) -> Trouble | None:
+    """Dial all addresses of these servers at once; return None when a server answers at both.
+
+    What is returned names what is wrong with each server, and has the hope of the most hopeful one.
+    """
+    found: dict[ServerAddress, dict[int, Trouble]] = {server: {} for server in servers}
+
+    async def look(server: ServerAddress, url: str, protocol: int) -> None:
+        if (trouble := await _find_at(url, protocol, tls)) is not None:
+            found[server][protocol] = trouble
+
+    async with trio.open_nursery() as nursery:
+        for server in found:
+            nursery.start_soon(look, server, server.pub, PUB)
+            nursery.start_soon(look, server, server.sub, SUB)
+    if not all(found.values()):
+        return None
+    # One word about each server is enough: most often it is the same of its second port.
+    firsts = [troubles[min(troubles)] for troubles in found.values()]
+    hope = max(min(troubles.values()).hope for troubles in found.values())
+    return Trouble(hope, "; ".join(dict.fromkeys(first.text for first in firsts)))
+
+
+async def _find_at(url: str, protocol: int, tls: Tls | None) -> Trouble | None:
+    parts = urlsplit(url)
+    door = _Door(parts.hostname or "", parts.port or 0, protocol)
+    with trio.move_on_after(ANSWER_WITHIN):
+        try:
+            return await door.try_it(tls if is_tls(url) else None)
+        except socket.gaierror as error:
+            return Trouble(Hope.LATER, f"the name {door.host!r} is unknown ({error.strerror})")
+        except ConnectionRefusedError:
+            return Trouble(Hope.LATER, f"connection refused by {door.name}")
+        except OSError as error:
+            return Trouble(Hope.LATER, f"no way to {door.name} ({error.strerror})")
+    if door.is_connected:
+        text = f"{door.name} takes connections and says nothing: no SphTP server, or a stopped one"
+        return Trouble(Hope.SOON, text)
+    return Trouble(Hope.SOON, f"no answer from {door.name}")
+
+
+class _Door:
+    """One address of a server, and how far a look at it has come."""
+
+    def __init__(self, host: str, port: int, protocol: int) -> None:
+        self.host = host
+        self.name = _joined(host, port)
+        self.is_connected = False
+        self._port = port
+        self._protocol = protocol
+
+    async def try_it(self, tls: Tls | None) -> Trouble | None:
+        """Connect and exchange the first bytes. Raises ``OSError`` where that is impossible."""
+        async with self._connected() as stream:
+            try:
+                header = await _exchange(self._secured(stream, tls), self._protocol)
+            except trio.BrokenResourceError as error:
+                return Trouble(Hope.NONE, self._why_broken(error.__cause__, tls))
+            except SettingsError as error:
+                return Trouble(Hope.NONE, str(error))
+        if header == _HEADER % self._protocol:
+            return None
+        if not header and tls is None and await self._speaks_tls():
+            return Trouble(Hope.NONE, f"{self.name} speaks TLS: dial tls+tcp://{self.name}")
+        return Trouble(Hope.NONE, self._why_strange(header))
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[trio.abc.Stream]:
+        # To the first address of a name and to no other, for so does NNG.
+        answers = await trio.socket.getaddrinfo(self.host, self._port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = answers[0]
+        if address[0] != self.host:
+            self.name = f"{_joined(self.host, self._port)} ({address[0]})"
+        with trio.socket.socket(family, kind, protocol) as connected:
+            await connected.connect(address)
+            self.is_connected = True
+            yield trio.SocketStream(connected)
+
+    def _secured(self, stream: trio.abc.Stream, tls: Tls | None) -> trio.abc.Stream:
+        if tls is None:
+            return stream
+        return trio.SSLStream(stream, _context(tls), server_hostname=self.host)
+
+    async def _speaks_tls(self) -> bool:
+        anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        anybody.check_hostname = False
+        anybody.verify_mode = ssl.CERT_NONE
+        try:
+            async with self._connected() as stream:
+                await trio.SSLStream(stream, anybody).do_handshake()
+        except (OSError, trio.BrokenResourceError):
+            return False
+        return True
+
+    def _why_broken(self, cause: BaseException | None, tls: Tls | None) -> str:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate of {self.name} is not accepted: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
+            return f"{self.name} speaks no TLS: dial tcp://{self.name}, or give it a certificate"
+        if isinstance(cause, ssl.SSLError) and tls is not None:
+            ours = "wants to see a certificate" if tls.cert is None else "refuses our certificate"
+            return f"{self.name} {ours}"
+        return self._why_strange(b"")
+
+    def _why_strange(self, header: bytes) -> str:
+        if header == _HEADER % SUB:
+            return f"{self.name} is a server's second port; name its first one"
+        did = f"answered {header!r}" if header else "closed the connection"
+        return f"{self.name} is no SphTP server: it {did}"
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _exchange(stream: trio.abc.Stream, protocol: int) -> bytes:
+    """Say what we are, and return the first bytes of the other side: less than eight at its end."""
+    await stream.send_all(_HEADER % (PUB if protocol == SUB else SUB))
+    header = b""
+    while len(header) < _HEADER_SIZE:
+        more = await stream.receive_some(_HEADER_SIZE - len(header))
+        if not more:
+            break
+        header += bytes(more)
+    return header
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=tls.read_ca())
+        if tls.cert is not None and tls.key is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (ssl.SSLError, OSError) as error:
+        raise SettingsError(f"TLS: the files cannot be used: {error}") from error
+    return context
