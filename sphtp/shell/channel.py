@@ -15,7 +15,7 @@ from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.busy_poll import BusyPoll
 from sphtp.shell.courtesy import Courtesy
-from sphtp.shell.encoding import PLAIN, Encoding
+from sphtp.shell.encoding import PLAIN, Encoding, check_limit
 from sphtp.shell.readers import Readers
 from sphtp.shell.receipt import Callback, Desk, Receipt
 
@@ -166,8 +166,9 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     async def receive_many(self, limit: int = 4096) -> list[Any]:
         """Wait for messages, and take those that are there: at least one, at most ``limit``.
 
-        Raises as ``receive``.
+        Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
         """
+        check_limit(limit)
         if self._connection.port.readable:
             # Before anything is taken, so that cancelling loses nothing; waiting is one, too.
             await trio.lowlevel.checkpoint()

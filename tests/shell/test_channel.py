@@ -239,6 +239,20 @@ async def test_many_are_sent_and_received_at_once():
         assert received == list(range(20_000))
 
 
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_limit_at_which_nothing_is_ever_taken_is_refused(limit):
+    """It would ask again and again, and let no other task run."""
+    async with connected() as (here, there):
+        with pytest.raises(sphtp.LocalError, match=f"limit is {limit}"):
+            await there.receive_many(limit)
+        await here.send("there is one")
+        with trio.fail_after(5):
+            await there._readers.wait()
+        with pytest.raises(sphtp.LocalError):
+            await there.receive_many(limit)
+        assert await there.receive_many(1) == ["there is one"]
+
+
 async def test_without_waiting():
     async with connected(settings=ChannelSettings(send_buffer=2, linger=0.1)) as (here, there):
         with pytest.raises(trio.WouldBlock):
