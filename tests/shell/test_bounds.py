@@ -121,7 +121,7 @@ def test_a_peer_that_fills_the_memory() -> None:
         frame = Messages(0, number, [bytes(60_000)])
         if not inbox.admits([frame]):
             break
-        inbox.insert(frame)
+        inbox.insert(frame, number)
     bounds.move_to(counters)
     assert counters.over_receive_buffer_bytes == 1
 

@@ -11,7 +11,7 @@ from sphtp.core.channel.fragments import Arriving, OversizeError
 from sphtp.core.channel.frames import RELIABLE, Fragment, Frame, Messages, Skip, Unreliable
 from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.unreliable import UnreliableInbox
+from sphtp.core.channel.unreliable import COST, UnreliableInbox
 from sphtp.errors import RemoteError
 
 BATCH: Final = 1024
@@ -30,7 +30,8 @@ class Inbox:
         self, settings: ChannelSettings, first_id: int, bounds: Bounds | None = None
     ) -> None:
         self.credit = ReceiveCredit(settings.receive_buffer, settings.receive_buffer_bytes)
-        self.unreliable = UnreliableInbox(settings.unreliable_buffer)
+        largest = settings.unreliable_buffer * (settings.max_datagram + COST)
+        self.unreliable = UnreliableInbox(settings.unreliable_buffer, largest)
         self._bounds = Bounds() if bounds is None else bounds
         self._settings = settings
         self._first_id = first_id
@@ -95,8 +96,8 @@ class Inbox:
         free = self._settings.receive_buffer - self._ready_count
         return messages <= free and self._reliable_bytes + size <= self._limit
 
-    def insert(self, frame: Messages | Fragment | Skip | Unreliable) -> None:
-        """Take in the messages of a frame that ``admits`` has seen."""
+    def insert(self, frame: Messages | Fragment | Skip | Unreliable, sequence: int) -> None:
+        """Take in the messages of a frame of the packet ``sequence``, which ``admits`` has seen."""
         if isinstance(frame, Messages):
             self._deliver(self._lanes[frame.lane].insert_messages(frame))
         elif isinstance(frame, Fragment):
@@ -107,7 +108,7 @@ class Inbox:
                 # Its sender paid for it, and nobody will read it.
                 self.credit.read(1, frame.size)
                 self._deliver(released)
-        elif dropped := self.unreliable.insert(frame):
+        elif dropped := self.unreliable.insert(frame, sequence):
             self._bounds.count("over_unreliable_buffer", dropped)
 
     def receive_many(self, limit: int) -> list[bytes]:

@@ -74,7 +74,7 @@ class Transport:
         flight.catch_up()
         trip = flight.recovery.round_trip
         return Estimates(
-            unreliable_dropped=flight.outbox.unreliable.dropped + inbox.unreliable.dropped,
+            unreliable_dropped=flight.outbox.unreliable_dropped + inbox.unreliable.dropped,
             waiting=flight.outbox.waiting,
             unread=len(inbox),
             rtt=trip.smoothed,
@@ -211,7 +211,7 @@ class Transport:
         close = None
         for frame in packet.frames:
             if isinstance(frame, CONTENT):
-                self.inbox.insert(frame)
+                self.inbox.insert(frame, sequence)
             elif isinstance(frame, Credit):
                 self.flight.outbox.credit.raise_to(frame.messages, frame.size)
             elif isinstance(frame, Close):

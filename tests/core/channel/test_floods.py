@@ -10,6 +10,7 @@ import pytest
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.fragments import Reassembly
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Padding, Skip, Unreliable
+from sphtp.core.channel.unreliable import COST
 from sphtp.testing.pair import LEFT
 from tests.core.channel.test_hostile import forge, open_pair
 
@@ -59,7 +60,10 @@ FLOODS: dict[str, Callable[[Random], Sequence[Frame]]] = {
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> None:
     pair, _, right = open_pair(
-        receive_buffer=BUFFER, receive_buffer_bytes=BUFFER_BYTES, max_message=MAX_MESSAGE
+        receive_buffer=BUFFER,
+        receive_buffer_bytes=BUFFER_BYTES,
+        max_message=MAX_MESSAGE,
+        unreliable_buffer=BUFFER,
     )
     random, endpoint = Random(1), pair.right
     tracemalloc.start()
@@ -77,10 +81,12 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
     transport = right.port.transport
     assert transport is not None
     limit = transport.inbox._limit
-    assert transport.inbox.held <= limit + 2000
+    assert transport.inbox.held <= limit + 2000 + MOST_LANES * BUFFER * (2 + COST)
     # Accounted for are bytes, and a cost for each part; each lane remembers a buffer of ids.
     smallest = 1 + Reassembly.COST
     allowed = limit // smallest * PART + limit + 2 * MOST_LANES * BUFFER * ENTRY
+    # Of messages that are sent once each lane has a buffer of its own.
+    allowed += MOST_LANES * BUFFER * (2 + COST)
     assert after - before <= allowed, f"{after - before:,} bytes, {allowed:,} allowed"
     assert right.port.statistics().malformed == 0
     assert all(message == b"ab" for message in pair.receive(right))

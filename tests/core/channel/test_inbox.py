@@ -27,7 +27,7 @@ def offer(box: Inbox, *frames: Frame) -> bool:
         return False
     for frame in frames:
         assert isinstance(frame, Messages | Fragment | Skip | Unreliable)
-        box.insert(frame)
+        box.insert(frame, 0)
     return True
 
 
