@@ -1,5 +1,6 @@
 """A channel as users hold it: messages to one peer and from it."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,10 +13,10 @@ from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.fragments import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.channel.ticket import Ticket
-from sphtp.errors import RefusedError, UnreachableError
+from sphtp.errors import LocalError, RefusedError, UnreachableError
 from sphtp.shell.busy_poll import BusyPoll
 from sphtp.shell.courtesy import Courtesy
-from sphtp.shell.encoding import PLAIN, Encoding
+from sphtp.shell.encoding import PLAIN, Encoding, check_limit
 from sphtp.shell.readers import Readers
 from sphtp.shell.receipt import Callback, Desk, Receipt
 
@@ -96,8 +97,10 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         Args:
             delivery: what is promised; see ``Delivery``.
             lane: whose order it takes part in, and whose priority it has.
-            deadline: seconds from now after which a reliable message is given up; those behind it
-                do not wait for it.
+            deadline: seconds from the call after which a message is given up that was not
+                acknowledged, or is sent once and did not leave; those behind it do not wait for
+                it. Where there is no room for it until then, nothing of it is sent, and its
+                receipt says ``EXPIRED``.
             copies: with how many further packets it goes again without waiting for a loss, for
                 what cannot wait a round trip: in them, or behind them when they are full.
             compress: True or False decides for this message where ``messages`` have compression;
@@ -109,16 +112,26 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             trio.BrokenResourceError: the peer closed it or vanished; the message says which.
             TypeError, OverflowError: msgpack cannot carry the value.
             WireError: it is of no type of ``messages``, or out of bounds; the message says which.
+            LocalError: there is no such lane, ``deadline`` is no number, or ``copies`` negative.
         """
+        now = trio.current_time()
+        ticket = _follow(now, lane, deadline, copies)
         payload = self._encoding.encode(value, compress)
+        ticket.size = len(payload)
         # The message leaves before others get a turn, as with Trio's own sockets.
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_sendable()
-        port, size = self._connection.port, len(payload)
-        while delivery is Delivery.RELIABLE and not port.has_room(size, lane):
-            await self._changed.park()
+        port = self._connection.port
+        while delivery is Delivery.RELIABLE and not port.has_room(ticket.size, lane):
+            if ticket.deadline is not None and trio.current_time() >= ticket.deadline:
+                await trio.lowlevel.checkpoint()
+                return self._expire(ticket)
+            with trio.CancelScope(
+                deadline=math.inf if ticket.deadline is None else ticket.deadline
+            ):
+                await self._changed.park()
             self._check_sendable()
-        receipt = self._queue(payload, delivery, lane, deadline, copies)
+        receipt = self._queue(payload, ticket, delivery)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return receipt
 
@@ -128,7 +141,8 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._check_sendable()
         if not self._connection.port.has_room(len(payload), lane):
             raise trio.WouldBlock
-        return self._queue(payload, Delivery.RELIABLE, lane, None, 0)
+        ticket = Ticket(trio.current_time(), lane, size=len(payload))
+        return self._queue(payload, ticket, Delivery.RELIABLE)
 
     async def send_many(
         self, values: Iterable[Any], *, lane: int = 0, compress: bool | None = None
@@ -166,8 +180,9 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     async def receive_many(self, limit: int = 4096) -> list[Any]:
         """Wait for messages, and take those that are there: at least one, at most ``limit``.
 
-        Raises as ``receive``.
+        Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
         """
+        check_limit(limit)
         if self._connection.port.readable:
             # Before anything is taken, so that cancelling loses nothing; waiting is one, too.
             await trio.lowlevel.checkpoint()
@@ -219,16 +234,18 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         self._connection.abort(trio.current_time(), why)
         self._touched()
 
-    def _queue(
-        self, payload: bytes, delivery: Delivery, lane: int, deadline: float | None, copies: int
-    ) -> Receipt:
-        now = trio.current_time()
-        expires = None if deadline is None else now + deadline
-        ticket = Ticket(now, lane, expires, copies, len(payload))
+    def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Receipt:
         self._connection.port.send(payload, ticket, delivery)
         receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
         self._touched()
-        self._courtesy.note(now, (payload,))
+        self._courtesy.note(ticket.sent_at, (payload,))
+        return receipt
+
+    def _expire(self, ticket: Ticket) -> Receipt:
+        """Give the receipt of a message for which there was no room in time."""
+        self._connection.port.expire(trio.current_time(), ticket)
+        receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
+        self._touched()
         return receipt
 
     def _detach(self) -> None:
@@ -287,6 +304,16 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             raise trio.EndOfChannel(closed.text)
         self._has_told = True
         raise trio.BrokenResourceError(closed.text)
+
+
+def _follow(now: float, lane: int, deadline: float | None, copies: int) -> Ticket:
+    if copies < 0:
+        raise LocalError(f"copies is {copies}; allowed is 0 or more")
+    if deadline is None:
+        return Ticket(now, lane, copies=copies)
+    if math.isnan(deadline):
+        raise LocalError("deadline is not a number of seconds")
+    return Ticket(now, lane, now + deadline, copies)
 
 
 def _failure(closed: Closed) -> Exception:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sphtp.core.packing import MALFORMED, pack, unpack, unpack_many
-from sphtp.errors import StateError
+from sphtp.errors import LocalError, StateError
 
 if TYPE_CHECKING:
     # Programs without types of messages do not load what makes them.
@@ -77,6 +77,12 @@ class Typed:
 
 
 PLAIN: Final = Plain()
+
+
+def check_limit(limit: int) -> None:
+    """Raise ``LocalError`` for a limit at which a reader would never get a message."""
+    if limit < 1:
+        raise LocalError(f"limit is {limit}; a reader takes one message at least")
 
 
 def encoding_for(messages: "MessageCodec | None") -> Encoding:

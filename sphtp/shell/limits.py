@@ -21,6 +21,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "over_receive_buffer_bytes": "receive_buffer_bytes",
     "over_max_message": "max_message",
     "over_unreliable_buffer": "unreliable_buffer",
+    "over_node_buffer_bytes": "node_buffer_bytes",
     "held_by_receive_buffer": "receive_buffer",
     "held_by_receive_buffer_bytes": "receive_buffer_bytes",
     "naks_over_budget": "nak_budget",

@@ -51,5 +51,6 @@ class NodeStatistics:
     over_receive_buffer_bytes: int
     over_max_message: int
     over_unreliable_buffer: int
+    over_node_buffer_bytes: int
     held_by_receive_buffer: int
     held_by_receive_buffer_bytes: int

@@ -1,13 +1,15 @@
 """What became of a message, for whoever sent it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
 from sphtp.core.channel.ticket import Outcome, Ticket
 
 Callback = Callable[["Receipt"], object]
+
+CAME: Final = (Outcome.DELIVERED, Outcome.ARRIVED)
 
 
 class Progress(NamedTuple):
@@ -36,18 +38,17 @@ class Receipt:
 
     @property
     def latency(self) -> float | None:
-        """Seconds from ``send`` to the ack; None for a message that was not delivered."""
+        """Seconds from ``send`` to the ack; None for a message that did not arrive."""
         ticket = self._ticket
-        if ticket.outcome is not Outcome.DELIVERED or ticket.settled_at is None:
+        if ticket.outcome not in CAME or ticket.settled_at is None:
             return None
         return ticket.settled_at - ticket.sent_at
 
     @property
     def progress(self) -> Progress:
-        """How much of it has arrived; it stays where it was when the message was not delivered."""
+        """How much of it has arrived; it stays where it was when not all of the message did."""
         ticket = self._ticket
-        is_delivered = ticket.outcome is Outcome.DELIVERED
-        return Progress(ticket.size if is_delivered else ticket.acked, ticket.size)
+        return Progress(ticket.size if ticket.outcome in CAME else ticket.acked, ticket.size)
 
     async def wait(self) -> Outcome:
         """Wait until it is known what became of it. Cancelling loses nothing."""

@@ -19,6 +19,7 @@ from sphtp import (
 from sphtp.core.channel.bounds import BoundCounters, Bounds
 from sphtp.core.channel.frames import Fragment, Frame, Messages
 from sphtp.core.channel.inbox import Inbox
+from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.stream.bodies import Nak
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import encode_nak
@@ -121,9 +122,34 @@ def test_a_peer_that_fills_the_memory() -> None:
         frame = Messages(0, number, [bytes(60_000)])
         if not inbox.admits([frame]):
             break
-        inbox.insert(frame)
+        inbox.insert(frame, number)
     bounds.move_to(counters)
     assert counters.over_receive_buffer_bytes == 1
+
+
+def test_peers_that_fill_the_node() -> None:
+    """Those over their share take in nothing new, and those below it all that they may."""
+    settings = ChannelSettings(receive_buffer_bytes=200_000, max_message=70_000)
+    node, bounds, counters = NodeMemory(300_000), Bounds(), BoundCounters()
+    greedy = [Inbox(settings, 0, bounds, node) for _ in range(3)]
+    modest = Inbox(settings, 0, bounds, node)
+    for number in range(40):
+        for inbox in greedy:
+            # Each lacks its first message, so that nothing can be read.
+            frames = [Messages(0, number + 1, [bytes(10_000)])]
+            if inbox.admits(frames):
+                inbox.insert(frames[0], number)
+    assert 300_000 < node.held < 320_000
+    bounds.move_to(counters)
+    assert counters.over_node_buffer_bytes > 0
+    assert modest.admits([Messages(0, 0, [bytes(60_000)])])
+    missing = [Messages(0, 0, [bytes(10_000)])]
+    for inbox in greedy:
+        assert inbox.admits(missing), "what all others wait for"
+        inbox.insert(missing[0], 100)
+        assert inbox.receive_many(999)
+        inbox.leave_node()
+    assert (node.held, node.channels) == (0, 1)
 
 
 @within_20_seconds

@@ -239,6 +239,20 @@ async def test_many_are_sent_and_received_at_once():
         assert received == list(range(20_000))
 
 
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_limit_at_which_nothing_is_ever_taken_is_refused(limit):
+    """It would ask again and again, and let no other task run."""
+    async with connected() as (here, there):
+        with pytest.raises(sphtp.LocalError, match=f"limit is {limit}"):
+            await there.receive_many(limit)
+        await here.send("there is one")
+        with trio.fail_after(5):
+            await there._readers.wait()
+        with pytest.raises(sphtp.LocalError):
+            await there.receive_many(limit)
+        assert await there.receive_many(1) == ["there is one"]
+
+
 async def test_without_waiting():
     async with connected(settings=ChannelSettings(send_buffer=2, linger=0.1)) as (here, there):
         with pytest.raises(trio.WouldBlock):
@@ -275,6 +289,36 @@ async def test_a_receipt_says_what_became_of_a_message():
         here.abort()
         assert await lost.wait() is Outcome.CLOSED
         there.abort()
+
+
+async def test_a_deadline_counts_while_there_is_no_room():
+    """From the call on; and nothing of the message is sent."""
+    async with connected(settings=ChannelSettings(send_buffer=2, linger=0.1)) as (here, there):
+        speak = there._connection.poll_transmit
+        there._connection.poll_transmit = lambda now, most: None
+        for number in range(2):
+            await here.send(number)
+        called: list[sphtp.Receipt] = []
+        with trio.fail_after(5):
+            start = trio.current_time()
+            receipt = await here.send("late", deadline=0.05)
+            assert trio.current_time() - start >= 0.05
+            receipt.add_callback(called.append)
+            assert await receipt.wait() is Outcome.EXPIRED
+            assert await (await here.send("at once or never", deadline=0)).wait() is Outcome.EXPIRED
+        there._connection.poll_transmit = speak
+        await here.send("after")
+        assert [await there.receive() for _ in range(3)] == [0, 1, "after"]
+        assert called == [receipt]
+        assert here.statistics().messages_sent == 3
+
+
+@pytest.mark.parametrize("wish", [{"deadline": float("nan")}, {"copies": -1}])
+async def test_wishes_that_make_no_sense_are_refused(wish):
+    async with connected() as (here, _):
+        with pytest.raises(sphtp.LocalError, match=next(iter(wish))):
+            await here.send("never", **wish)
+        assert here.statistics().messages_sent == 0
 
 
 async def test_a_stopped_reader_holds_its_sender_and_is_not_dropped():

@@ -97,7 +97,7 @@ class Ledger:
             assert ticket.deadline is not None
             assert settled_at >= ticket.deadline
         if stream.kind in ONCE:
-            assert outcome is not Outcome.CLOSED
+            assert outcome not in (Outcome.CLOSED, Outcome.DELIVERED)
             self._fading.append((settled_at + self._travel, stream, number))
         else:
             assert outcome in (Outcome.DELIVERED, Outcome.EXPIRED), f"{stream} {number}: {outcome}"
@@ -107,7 +107,7 @@ class Ledger:
         while self._fading and self._fading[0][0] < now:
             _, stream, number = self._fading.popleft()
             missed = self._awaited[stream].pop(number, None)
-            if missed and missed.ticket and missed.ticket.outcome is Outcome.DELIVERED:
+            if missed and missed.ticket and missed.ticket.outcome is Outcome.ARRIVED:
                 self.unheard += 1
 
     def check_complete(self, now: float) -> None:

@@ -122,11 +122,11 @@ def test_what_was_sent_once_is_awaited_while_it_may_come(ledger: Ledger) -> None
     tickets = [Ticket(0.0), Ticket(0.0)]
     first, second = [ledger.compose(ONCE, 50, ticket) for ticket in tickets]
     for ticket in tickets:
-        ledger.settle(settled(ticket, Outcome.DELIVERED))
+        ledger.settle(settled(ticket, Outcome.ARRIVED))
     ledger.fade(1.0 + TRAVEL)
     ledger.hear(first)
     ledger.fade(1.1 + TRAVEL)
-    assert ledger.unheard == 1, "it was delivered, they say"
+    assert ledger.unheard == 1, "it arrived, they say"
     with pytest.raises(AssertionError, match="too late"):
         ledger.hear(second)
 

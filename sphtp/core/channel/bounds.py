@@ -8,7 +8,8 @@ class BoundCounters:
     """What a bound held back, at one channel or at all of a node.
 
     ``over_...`` was dropped, because of the setting with the rest of the name: packets whose peer
-    went beyond its credit, packets with messages that are too large, unreliable messages.
+    went beyond its credit, packets with messages that are too large, unreliable messages, packets
+    for which the node was full.
     ``held_by_...`` counts how often sending had to wait until the peer, whose setting it is, read.
     """
 
@@ -16,6 +17,7 @@ class BoundCounters:
     over_receive_buffer_bytes: int = 0
     over_max_message: int = 0
     over_unreliable_buffer: int = 0
+    over_node_buffer_bytes: int = 0
     held_by_receive_buffer: int = 0
     held_by_receive_buffer_bytes: int = 0
 

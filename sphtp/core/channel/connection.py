@@ -9,6 +9,7 @@ from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Open
 from sphtp.core.channel.frames import Close, Ping
 from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
+from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.settings import ChannelSettings
@@ -29,7 +30,12 @@ class Connection:
     """
 
     def __init__(
-        self, now: float, settings: ChannelSettings, opening: Opening, state: State
+        self,
+        now: float,
+        settings: ChannelSettings,
+        opening: Opening,
+        state: State,
+        node: NodeMemory | None = None,
     ) -> None:
         self.opening = opening
         self.state = state
@@ -39,6 +45,7 @@ class Connection:
         self.closed: Closed | None = None
         self._refused: Closed | None = None
         self._settings = settings
+        self._node = node
         self._transport: Transport | None = None
         self._counters = Counters()
         self.port = MessagePort(self._counters, self._sending)
@@ -248,6 +255,8 @@ class Connection:
         self.state = row.to
         for action in row.do:
             self._actions[action](now, closed or endings.CLOSED_HERE)
+        if self.state is State.CLOSED and self._transport is not None:
+            self._transport.inbox.leave_node()
 
     # Actions
 
@@ -290,7 +299,7 @@ class Connection:
         self._transport = self.port.transport = self._make_transport(offer)
 
     def _make_transport(self, offer: Offer) -> Transport:
-        return Transport(self._settings, offer, self._counters)
+        return Transport(self._settings, offer, self._counters, self._node)
 
     def _sending(self) -> Transport:
         if self._transport is None or self.state is not State.OPEN:

@@ -14,6 +14,7 @@ from sphtp.core.channel.handshake import (
     decode_refuse_untrusted,
 )
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening, make_dial, make_offer
 from sphtp.core.channel.origins import Origins
 from sphtp.core.channel.packet import divide
@@ -49,7 +50,8 @@ class Endpoint:
         self.counters = EndpointCounters()
         self._secrets = secrets
         self._settings = settings
-        self._make: Callable[[float, ChannelSettings, Opening, State], Connection] = Connection
+        self._make: Callable[..., Connection] = Connection
+        self._memory = NodeMemory(settings.node_buffer_bytes)
         self._services = Services(schema or Schema(), settings.backlog)
         self._refusals = Refusals(settings, self._services.main, self.counters)
         self._turns = Turns(self._settle)
@@ -96,7 +98,7 @@ class Endpoint:
         schema = schema or self._services.main
         offer, token = self._offer(schema), self._secrets.getrandbits(64)
         opening = make_dial(self._settings, offer, token, candidates, wanted, schema)
-        connection = self._turns.add(self._make(now, self._settings, opening, State.CONNECTING))
+        connection = self._turns.add(self._connection(now, opening, State.CONNECTING))
         # Channels of other services have a direction: two that cross are two.
         if schema is self._services.main:
             self._dials.add(connection)
@@ -248,7 +250,7 @@ class Endpoint:
             self._refusals.refuse_full(address, connect, backlog)
             return None
         opening = Opening(self._offer(schema, own), connect.token, schema=schema)
-        connection = self._turns.add(self._make(now, self._settings, opening, State.ANSWERING))
+        connection = self._turns.add(self._connection(now, opening, State.ANSWERING))
         (self._dials.cross if own else backlog.expect)(connection)
         return connection
 
@@ -264,6 +266,9 @@ class Endpoint:
         dial.handle_crossed(now, answered)
         self._answered.note(dial)
         return self._turns.add(dial)
+
+    def _connection(self, now: float, opening: Opening, state: State) -> Connection:
+        return self._make(now, self._settings, opening, state, self._memory)
 
     def _offer(self, schema: Schema, own: int = 0) -> Offer:
         own = own or self._turns.new_id(self._secrets)

@@ -140,8 +140,8 @@ class Flight:
     def handle_timeout(self, now: float) -> bool:
         """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
         self.catch_up()
-        if expired := set(self.tickets.expire(now)):
-            self.outbox.give_up(expired)
+        for ticket in self.tickets.expire(now):
+            self.outbox.give_up(ticket)
         lost, probe = self.recovery.handle_timeout(now)
         self._give_up(now, lost)
         if probe is None:
@@ -191,7 +191,7 @@ class Flight:
                 self.tickets.acked(now, piece.tickets, piece.size)
         self.outbox.acked(pieces)
         if hit.train.once:
-            self.tickets.acked(now, hit.train.once)
+            self.tickets.settle(now, hit.train.once, Outcome.ARRIVED)
 
     def _give_up(self, now: float, lost: Sequence[Hit]) -> None:
         """Put what lost packets held in line again."""

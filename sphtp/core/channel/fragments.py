@@ -28,29 +28,44 @@ class Reassembly:
     """The fragments of one message that have arrived. Nothing is allocated before it is here.
 
     Fragments are told by their offset and may overlap: a sender cuts anew when the path takes only
-    smaller packets than before.
+    smaller packets than before. They are kept as they came, in the order of their offsets, and
+    copied once, when all are here. Where they are small, neighbours are joined now and then, so
+    that there are no more pieces than a few for each gap, and one for each ``JOINED`` bytes: memory
+    is a little more than the bytes, and a fragment costs about as much in any order, a byte each or
+    not.
     """
 
-    __slots__ = ("_chunks", "_starts", "size", "total")
+    __slots__ = ("_chunks", "_most", "_starts", "islands", "size", "total")
 
-    # What a fragment costs beside its bytes, so that a message of tiny ones is not cheap to send.
-    COST = 128
+    JOINED = 1024
+    FEW = 4
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.size = 0
+        # Parts without a gap in them.
+        self.islands = 0
         self._starts: list[int] = []
         self._chunks: list[Buffer] = []
+        # Pieces from which on neighbours are joined. A join copies all bytes, and there is one for
+        # as many further pieces as there are ``JOINED`` bytes.
+        self._most = self.FEW
 
     @property
-    def held(self) -> int:
-        """Memory to account for, in bytes."""
-        return self.size + self.COST * len(self._chunks)
+    def gaps(self) -> int:
+        """Holes between the parts that are here."""
+        return max(self.islands - 1, 0)
 
     def check(self, frame: Fragment) -> None:
         """Refuse a fragment that contradicts the earlier ones."""
         if frame.total != self.total:
             raise RemoteError(f"a message of {self.total} bytes now has {frame.total}")
+
+    def is_apart(self, frame: Fragment) -> bool:
+        """Whether a fragment touches nothing that is here, and so makes another gap."""
+        start, end = frame.offset, frame.offset + len(frame.payload)
+        place = bisect_right(self._starts, end)
+        return not place or self._end(place - 1) < start
 
     def add(self, offset: int, payload: Buffer) -> None:
         """Take in what is new of a fragment; what lies beyond the end is a liar's."""
@@ -60,24 +75,46 @@ class Reassembly:
             self._starts.append(offset)
             self._chunks.append(payload)
             self.size = end
-            return
-        end = min(end, self.total)
+            self.islands = 1
+        else:
+            self._fill_in(offset, min(end, self.total), payload)
+        if len(self._chunks) > self._most + self.size // self.JOINED:
+            self._join()
+
+    def finish(self) -> bytes | None:
+        """The whole message, or None while something is missing."""
+        return b"".join(self._chunks) if self.size == self.total else None
+
+    def _fill_in(self, offset: int, end: int, payload: Buffer) -> None:
         start = offset
         while start < end:
             place = bisect_right(self._starts, start)
-            covered = self._end(place - 1) if place else 0
+            covered = self._end(place - 1) if place else -1
             if covered > start:
                 start = covered
                 continue
-            stop = min(end, self._starts[place]) if place < len(self._starts) else end
+            has_next = place < len(self._starts)
+            stop = min(end, self._starts[place]) if has_next else end
+            touches_next = has_next and stop == self._starts[place]
+            self.islands += 1 - (covered == start) - touches_next
             self._starts.insert(place, start)
             self._chunks.insert(place, payload[start - offset : stop - offset])
             self.size += stop - start
             start = stop
 
-    def finish(self) -> bytes | None:
-        """The whole message, or None while something is missing."""
-        return b"".join(self._chunks) if self.size == self.total else None
+    def _join(self) -> None:
+        """Make one piece of those that touch."""
+        starts: list[int] = []
+        islands: list[list[Buffer]] = []
+        end = -1
+        for start, chunk in zip(self._starts, self._chunks, strict=True):
+            if start != end:
+                starts.append(start)
+                islands.append([])
+            islands[-1].append(chunk)
+            end = start + len(chunk)
+        self._starts, self._chunks = starts, [b"".join(island) for island in islands]
+        self._most = self.FEW + 2 * len(starts)
 
     @property
     def _reach(self) -> int:

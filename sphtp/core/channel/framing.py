@@ -120,7 +120,7 @@ def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
     if not length or offset + length > total or end > len(data):
         raise RemoteError(f"a fragment of {length} bytes at {offset} of {total}")
     # A view keeps its packet alive, which must not be much more than what is accounted for.
-    part = memoryview(data)[start:end] if 2 * length > len(data) else data[start:end]
+    part = memoryview(data)[start:end] if 8 * length > 7 * len(data) else data[start:end]
     return Fragment(lane, message_id, offset, total, part), end
 
 

@@ -1,7 +1,14 @@
-"""The send queue of a channel: its lanes, what is sent once, and what may leave next."""
+"""The send queue of a channel: its lanes, and what may leave next.
+
+Lanes order everything that is in them. Of lanes that have something to send, those of the highest
+priority go first; those of equal priority share by weight, by start-time fair queueing (Goyal, Vin
+and Cheng 1996): each lane has a tag, the bytes that it was served by its weight, the lowest goes
+first, and the tag of who goes first is the virtual time of its priority. A lane that joins in has
+the virtual time as its tag at least, so that who was silent, or held up, has saved nothing up. Each
+priority has a time of its own, which stands still while a higher one has the line to itself.
+"""
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from sphtp.core.channel.bounds import Bounds
@@ -15,7 +22,7 @@ from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
-from sphtp.core.channel.unreliable import OVERHEAD, UnreliableOutbox
+from sphtp.core.channel.unreliable import OVERHEAD
 from sphtp.errors import LocalError, MessageTooLargeError, StateError
 
 
@@ -29,7 +36,7 @@ class Load(NamedTuple):
 
 
 class Outbox:
-    """Reliable messages by lane, and unreliable ones.
+    """Messages by lane, reliable ones and those that are sent once.
 
     A packet takes the pieces to be resent first, oldest first, then those never sent. It never
     takes a message that the receiver has no room for: its packet would not be acked. ``room`` is
@@ -41,21 +48,29 @@ class Outbox:
     ) -> None:
         self.room = room
         self.credit = SendCredit(peer.receive_buffer, peer.receive_buffer_bytes)
-        self.unreliable = UnreliableOutbox(settings.unreliable_buffer)
         self._bounds = Bounds() if bounds is None else bounds
         self._settings = settings
         self._limit = min(settings.max_message, peer.max_message)
         self._lanes = [
-            SendLane(number, options, settings.first_sequence, peer.receive_buffer)
+            SendLane(
+                number,
+                options,
+                settings.first_sequence,
+                peer.receive_buffer,
+                settings.unreliable_buffer,
+            )
             for number, options in enumerate(settings.lanes)
         ]
-        # By priority: how much the lane was served that was served least, of those that wanted it.
-        self._floors: dict[int, float] = {}
+        # By priority: the lowest tag of the lanes that could send.
+        self._virtual_times: dict[int, float] = {}
         self._copies = Copies()
 
     @property
     def waiting(self) -> int:
-        """Messages not yet acked; those behind a message still unacked count too."""
+        """Reliable messages not yet acked; those behind a message still unacked count too.
+
+        Those that were given up do not.
+        """
         lanes = self._lanes
         return lanes[0].waiting if len(lanes) == 1 else sum([lane.waiting for lane in lanes])
 
@@ -67,7 +82,12 @@ class Outbox:
     @property
     def idle(self) -> bool:
         """Nothing waits to be sent or acked."""
-        return not self.unreliable and not self.waiting
+        return all(lane.is_idle for lane in self._lanes)
+
+    @property
+    def unreliable_dropped(self) -> int:
+        """Messages sent once that had to go before they left."""
+        return sum([lane.once.dropped for lane in self._lanes])
 
     @property
     def wants_to_send(self) -> bool:
@@ -75,7 +95,7 @@ class Outbox:
         for lane in self._lanes:
             if lane.wants_to_send:
                 return True
-        return bool(self.unreliable or self._copies)
+        return bool(self._copies)
 
     @property
     def sends_again(self) -> bool:
@@ -124,28 +144,26 @@ class Outbox:
         self._lanes[ticket.lane].push(payload, self.room, ticket)
 
     def push_once(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
-        """Queue a message that is sent once, in the next packet.
+        """Queue a message that is sent once, as soon as it is its lane's turn.
 
-        When too many wait, the oldest is dropped, and its ticket returned.
+        When too many of its lane wait, the oldest is dropped, and its ticket returned.
         """
         self._check(len(payload))
-        self._lane(ticket.lane)
+        lane = self._lane(ticket.lane)
         if len(payload) > self.room - OVERHEAD:
             raise MessageTooLargeError(
                 f"an unreliable message of {len(payload)} bytes; "
                 f"one packet takes {self.room - OVERHEAD}"
             )
         flag = FLAG if delivery is Delivery.SEQUENCED else 0
-        gone = self.unreliable.push(ticket.lane | flag, payload, ticket)
+        gone = lane.once.push(ticket.lane | flag, payload, ticket)
         if gone is not None:
             self._bounds.count("over_unreliable_buffer")
         return gone
 
-    def give_up(self, tickets: AbstractSet[Ticket]) -> None:
-        """Send no more of the messages that tickets follow."""
-        self.unreliable.give_up(tickets)
-        for number in {ticket.lane for ticket in tickets}:
-            self._lanes[number].give_up(tickets)
+    def give_up(self, ticket: Ticket) -> None:
+        """Send no more of the message that a ticket with a deadline follows."""
+        self._lanes[ticket.lane].give_up(ticket)
 
     def resize(self, room: int) -> Sequence[Ticket]:
         """Packets have another room for frames from now on.
@@ -155,9 +173,11 @@ class Outbox:
         shrinks, self.room = room < self.room, room
         if not shrinks:
             return ()
+        gone: list[Ticket] = []
         for lane in self._lanes:
             lane.cut_anew(room)
-        return self.unreliable.drop_over(room - OVERHEAD)
+            gone += lane.once.drop_over(room - OVERHEAD)
+        return gone
 
     # Packets
 
@@ -166,27 +186,20 @@ class Outbox:
         room = self.room - taken
         frames: list[Frame] = []
         pieces: list[Piece] = []
-        once: Sequence[Ticket] = ()
+        once: list[Ticket] = []
         if self._copies:
             left = self._copies.fill(pieces, room)
             if pieces:
                 return self._load(frames, pieces, once, left)
-        if self.unreliable:
-            unreliable, once, room = self.unreliable.fill(room)
-            frames.extend(unreliable)
         for lane in self._in_turn():
-            before = room
-            while (piece := lane.take(room, self.credit)) is not None:
-                room -= piece.cost
-                pieces.append(piece)
-            lane.served += (before - room) / lane.options.weight
+            room = lane.fill(room, self.credit, frames, once, pieces)
         if pieces or frames:
             room = self._copies.accompany(pieces, room)
         return self._load(frames, pieces, once, room)
 
     def take_lone(self) -> Piece | None:
         """Take a message that goes into a packet by itself; None where ``fill`` must be asked."""
-        if len(self._lanes) > 1 or self.unreliable or self._copies.are_coming:
+        if len(self._lanes) > 1 or self._copies.are_coming:
             return None
         return self._lanes[0].take_lone(self.room, self.credit)
 
@@ -199,7 +212,7 @@ class Outbox:
         """The lane of a large message, when that is all there is to send."""
         if len(self._lanes) == 1 and not self._lanes[0].is_bulk:
             return None
-        if self.unreliable or self._copies.are_coming:
+        if self._copies.are_coming:
             return None
         # In turn, so that who is silent meanwhile saves nothing up.
         wanting = self._in_turn()
@@ -266,14 +279,14 @@ class Outbox:
     def _in_turn(self) -> Sequence[SendLane]:
         if len(self._lanes) == 1:
             return self._lanes
-        wanting = [lane for lane in self._lanes if lane.wants_to_send]
-        for lane in wanting:
-            # Who was silent has not saved up for now.
-            lane.served = max(lane.served, self._floors.get(lane.options.priority, 0.0))
-        wanting.sort(key=lambda lane: (-lane.options.priority, lane.served))
-        if wanting:
-            self._floors[wanting[0].options.priority] = wanting[0].served
-        return wanting
+        ready = [lane for lane in self._lanes if lane.may_send(self.credit)]
+        times = self._virtual_times
+        for lane in ready:
+            lane.served = max(lane.served, times.get(lane.options.priority, 0.0))
+        ready.sort(key=lambda lane: (-lane.options.priority, lane.served))
+        for lane in reversed(ready):
+            times[lane.options.priority] = lane.served
+        return ready
 
     def _lane(self, number: int) -> SendLane:
         if not 0 <= number < len(self._lanes):

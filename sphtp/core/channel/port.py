@@ -96,6 +96,12 @@ class MessagePort:
         transport.flight.tickets.add(ticket)
         self._counters.messages_sent += 1
 
+    def expire(self, now: float, ticket: Ticket) -> None:
+        """Take it that a message has expired for which there was no room in time."""
+        tickets = self._sending().flight.tickets
+        tickets.add(ticket)
+        tickets.settle(now, (ticket,), Outcome.EXPIRED)
+
     def receive_many(self, limit: int) -> list[bytes]:
         """Take up to ``limit`` messages that are there."""
         payloads = self.transport.inbox.receive_many(limit) if self.transport else []

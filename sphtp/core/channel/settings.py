@@ -25,6 +25,7 @@ class ChannelSettings:
     send_buffer_bytes: int = 32 * 1024 * 1024
     receive_buffer: int = 16_384
     receive_buffer_bytes: int = 64 * 1024 * 1024
+    node_buffer_bytes: int = 1024 * 1024 * 1024
     unreliable_buffer: int = 256
     resend_time: float = 0.1
     ack_delay: float = 0.01
@@ -85,6 +86,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "send_buffer_bytes": (1, 2**40),
     "receive_buffer": (1, 16_384),
     "receive_buffer_bytes": (1, 2**32 - 1),
+    "node_buffer_bytes": (1, 2**40),
     "unreliable_buffer": (1, 65_536),
     "base_datagram": (SMALLEST_DATAGRAM, 65_507),
     "max_window": (2 * 65_507, 2**31),

@@ -10,7 +10,9 @@ from sphtp.core.channel.frames import (
     MAX_MESSAGES_PER_FRAME,
     MESSAGES_OVERHEAD,
     RUN_OVERHEAD,
+    SKIP_OVERHEAD,
     Messages,
+    Skip,
 )
 from sphtp.core.channel.pieces import Piece, make_fragment
 from sphtp.core.channel.runs import FragmentRun
@@ -32,6 +34,8 @@ class Small:
 
     is_begun = False
     """Whether the message next to leave has been paid for."""
+    is_withdrawn = False
+    """Whether nobody wants it any more."""
 
     def __init__(self, payloads: Sequence[bytes] = (), sizes: Sequence[int] | None = None) -> None:
         self._payloads = list(payloads)
@@ -89,42 +93,45 @@ class Small:
 class Single:
     """One whole message that is alone, or of which something is asked."""
 
-    __slots__ = ("_payload", "is_empty", "is_given_up", "ticket")
+    __slots__ = ("_payload", "is_empty", "is_withdrawn", "ticket")
 
     def __init__(self, payload: bytes, ticket: Ticket) -> None:
         self._payload = payload
         self.ticket = ticket
         self.is_empty = False
-        self.is_given_up = False
+        self.is_withdrawn = False
 
     is_begun = False
 
+    @property
+    def left(self) -> int:
+        """Bytes that have not been taken."""
+        return 0 if self.is_empty else len(self._payload)
+
     def for_packets_of(self, whole: int) -> "Single | Large":
         """The same message, for packets that take ``whole`` bytes of one."""
-        if len(self._payload) <= whole:
-            return self
-        large = Large(self._payload, self.ticket)
-        large.is_given_up = self.is_given_up
-        return large
+        return self if len(self._payload) <= whole else Large(self._payload, self.ticket)
+
+    def withdraw(self) -> None:
+        """Let go of the message: it is not to leave."""
+        self.is_withdrawn = True
+        self._payload = b""
 
     def take(self, lane: int, first_id: int, room: int, _limit: int) -> Piece | None:
         """Take the message; None when it does not fit."""
         size = len(self._payload)
         frame = Messages(lane, wrap(first_id), [self._payload])
         cost = MESSAGES_OVERHEAD + LENGTH_OVERHEAD + size
-        piece = Piece(frame, first_id, size, cost, tickets=(self.ticket,))
-        if self.is_given_up:
-            piece.skip()
-        if piece.cost > room:
+        if cost > room:
             return None
         self.is_empty = True
-        return piece
+        return Piece(frame, first_id, size, cost, tickets=(self.ticket,))
 
 
 class Large:
     """One message that is sent in fragments, each as large as its packet takes."""
 
-    __slots__ = ("_offset", "_payload", "is_given_up", "ticket")
+    __slots__ = ("_offset", "_payload", "is_withdrawn", "ticket")
 
     # A fragment smaller than this waits for the next packet, unless it is the message's end; the
     # smallest packet has room for more.
@@ -132,7 +139,7 @@ class Large:
 
     def __init__(self, payload: bytes, ticket: Ticket | None) -> None:
         self.ticket = ticket
-        self.is_given_up = False
+        self.is_withdrawn = False
         self._payload = payload
         self._offset = 0
 
@@ -146,24 +153,37 @@ class Large:
         """Whether a part of it has left, and with it all of it was paid for."""
         return self._offset > 0
 
+    @property
+    def left(self) -> int:
+        """Bytes that have not been taken."""
+        return len(self._payload) - self._offset
+
     def for_packets_of(self, _whole: int) -> "Large":
         """Itself: it is cut for each packet when that leaves."""
         return self
 
+    def withdraw(self) -> None:
+        """Let go of the message, of which nothing has left: it is not to leave."""
+        self.is_withdrawn = True
+        self._payload = b""
+
+    def cut_off(self, lane: int, message_id: int) -> Piece:
+        """Take word that the rest of the message does not come, in place of that rest."""
+        start, total = self._offset, len(self._payload)
+        self._offset = total
+        word = Skip(lane, wrap(message_id), total)
+        piece = Piece(word, message_id, 0, SKIP_OVERHEAD, start)
+        piece.charge = (0, 0)
+        return piece
+
     def take(self, lane: int, first_id: int, room: int, _limit: int) -> Piece | None:
-        """Take the next fragment, or word that there will be no more; None when it does not fit."""
+        """Take the next fragment; None when it does not fit."""
         start, total = self._offset, len(self._payload)
         size = min(room - FRAGMENT_OVERHEAD, total - start)
-        if self.is_given_up:
-            size = total - start
-        elif size < min(self.LEAST, total - start):
+        if size < min(self.LEAST, total - start):
             return None
         tickets = (self.ticket,) if self.ticket else ()
         piece = make_fragment(lane, first_id, self._payload, start, start + size, tickets)
-        if self.is_given_up:
-            piece.skip()
-            if piece.cost > room:
-                return None
         self._offset = start + size
         if self.ticket is not None and not self.is_empty:
             self.ticket.parts += 1
@@ -176,7 +196,7 @@ class Large:
         """
         length, left = room - FRAGMENT_OVERHEAD, len(self._payload) - self._offset
         number = min(most, (left - 1) // length)
-        if self.is_given_up or number < FEWEST or (self.ticket and self.ticket.copies):
+        if number < FEWEST or (self.ticket and self.ticket.copies):
             return None
         tickets = (self.ticket,) if self.ticket else ()
         run = FragmentRun(lane, first_id, self._payload, self._offset, length, number, tickets)

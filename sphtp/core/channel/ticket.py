@@ -3,17 +3,25 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Final
+
+SLACK: Final = 64
+"""Deadlines of settled messages that are not worth a rebuild."""
 
 
 class Outcome(Enum):
     """How a message ended."""
 
     DELIVERED = auto()
-    """The peer's channel has it, whether or not its application has read it."""
+    """Sent reliably, and the peer's channel has it, whether or not its application has read it."""
+    ARRIVED = auto()
+    """Sent once, and its packet came. The peer's channel drops it all the same if a later message
+    of a ``SEQUENCED`` lane was there before it, or if too many came before its application read."""
     LOST = auto()
-    """Sent once, and its packet was lost; or sent reliably, and the peer vanished."""
+    """Sent once, and its packet was lost, or it had to go for later ones before it left; or sent
+    reliably, and the peer vanished."""
     EXPIRED = auto()
     """Its deadline came before its ack. It may have arrived all the same."""
     CLOSED = auto()
@@ -58,11 +66,14 @@ class Ticket:
 class Tickets:
     """The tickets of a connection: those open, when they expire, and those to be reported."""
 
-    __slots__ = ("_expiring", "_open", "_order", "_settled")
+    __slots__ = ("_expiring", "_open", "_order", "_perishable", "_settled")
 
     def __init__(self) -> None:
         self._open: dict[Ticket, None] = {}
+        # A heap; those that are settled stay until they come up, or are the most.
         self._expiring: list[tuple[float, int, Ticket]] = []
+        # How many open ones have a deadline.
+        self._perishable = 0
         self._order = count()
         self._settled: deque[Ticket] = deque()
 
@@ -70,6 +81,7 @@ class Tickets:
         """Follow a message from now on."""
         self._open[ticket] = None
         if ticket.deadline is not None:
+            self._perishable += 1
             heappush(self._expiring, (ticket.deadline, next(self._order), ticket))
 
     def settle(self, now: float, tickets: Iterable[Ticket], outcome: Outcome) -> None:
@@ -79,6 +91,9 @@ class Tickets:
                 del self._open[ticket]
                 ticket.outcome, ticket.settled_at = outcome, now
                 self._settled.append(ticket)
+                if ticket.deadline is not None:
+                    self._perishable -= 1
+                    self._compact()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
         """Note that one more piece of each message was acked, with ``size`` bytes of theirs."""
@@ -110,6 +125,12 @@ class Tickets:
         while self._expiring and self._expiring[0][2].outcome is not None:
             heappop(self._expiring)
         return self._expiring[0][0] if self._expiring else None
+
+    def _compact(self) -> None:
+        """Forget the deadlines of what is settled, once they are the most."""
+        if len(self._expiring) > SLACK + 2 * self._perishable:
+            self._expiring = [entry for entry in self._expiring if entry[2].outcome is None]
+            heapify(self._expiring)
 
     def poll_settled(self) -> Ticket | None:
         """The next ticket to report."""

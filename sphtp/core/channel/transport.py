@@ -22,6 +22,7 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.inbox import Inbox
 from sphtp.core.channel.lifecycle import Event
+from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, decode_run_untrusted
 from sphtp.core.channel.sender import NOTHING, Sender
 from sphtp.core.channel.settings import ChannelSettings
@@ -55,12 +56,18 @@ LOST_CLOSE: Final = News(events=(Event.CLOSE_LOST,))
 class Transport:
     """Acks, queues and estimates of one connection."""
 
-    def __init__(self, settings: ChannelSettings, peer: Offer, counters: Counters) -> None:
+    def __init__(
+        self,
+        settings: ChannelSettings,
+        peer: Offer,
+        counters: Counters,
+        node: NodeMemory | None = None,
+    ) -> None:
         self._largest = settings.max_datagram
         self._counters = counters
         self._acks = Acks(settings.first_sequence, peer.first_sequence)
         self._acking = AckTimer(settings.ack_every, settings.ack_delay)
-        self.inbox = Inbox(settings, peer.first_sequence, counters.bounds)
+        self.inbox = Inbox(settings, peer.first_sequence, counters.bounds, node)
         self.flight, self.sender = self._make_sending(settings, peer)
 
     def _make_sending(self, settings: ChannelSettings, peer: Offer) -> tuple[Flight, Sender]:
@@ -74,7 +81,7 @@ class Transport:
         flight.catch_up()
         trip = flight.recovery.round_trip
         return Estimates(
-            unreliable_dropped=flight.outbox.unreliable.dropped + inbox.unreliable.dropped,
+            unreliable_dropped=flight.outbox.unreliable_dropped + inbox.unreliable.dropped,
             waiting=flight.outbox.waiting,
             unread=len(inbox),
             rtt=trip.smoothed,
@@ -192,6 +199,7 @@ class Transport:
         self.flight.heard(now, newest, header.ack_bits, _delay(frames))
         if not is_admitted:
             self._counters.too_early += number
+            self.inbox.insert_wanted(frames, sequence)
             return NOTHING_HEARD
         close = self._accept(now, sequence, packet)
         return Heard(close=close) if close else NOTHING_HEARD
@@ -211,7 +219,7 @@ class Transport:
         close = None
         for frame in packet.frames:
             if isinstance(frame, CONTENT):
-                self.inbox.insert(frame)
+                self.inbox.insert(frame, sequence)
             elif isinstance(frame, Credit):
                 self.flight.outbox.credit.raise_to(frame.messages, frame.size)
             elif isinstance(frame, Close):

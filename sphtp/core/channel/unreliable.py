@@ -1,33 +1,36 @@
-"""Messages that are sent once: waiting for a packet on one side, sorted out on the other."""
+"""Messages that are sent once: waiting for a packet on one side, sorted out on the other.
 
-from collections import deque
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+Each lane has a buffer of its own for them, on both sides, so that a flood in one takes no place of
+another's. When too many wait, the oldest of the lane, which is the stalest, goes.
+"""
+
+from collections import OrderedDict, deque
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG
 from sphtp.core.channel.frames import UNRELIABLE_OVERHEAD, Unreliable
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.payloads import LENGTH_OVERHEAD
-from sphtp.core.serial import unwrap, wrap
+from sphtp.core.serial import wrap
 
 OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD
 """Bytes that a packet spends on such a message beside its payload."""
 
+COST: Final = 256
+"""Memory that a message takes beside its payload, in bytes, until it is read."""
+
 
 class UnreliableOutbox:
-    """Waits for the next packet; when too many wait, the oldest, which is the stalest, goes."""
+    """Messages of one lane that wait for the next packet."""
 
-    __slots__ = ("_limit", "_next_ids", "_waiting", "dropped")
+    __slots__ = ("_limit", "_next_ids", "dropped", "waiting")
 
     def __init__(self, limit: int) -> None:
         self.dropped = 0
+        # The oldest first; found by their tickets when they expire.
+        self.waiting: OrderedDict[Ticket, tuple[int, bytes]] = OrderedDict()
         self._limit = limit
         self._next_ids: dict[int, int] = {}
-        self._waiting: deque[tuple[int, bytes, Ticket]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
 
     def push(self, lane: int, payload: bytes, ticket: Ticket) -> Ticket | None:
         """Queue a message; ``lane`` carries ``FLAG`` if overtaken ones are to be dropped.
@@ -35,91 +38,149 @@ class UnreliableOutbox:
         Return the ticket of the one that had to go for it, if any.
         """
         gone = None
-        if len(self._waiting) >= self._limit:
-            gone = self._waiting.popleft()[2]
+        if len(self.waiting) >= self._limit:
+            gone, _ = self.waiting.popitem(last=False)
             self.dropped += 1
-        self._waiting.append((lane, payload, ticket))
+        self.waiting[ticket] = lane, payload
         return gone
 
-    def give_up(self, tickets: AbstractSet[Ticket]) -> None:
-        """Let go of messages that nobody needs any more."""
-        if self._waiting:
-            self._waiting = deque(entry for entry in self._waiting if entry[2] not in tickets)
+    def give_up(self, ticket: Ticket) -> bool:
+        """Let go of a message; false when it does not wait here."""
+        return self.waiting.pop(ticket, None) is not None
 
     def drop_over(self, size: int) -> list[Ticket]:
         """Let go of messages over ``size``, and return their tickets."""
-        gone = [ticket for _, payload, ticket in self._waiting if len(payload) > size]
+        gone = [ticket for ticket, (_, payload) in self.waiting.items() if len(payload) > size]
+        for ticket in gone:
+            del self.waiting[ticket]
         self.dropped += len(gone)
-        self.give_up(set(gone))
         return gone
 
     def fill(self, room: int) -> tuple[list[Unreliable], list[Ticket], int]:
         """Take what fits into ``room``; return frames, tickets, and the room that is left."""
         frames: list[Unreliable] = []
         tickets: list[Ticket] = []
-        while self._waiting and OVERHEAD + len(self._waiting[0][1]) <= room:
-            lane = self._waiting[0][0]
+        while self.waiting:
+            lane, payload = self._next()
+            if OVERHEAD + len(payload) > room:
+                break
             payloads: list[bytes] = []
             room -= UNRELIABLE_OVERHEAD
-            while self._continues(lane, room):
-                _, payload, ticket = self._waiting.popleft()
+            while self.waiting:
+                next_lane, payload = self._next()
+                if next_lane != lane or LENGTH_OVERHEAD + len(payload) > room:
+                    break
+                tickets.append(self.waiting.popitem(last=False)[0])
                 room -= LENGTH_OVERHEAD + len(payload)
                 payloads.append(payload)
-                tickets.append(ticket)
             # Numbers are for those that leave: what was dropped before must not use them up.
             first = self._next_ids.get(lane, 0)
             self._next_ids[lane] = first + len(payloads)
             frames.append(Unreliable(lane, wrap(first), payloads))
         return frames, tickets, room
 
-    def _continues(self, lane: int, room: int) -> bool:
-        if not self._waiting:
-            return False
-        next_lane, payload, _ = self._waiting[0]
-        return next_lane == lane and LENGTH_OVERHEAD + len(payload) <= room
+    def _next(self) -> tuple[int, bytes]:
+        return next(iter(self.waiting.values()))
+
+
+class _Unread:
+    """Messages of one lane that were not read, each with its place in the order of arrival."""
+
+    __slots__ = ("held", "messages")
+
+    def __init__(self) -> None:
+        self.messages: deque[tuple[int, bytes]] = deque()
+        self.held = 0
+
+    def append(self, place: int, payload: bytes) -> None:
+        self.messages.append((place, payload))
+        self.held += len(payload) + COST
+
+    def popleft(self) -> bytes:
+        _, payload = self.messages.popleft()
+        self.held -= len(payload) + COST
+        return payload
 
 
 class UnreliableInbox:
-    """Keeps messages until they are read; when too many are there, the oldest goes."""
+    """Keeps messages until they are read: of each lane ``limit``, of all of them ``size`` bytes.
 
-    __slots__ = ("_limit", "_newest", "_ready", "dropped", "overtaken")
+    A ``SEQUENCED`` message is dated by the packet that it came in, whose sequence is known whole:
+    each message is in one packet, and they leave in their order, so that of two the one in the
+    later packet is the later one. The 16 bits of its own id could not tell one that comes after
+    32,768 losses in a row from an old one.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("_arrived", "_lanes", "_limit", "_newest", "_size", "dropped", "held", "overtaken")
+
+    def __init__(self, limit: int, size: int) -> None:
         self.dropped = 0
         self.overtaken = 0
+        self.held = 0
         self._limit = limit
+        self._size = size
+        self._arrived = 0
+        # By lane: the packet that the latest message of those with ``FLAG`` came in.
         self._newest: dict[int, int] = {}
-        self._ready: deque[bytes] = deque()
+        # By lane; those of which nothing is unread are not in it.
+        self._lanes: dict[int, _Unread] = {}
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return sum([len(unread.messages) for unread in self._lanes.values()])
 
-    @property
-    def held(self) -> int:
-        """Bytes in memory."""
-        return sum(map(len, self._ready))
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
 
-    def insert(self, frame: Unreliable) -> int:
-        """Take messages in, but of a sequenced lane only those later than any before.
+    def insert(self, frame: Unreliable, sequence: int) -> int:
+        """Take in the messages of a frame of the packet ``sequence``.
 
         Return how many had to go for them.
         """
-        payloads = self._latest(frame) if frame.lane & FLAG else frame.payloads
-        self._ready.extend(payloads)
-        gone = max(len(self._ready) - self._limit, 0)
+        lane = frame.lane & ~FLAG
+        if frame.lane & FLAG:
+            if sequence < self._newest.get(lane, sequence):
+                self.overtaken += len(frame.payloads)
+                return 0
+            self._newest[lane] = sequence
+        unread = self._lanes.get(lane)
+        if unread is None:
+            unread = self._lanes[lane] = _Unread()
+        before = unread.held
+        for place, payload in enumerate(frame.payloads, self._arrived):
+            unread.append(place, payload)
+        self._arrived += len(frame.payloads)
+        gone = max(len(unread.messages) - self._limit, 0)
         for _ in range(gone):
-            self._ready.popleft()
+            unread.popleft()
+        self.held += unread.held - before
+        while self.held > self._size:
+            self._drop_one()
+            gone += 1
         self.dropped += gone
         return gone
 
     def take(self, limit: int) -> list[bytes]:
-        """Take up to ``limit`` messages."""
-        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+        """Take up to ``limit`` messages, in the order in which they came."""
+        taken: list[bytes] = []
+        while self._lanes and len(taken) < limit:
+            lane = next(iter(self._lanes))
+            if len(self._lanes) > 1:
+                lane = min(self._lanes, key=self._oldest)
+            taken.append(self._pop(lane))
+        return taken
 
-    def _latest(self, frame: Unreliable) -> Sequence[bytes]:
-        newest = self._newest.get(frame.lane, -1)
-        first = unwrap(frame.first_id, newest)
-        skipped = min(max(0, newest + 1 - first), len(frame.payloads))
-        self.overtaken += skipped
-        self._newest[frame.lane] = max(newest, first + len(frame.payloads) - 1)
-        return frame.payloads[skipped:]
+    def _oldest(self, lane: int) -> int:
+        return self._lanes[lane].messages[0][0]
+
+    def _drop_one(self) -> None:
+        """Let go of the oldest message of the lane that holds the most."""
+        self._pop(max(self._lanes, key=lambda lane: self._lanes[lane].held))
+
+    def _pop(self, lane: int) -> bytes:
+        unread = self._lanes[lane]
+        before = unread.held
+        payload = unread.popleft()
+        self.held -= before - unread.held
+        if not unread.messages:
+            del self._lanes[lane]
+        return payload

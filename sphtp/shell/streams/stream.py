@@ -10,7 +10,7 @@ import trio
 from sphtp.core.stream.delivery.items import End, Item
 from sphtp.core.stream.events import Batch, Loss
 from sphtp.core.stream.subscription import SubscriptionStatistics
-from sphtp.shell.encoding import Encoding
+from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.streams.attendance import Attendance
 
 AHEAD: Final = 64
@@ -57,8 +57,9 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     async def receive_many(self, limit: int = 4096) -> list[Any]:
         """Wait for messages and losses, and take those that are there: at least one.
 
-        Raises as ``receive``.
+        Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
         """
+        check_limit(limit)
         await trio.lowlevel.checkpoint()
         self._check_open()
         while not (items := self._take(limit)):

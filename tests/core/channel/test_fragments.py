@@ -1,5 +1,7 @@
 """Fragments put together again: in any order, overlapping, never confused by what they claim."""
 
+import tracemalloc
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.fragments import OversizeError, Reassembly
 from sphtp.core.channel.frames import Fragment
+from sphtp.core.channel.memory import Ahead
 from sphtp.core.channel.reorder import Ordered
 from sphtp.errors import RemoteError
 
@@ -36,14 +39,52 @@ def test_overlapping_fragments_make_the_message(payload: bytes, random: Random) 
     assert reassembly.finish() == payload
 
 
+def memory_of(total: int, offsets: Iterable[int], step: int = 1) -> int:
+    """What a message takes of which ``step`` bytes have come at each offset."""
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    reassembly = Reassembly(total)
+    for offset in offsets:
+        reassembly.add(offset, bytes([offset & 0xFF]) * step)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert reassembly.size <= total
+    return after - before
+
+
 def test_memory_is_what_arrived_and_not_what_was_claimed() -> None:
-    reassembly = Reassembly(2**26)
-    assert reassembly.held == 0
-    for _ in range(3):
-        reassembly.add(7, b"abc")
-    assert reassembly.held == 3 + Reassembly.COST
-    reassembly.add(6, b"xabcy")
-    assert reassembly.held == 5 + 3 * Reassembly.COST
+    assert memory_of(2**26, ()) < 1000
+    assert memory_of(2**26, (2**26 - 1, 7, 7, 7)) < 2000
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_in_any_order_bytes_cost_little_more_than_bytes(order: str) -> None:
+    """Or a message of single bytes would be a flood: each of them weighs a hundred."""
+    offsets = list(range(10_000))
+    if order == "reverse":
+        offsets.reverse()
+    elif order == "random":
+        # In blocks, so that there are not as many gaps as bytes.
+        Random(1).shuffle(offsets)
+        offsets.sort(key=lambda offset: offset // 500, reverse=True)
+    assert memory_of(10_001, offsets) < 60_000
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 199), st.integers(1, 30)), max_size=20),
+    st.integers(0, 199),
+    st.integers(1, 20),
+)
+def test_gaps_are_counted(parts: list[tuple[int, int]], offset: int, size: int) -> None:
+    reassembly, covered = Reassembly(200), set[int]()
+    for start, length in parts:
+        reassembly.add(start, bytes(length))
+        covered |= set(range(start, min(start + length, 200)))
+    islands = sum(byte - 1 not in covered for byte in covered)
+    assert (reassembly.islands, reassembly.size) == (islands, len(covered))
+    assert reassembly.gaps == max(islands - 1, 0)
+    fragment = Fragment(0, 0, offset, 300, bytes(size))
+    assert reassembly.is_apart(fragment) == covered.isdisjoint(range(offset - 1, offset + size + 1))
 
 
 def test_what_came_first_is_kept() -> None:
@@ -70,7 +111,7 @@ def test_another_total_is_refused() -> None:
 
 
 def test_a_total_over_the_limit_is_refused() -> None:
-    lane = Ordered(0, 1024, 100)
-    assert lane.admits(Fragment(0, 0, 0, 100, b"a"), 10)
+    lane = Ordered(0, 1024, 100, Ahead())
+    assert lane.admits(Fragment(0, 0, 0, 100, b"a"))
     with pytest.raises(OversizeError, match="101 bytes is over the limit of 100"):
-        lane.admits(Fragment(0, 0, 0, 101, b"a"), 10)
+        lane.admits(Fragment(0, 0, 0, 101, b"a"))

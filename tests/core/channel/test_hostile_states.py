@@ -14,6 +14,7 @@ from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.memory import COST
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.front import FRONT, VERSION, Kind
@@ -219,4 +220,4 @@ def test_fragments_that_disagree_make_up_nothing(
         assert all(byte in sent[len(message), place] for place, byte in enumerate(message))
     transport = right.port.transport
     assert transport is not None
-    assert transport.inbox.held <= 3 * 12 * (1 + 128)
+    assert transport.inbox.held <= 3 * (12 + COST)

@@ -73,8 +73,8 @@ def test_what_is_given_up_while_under_way_is_told_at_once() -> None:
     lane.push(b"before", ROOM)
     lane.push(b"late", ROOM, ticket)
     first, second = take_all(lane)
-    lane.give_up({ticket})
-    lane.give_up({ticket})
+    lane.give_up(ticket)
+    lane.give_up(ticket)
     assert [piece.frame for piece in take_all(lane)] == [Skip(0, 1, 4)]
     lane.acked(second)
     lane.acked(first)

@@ -68,8 +68,8 @@ def test_every_queue_is_empty_again() -> None:
     assert sender.tickets.next_deadline() is None
     assert inbox.held == len(inbox) == 0
     for reorder in inbox._lanes.values():
-        assert reorder._stored == 0
-        assert not any(reorder._buffer._entries)
+        assert not reorder._waiting
+        assert not reorder._over
     assert len(sender.recovery._flying) < 10
     assert right.port.statistics().too_early == 0
 

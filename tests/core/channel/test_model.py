@@ -20,6 +20,7 @@ from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.unreliable import COST
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
@@ -221,10 +222,11 @@ class Channels(RuleBasedStateMachine):
         for side, connection in enumerate(self.sides):
             limits, figures = self.limits[side], connection.port.statistics()
             assert figures.waiting <= limits.send_buffer * len(limits.lanes)
-            assert figures.unread <= limits.receive_buffer + limits.unreliable_buffer
+            lanes = len(self.limits[1 - side].lanes)
+            assert figures.unread <= limits.receive_buffer + lanes * limits.unreliable_buffer
             assert figures.malformed == figures.foreign_address == 0
             assert connection._transport is not None
-            reserve = (1 + limits.unreliable_buffer) * limits.max_datagram
+            reserve = (1 + lanes * limits.unreliable_buffer) * (limits.max_datagram + COST)
             inbox = connection._transport.inbox
             assert inbox.held <= inbox._limit + reserve
             assert figures.too_early == 0, "an honest peer keeps to its credit"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import FLAG, Delivery, Lane
 from sphtp.core.channel.frames import Fragment, Messages, Skip, Unreliable
+from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.outbox import Load, Outbox
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.settings import ChannelSettings
@@ -246,7 +247,7 @@ def test_of_too_many_messages_sent_once_the_oldest_are_dropped() -> None:
     box = outbox(unreliable_buffer=2)
     gone = [once(box, bytes([number])) for number in range(5)]
     assert [ticket is not None for ticket in gone] == [False, False, True, True, True]
-    assert box.unreliable.dropped == 3
+    assert box.unreliable_dropped == 3
     assert not box.idle
     load = box.fill()
     assert load.frames == [Unreliable(0, 0, [b"\3", b"\4"])]
@@ -291,6 +292,125 @@ def test_lanes_say_whether_they_are_ordered() -> None:
         Unreliable(1, 0, [b"v"]),
         Messages(1 | FLAG, 0, [b"a"]),
     ]
+
+
+def lane_of(load: Load) -> int:
+    (frame,) = load.frames
+    assert isinstance(frame, Messages | Unreliable)
+    return frame.lane
+
+
+def test_lanes_share_by_weight_however_busy_a_higher_priority_is() -> None:
+    """One that begins later has saved nothing up, although neither was ever the first in line."""
+    box = outbox(messages=9999, lanes=(Lane(priority=1), Lane(), Lane()))
+    push(box, *[b"x" * 200] * 900, lane=1)
+    for _ in range(500):
+        push(box, b"urgent")
+        box.acked(box.fill().pieces)
+    push(box, *[b"x" * 200] * 300, lane=2)
+    served = [0, 0, 0]
+    for _ in range(200):
+        push(box, b"urgent")
+        load = box.fill()
+        for piece in load.pieces:
+            served[piece.frame.lane] += 1
+        box.acked(load.pieces)
+    assert served[0] == 200
+    assert served[1] == pytest.approx(100, abs=2)
+    assert served[2] == pytest.approx(100, abs=2)
+
+
+def test_a_lane_that_was_held_up_has_saved_nothing_up() -> None:
+    """Where order does not matter, a lane stands still as long as its oldest message is missing."""
+    box = outbox(messages=8, lanes=(Lane(ordered=False), Lane(ordered=False)))
+    box.credit.raise_to(10_000, 2**30)
+    push(box, *[b"x" * WHOLE] * 300)
+    push(box, *[b"x" * WHOLE] * 600, lane=1)
+    held_up: list[Sequence[Piece]] = []
+    for _ in range(400):
+        pieces = box.fill().pieces
+        if pieces[0].frame.lane & ~FLAG:
+            box.acked(pieces)
+        else:
+            held_up.append(pieces)
+    assert len(held_up) == 8
+    for pieces in held_up:
+        box.acked(pieces)
+    order: list[int] = []
+    for _ in range(100):
+        pieces = box.fill().pieces
+        order.append(pieces[0].frame.lane & ~FLAG)
+        box.acked(pieces)
+    assert order.count(0) == pytest.approx(50, abs=2)
+
+
+def test_what_is_sent_once_has_the_priority_of_its_lane() -> None:
+    box = outbox(lanes=(Lane(), Lane(priority=1)))
+    for _ in range(9):
+        once(box, b"x" * WHOLE)
+    push(box, b"y" * WHOLE, lane=1)
+    once(box, b"z" * WHOLE, lane=1)
+    assert [lane_of(box.fill()) for _ in range(4)] == [1, 1, 0, 0]
+
+
+def test_what_is_sent_once_counts_for_the_weight_of_its_lane() -> None:
+    box = outbox(lanes=(Lane(weight=3), Lane()), unreliable_buffer=1000)
+    for _ in range(400):
+        once(box, b"x" * WHOLE)
+    push(box, *[b"x" * WHOLE] * 400, lane=1)
+    order = [lane_of(box.fill()) for _ in range(400)]
+    assert order.count(0) == pytest.approx(300, abs=2)
+
+
+@pytest.mark.parametrize("size", [WHOLE, 100, 10])
+def test_in_one_lane_neither_kind_holds_up_the_other(size: int) -> None:
+    """Both fill the line, messages sent once in small ones or large."""
+    box = outbox(unreliable_buffer=10_000)
+    push(box, *[b"x" * WHOLE] * 300)
+    for _ in range(300 * WHOLE // size):
+        once(box, b"x" * size)
+    reliable = sent_once = 0
+    for _ in range(200):
+        load = box.fill()
+        reliable += sum(piece.cost for piece in load.pieces)
+        sent_once += len(encode_frames(load.frames)) - sum(piece.cost for piece in load.pieces)
+    assert sent_once == pytest.approx(reliable, rel=0.05)
+    assert reliable > 70 * ROOM
+
+
+def test_what_comes_now_and_then_goes_before_what_fills_the_lane() -> None:
+    box = outbox(unreliable_buffer=1000)
+    push(box, *[b"x" * WHOLE] * 200)
+    for _ in range(10):
+        for _ in range(5):
+            box.fill()
+        once(box, b"news")
+        assert box.fill().once, "at once"
+    while box.wants_to_send:
+        box.fill()
+    for _ in range(200):
+        once(box, b"x" * WHOLE)
+    for _ in range(10):
+        for _ in range(5):
+            box.fill()
+        push(box, b"a command")
+        assert any(box.fill().pieces for _ in range(2)), (
+            "with the next packet but one at the latest"
+        )
+
+
+def test_a_flood_of_one_lane_takes_no_place_of_another() -> None:
+    box = outbox(lanes=(Lane(), Lane()), unreliable_buffer=100)
+    kept = [once(box, b"%d" % number, lane=1) for number in range(100)]
+    flood = [once(box, b"flood") for _ in range(500)]
+    assert kept == [None] * 100
+    assert sum(gone is not None for gone in flood) == box.unreliable_dropped == 400
+    sent: list[bytes] = []
+    while (load := box.fill()).frames:
+        for frame in load.frames:
+            assert isinstance(frame, Unreliable)
+            sent += frame.payloads if frame.lane else []
+    assert sent == [b"%d" % number for number in range(100)]
 
 
 def test_copies_ride_along_as_often_as_asked() -> None:
@@ -378,15 +498,21 @@ def test_many_copies_take_turns() -> None:
     assert not box.wants_to_send
 
 
-def test_a_message_given_up_before_it_left_goes_as_word_of_it() -> None:
+@pytest.mark.parametrize("size", [4, 5000])
+def test_a_message_given_up_before_it_left_leaves_no_trace(size: int) -> None:
+    """It has no id, so that nobody waits for it, and nobody has to be told."""
     box = outbox()
-    perishable = Ticket(0.0, deadline=1.0)
-    push(box, b"before")
-    box.push(b"late", perishable)
-    push(box, b"after")
-    box.give_up({perishable})
+    perishable = [Ticket(0.0, deadline=1.0) for _ in range(3)]
+    for number, payload in enumerate((b"before", b"after")):
+        box.push(bytes(size), perishable[number])
+        push(box, payload)
+    box.push(bytes(size), perishable[2])
+    for ticket in perishable:
+        box.give_up(ticket)
+    assert (box.waiting, box.held) == (2, 11)
     load = box.fill()
-    assert load.frames == [Messages(0, 0, [b"before"]), Skip(0, 1, 4), Messages(0, 2, [b"after"])]
+    assert load.frames == [Messages(0, 0, [b"before"]), Messages(0, 1, [b"after"])]
+    assert not box.wants_to_send
     box.acked(load.pieces)
     assert box.idle
     assert box.room_for([10_000] * 9) == 9
@@ -400,7 +526,10 @@ def test_a_large_message_can_be_given_up_at_any_time(taken: int) -> None:
     loads = [box.fill() for _ in range(taken)]
     for load in loads[1:]:
         box.acked(load.pieces)
-    box.give_up({perishable})
+    box.give_up(perishable)
+    assert (box.waiting, box.held) == (0, 0)
+    assert box.room_for([10_000] * 9) == 9
+    assert box.idle == (not taken)
     if taken == 4:
         assert list(box.fill().frames) == [Skip(0, 0, 286 * 4)]
     while pieces := box.fill().pieces:
@@ -410,8 +539,8 @@ def test_a_large_message_can_be_given_up_at_any_time(taken: int) -> None:
         box.acked(load.pieces)
     assert box.idle
     assert box.room_for([10_000] * 9) == 9
-    assert box.credit._bytes_used == 286 * 4, "what the receiver gives back"
-    assert box.credit._messages_used == 1
+    used = (box.credit._messages_used, box.credit._bytes_used)
+    assert used == ((1, 286 * 4) if taken else (0, 0)), "what the receiver gives back"
 
 
 def settle(

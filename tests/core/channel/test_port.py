@@ -13,8 +13,10 @@ from sphtp.errors import StateError
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow, send_once
+from tests.steps import steps
 
 BLOCKED = Faults(blocked=True)
+CAME = {Delivery.RELIABLE: Outcome.DELIVERED, Delivery.UNRELIABLE: Outcome.ARRIVED}
 
 
 def outcomes(tickets: Sequence[Ticket]) -> list[Outcome | None]:
@@ -42,7 +44,7 @@ def test_delivered_with_its_latency(size: int, delivery: Delivery) -> None:
     assert settled(left) == []
     pair.run(3)
     assert settled(left) == [ticket]
-    assert ticket.outcome is Outcome.DELIVERED
+    assert ticket.outcome is CAME[delivery]
     assert ticket.settled_at is not None
     assert 0.1 <= ticket.settled_at - start < (0.3 if size < 10_000 else 0.6)
     assert pair.receive(right) == [bytes(size)]
@@ -62,7 +64,7 @@ def test_unreliable_messages_are_delivered_or_lost_as_it_is() -> None:
     received = set(pair.receive(right))
     assert len(settled(left)) == 200
     for payload, ticket in tickets.items():
-        assert ticket.outcome is (Outcome.DELIVERED if payload in received else Outcome.LOST)
+        assert ticket.outcome is (Outcome.ARRIVED if payload in received else Outcome.LOST)
 
 
 def test_an_unreliable_message_that_had_to_go_for_later_ones_is_lost() -> None:
@@ -72,7 +74,7 @@ def test_an_unreliable_message_that_had_to_go_for_later_ones_is_lost() -> None:
     assert outcomes(tickets) == [Outcome.LOST, Outcome.LOST, None, None]
     pair.touch(left)
     pair.run(1)
-    assert outcomes(tickets[2:]) == [Outcome.DELIVERED] * 2
+    assert outcomes(tickets[2:]) == [Outcome.ARRIVED] * 2
     assert pair.receive(right) == [b"\2", b"\3"]
 
 
@@ -118,6 +120,75 @@ def test_a_message_that_expires_holds_nothing_up(ordered: bool, size: int) -> No
     assert after.outcome is Outcome.DELIVERED
     assert pair.receive(right) == [b"after"]
     assert left.port.statistics().waiting == 0
+
+
+@pytest.mark.parametrize("size", [10, 3000])
+def test_what_has_expired_takes_no_room(size: int) -> None:
+    """Whether it has left or not, and although its peer is silent."""
+    settings = ChannelSettings(send_buffer=8, send_buffer_bytes=8 * size)
+    pair = Pair(1, settings=settings)
+    left, right = pair.open()
+    pair.run(1)
+    pair.network.set_faults(BLOCKED, LEFT, RIGHT)
+    sent = 0
+    for _ in range(20):
+        assert left.port.room_for([size] * 9) == 8
+        tickets = [
+            follow(left, b"late".ljust(size), pair.now, deadline=pair.now + 0.1) for _ in range(8)
+        ]
+        assert not left.port.has_room(size)
+        pair.touch(left)
+        pair.run(0.2)
+        assert outcomes(tickets) == [Outcome.EXPIRED] * 8
+        assert left.port.statistics().waiting == 0
+        sent += 8
+    kept = [follow(left, b"%d" % number, pair.now) for number in range(8)]
+    pair.network.set_faults(Faults(), LEFT, RIGHT)
+    pair.run(10)
+    assert outcomes(kept) == [Outcome.DELIVERED] * 8
+    assert [it for it in pair.receive(right) if it.strip() != b"late"] == [
+        b"%d" % number for number in range(8)
+    ]
+
+
+@pytest.mark.parametrize("size", [100, 5000])
+def test_what_expires_costs_the_same_however_many_wait(size: int) -> None:
+    def steps_with(waiting: int) -> int:
+        pair = Pair(1, settings=ChannelSettings(congestion="fixed:1e6", timeout=1000))
+        left, _ = pair.open()
+        pair.run(1)
+        pair.network.set_faults(BLOCKED, LEFT, RIGHT)
+        for number in range(waiting + 20):
+            deadline = pair.now + (0.05 if number % (waiting // 20 + 1) == 0 else 900)
+            follow(left, bytes(size), pair.now, deadline=deadline)
+        pair.touch(left)
+        pair.run(0.04)
+        count = steps(lambda: pair.left.handle_timeout(pair.now + 0.02))
+        assert sum(ticket.outcome is Outcome.EXPIRED for ticket in settled(left)) >= 20
+        return count
+
+    few, many = steps_with(100), steps_with(2000)
+    assert many <= 1.5 * few, f"{many} steps among 2000 messages, {few} among 100"
+
+
+def test_a_command_is_not_held_up_by_a_flood_of_lower_priority() -> None:
+    """At 120 % of what the line takes."""
+    settings = ChannelSettings(congestion="fixed:100000", lanes=(Lane(), Lane(priority=1)))
+    pair = Pair(1, Faults(delay=0.01, mtu=1452), settings)
+    left, right = pair.open()
+    pair.run(1)
+    commands: list[Ticket] = []
+    for number in range(1200):
+        follow(left, bytes(500), pair.now, delivery=Delivery.UNRELIABLE)
+        if number % 120 == 0:
+            commands.append(follow(left, bytes(800), pair.now, lane=1))
+        pair.touch(left)
+        pair.run(500 / 120_000)
+        pair.receive(right)
+    assert outcomes(commands) == [Outcome.DELIVERED] * 10
+    for ticket in commands:
+        assert ticket.settled_at is not None
+        assert ticket.settled_at - ticket.sent_at < 0.1
 
 
 @pytest.mark.parametrize("size", [10, 3000])

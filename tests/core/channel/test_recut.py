@@ -93,10 +93,9 @@ def test_what_waits_is_told_apart_anew() -> None:
     assert large.ticket is tickets[1]
     assert behind.rest == [(bytes(20), None)]
     perishable = Single(bytes(500), tickets[0])
-    perishable.is_given_up = True
     (cut,) = resource(perishable, 100)
     assert isinstance(cut, Large)
-    assert cut.is_given_up
+    assert cut.ticket is tickets[0]
     assert list(resource(perishable, 1000)) == [perishable]
 
 

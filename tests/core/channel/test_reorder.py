@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.frames import Fragment, Messages, Skip
+from sphtp.core.channel.memory import Ahead
 from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
@@ -20,7 +21,7 @@ Frames = list[Messages | Fragment | Skip]
 def feed(lane: Unordered, *frames: Messages | Fragment | Skip) -> list[bytes]:
     released: list[bytes] = []
     for frame in frames:
-        assert lane.admits(frame, 1024)
+        assert lane.admits(frame)
         if isinstance(frame, Messages):
             released += lane.insert_messages(frame)
         elif isinstance(frame, Fragment):
@@ -36,55 +37,56 @@ def row(first: int, *payloads: bytes) -> Messages:
 
 def test_ordered_waits_and_unordered_does_not() -> None:
     frames = [row(1, b"b"), row(3, b"d"), row(0, b"a"), row(2, b"c")]
-    assert feed(Ordered(0, 64, 100), *frames) == [b"a", b"b", b"c", b"d"]
-    assert feed(Unordered(0, 64, 100), *frames) == [b"b", b"d", b"a", b"c"]
+    assert feed(Ordered(0, 64, 100, Ahead()), *frames) == [b"a", b"b", b"c", b"d"]
+    assert feed(Unordered(0, 64, 100, Ahead()), *frames) == [b"b", b"d", b"a", b"c"]
 
 
 @BOTH
 def test_overlapping_rows_give_each_message_once(make: type[Unordered]) -> None:
-    lane = make(0, 64, 100)
+    ahead = Ahead()
+    lane = make(0, 64, 100, ahead)
     frames = [row(1, b"b", b"c"), row(0, b"a", b"b"), row(2, b"c", b"d"), row(0, b"a")]
     assert sorted(feed(lane, *frames)) == [b"a", b"b", b"c", b"d"]
-    assert lane.held == 0
+    assert (ahead.messages, ahead.size) == (0, 0)
 
 
 @BOTH
 def test_a_window_bounds_what_may_come_early(make: type[Unordered]) -> None:
-    lane = make(0, 4, 100)
-    assert lane.admits(row(3, b"d"), 4)
-    assert not lane.admits(row(3, b"d", b"e"), 4)
-    assert not lane.admits(Fragment(0, 4, 0, 9, b"e"), 4)
-    assert not lane.admits(Skip(0, 4, 9), 4)
+    lane = make(0, 4, 100, Ahead())
+    assert lane.admits(row(3, b"d"))
+    assert not lane.admits(row(3, b"d", b"e"))
+    assert not lane.admits(Fragment(0, 4, 0, 9, b"e"))
+    assert not lane.admits(Skip(0, 4, 9))
     feed(lane, row(0, b"a"))
-    assert lane.admits(Skip(0, 4, 9), 4)
+    assert lane.admits(Skip(0, 4, 9))
 
 
-def test_unread_messages_narrow_the_window_only_where_order_matters() -> None:
-    assert not Ordered(0, 4, 100).admits(row(1, b"b"), 1)
-    assert Unordered(0, 4, 100).admits(row(1, b"b"), 1)
-    for make in (Ordered, Unordered):
-        lane = make(5, 4, 100)
-        assert lane.admits(row(4, b"old"), 0), "a repeat has to be acked"
+@BOTH
+def test_a_repeat_is_admitted_for_it_has_to_be_acked(make: type[Unordered]) -> None:
+    lane = make(5, 4, 100, Ahead())
+    assert lane.admits(row(4, b"old"))
+    assert lane.new_sizes(row(3, b"old", b"old", b"new")) == [3]
 
 
 @BOTH
 def test_a_message_over_the_limit_or_against_itself_is_refused(make: type[Unordered]) -> None:
-    lane = make(0, 64, 10)
+    lane = make(0, 64, 10, Ahead())
     with pytest.raises(RemoteError, match="limit of 10"):
-        lane.admits(Fragment(0, 0, 0, 11, b"x"), 64)
+        lane.admits(Fragment(0, 0, 0, 11, b"x"))
     feed(lane, Fragment(0, 1, 0, 10, b"x"))
     with pytest.raises(RemoteError, match="10 bytes now has 9"):
-        lane.admits(Fragment(0, 1, 1, 9, b"x"), 64)
-    assert lane.held == 1 + 128
+        lane.admits(Fragment(0, 1, 1, 9, b"x"))
+    assert lane.new_sizes(Fragment(0, 1, 1, 10, b"x")) == []
 
 
 def test_a_skip_lets_go_of_what_is_there() -> None:
-    lane = Ordered(0, 64, 100)
+    ahead = Ahead()
+    lane = Ordered(0, 64, 100, ahead)
     assert feed(lane, Fragment(0, 0, 0, 9, b"abc"), row(1, b"b")) == []
     assert lane.insert_skip(Skip(0, 0, 9)) == [b"b"]
     assert lane.insert_skip(Skip(0, 0, 9)) is None
     assert lane.insert_skip(Skip(0, 1, 1)) is None
-    assert lane.held == 0
+    assert (ahead.messages, ahead.size) == (0, 0)
     assert lane.insert_skip(Skip(0, 5, 1)) == []
     assert lane.insert_skip(Skip(0, 5, 1)) is None
     assert feed(lane, row(5, b"late"), Fragment(0, 5, 0, 9, b"late")) == []
@@ -94,7 +96,7 @@ def test_a_skip_lets_go_of_what_is_there() -> None:
 
 @BOTH
 def test_an_empty_message_is_not_taken_for_nothing(make: type[Unordered]) -> None:
-    lane = make(0, 64, 100)
+    lane = make(0, 64, 100, Ahead())
     assert feed(lane, row(1, b""), row(0, b"")) == [b"", b""]
 
 
@@ -125,7 +127,11 @@ def test_any_order_and_repetition(
             frames.append(row(start + number, payload))
     frames += random.sample(frames, len(frames) // 2)
     random.shuffle(frames)
-    lane = (Ordered if is_ordered else Unordered)(start, 4096, 100)
+    ahead = Ahead()
+    lane = (Ordered if is_ordered else Unordered)(start, 4096, 100, ahead)
     received = feed(lane, *frames)
     assert received == expected if is_ordered else sorted(received) == sorted(expected)
-    assert (lane.held, lane._stored, lane._next_id) == (0, 0, start + len(script))
+    assert (ahead.messages, ahead.size, ahead.gaps) == (0, 0, 0)
+    assert lane.new_sizes(row(start + len(script), b"next")) == [4]
+    assert lane.is_next(row(start + len(script), b"next"))
+    assert not lane.is_next(row(start + len(script) + 1, b"not yet"))

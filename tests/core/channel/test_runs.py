@@ -109,7 +109,7 @@ class Talk:
         self.peer_acks.received(sequence)
         for frame in packet.frames:
             if not isinstance(frame, Ping | Padding):
-                self.inbox.insert(frame)  # type: ignore[arg-type]
+                self.inbox.insert(frame, sequence)  # type: ignore[arg-type]
         self.received += self.inbox.receive_many(1000)
 
     def ack(self) -> None:
@@ -202,8 +202,10 @@ def check_the_end(talk: Talk, tickets: dict[bytes, Ticket]) -> None:
     assert outbox.idle
     assert outbox.held == 0
     assert talk.flight.recovery.bytes_in_flight == 0
-    assert outbox.credit._messages_used == len(tickets)
-    assert outbox.credit._bytes_used == sum(map(len, tickets))
+    used, read = outbox.credit, talk.inbox.credit
+    assert (used._messages_used, used._bytes_used) == (read._messages_read, read._bytes_read)
+    lasting = [payload for payload, ticket in tickets.items() if ticket.deadline is None]
+    assert len(lasting) <= used._messages_used <= len(tickets)
     for lane in lanes:
         assert (lane.waiting, len(lane._flying), len(lane._unsent)) == (0, 0, 0)
     kept = {train.run for train in talk.acks._sent._entries if train is not None and train.run}

@@ -8,7 +8,7 @@ from sphtp.core.channel.frames import SKIP_OVERHEAD, Messages, Skip
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.header import OVERHEAD, SMALLEST_DATAGRAM
 from sphtp.core.channel.pieces import Piece
-from sphtp.core.channel.sources import Large, Single, Small
+from sphtp.core.channel.sources import Large, Small
 from sphtp.core.channel.ticket import Ticket
 
 
@@ -96,32 +96,17 @@ def test_a_ticket_knows_how_many_parts_its_message_has() -> None:
         assert ticket.parts == parts
 
 
-def test_what_is_given_up_becomes_word_of_it() -> None:
-    ticket = Ticket(0.0, deadline=1.0)
-    single, large = Single(b"abc", ticket), Large(bytes(1000), ticket)
+def test_what_has_begun_is_cut_off_by_word_of_it() -> None:
+    large = Large(bytes(1000), Ticket(0.0, deadline=1.0))
     begun = large.take(0, 8, 300, 1)
-    single.is_given_up = large.is_given_up = True
-    alone, rest = single.take(0, 7, 9, 1), large.take(0, 8, 9, 1)
-    assert alone is not None
-    assert rest is not None
     assert begun is not None
-    assert (alone.frame, alone.cost, alone.charge) == (Skip(0, 7, 3), SKIP_OVERHEAD, (1, 3))
+    rest = large.cut_off(0, 8)
     assert (rest.frame, rest.cost, rest.count) == (Skip(0, 8, 1000), SKIP_OVERHEAD, 1)
     assert begun.charge[1] + rest.charge[1] == 1000
     assert large.is_empty
     begun.skip()
     begun.skip()
     assert begun.frame == Skip(0, 8, 1000)
-
-
-def test_word_of_it_does_not_fit_everywhere() -> None:
-    ticket = Ticket(0.0, deadline=1.0)
-    single, large = Single(b"abc", ticket), Large(bytes(1000), ticket)
-    single.is_given_up = large.is_given_up = True
-    assert single.take(0, 7, SKIP_OVERHEAD - 1, 1) is None
-    assert large.take(0, 8, SKIP_OVERHEAD - 1, 1) is None
-    assert not single.is_empty
-    assert not large.is_empty
 
 
 @given(st.integers(0, 300), st.integers(1, 50))

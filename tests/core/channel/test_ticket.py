@@ -1,5 +1,7 @@
 """What became of each message: told once, and right."""
 
+import gc
+
 import pytest
 
 from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
@@ -62,6 +64,23 @@ def test_a_message_that_arrived_does_not_expire() -> None:
     assert tickets.next_deadline() is None
     assert list(tickets.expire(2.0)) == []
     assert ticket.outcome is Outcome.DELIVERED
+
+
+def test_deadlines_of_what_is_settled_are_forgotten() -> None:
+    """Although an earlier one is open, before which they never come up."""
+    early = Ticket(0.0, deadline=10.0)
+    tickets = added(early)
+    late = [Ticket(0.0, deadline=1e6) for _ in range(5000)]
+    for ticket in late:
+        tickets.add(ticket)
+        tickets.acked(1.0, [ticket])
+        tickets.poll_settled()
+    assert tickets.next_deadline() == 10.0
+    del ticket
+    late.clear()
+    kept = [it for it in gc.get_objects() if isinstance(it, Ticket) and it.deadline == 1e6]
+    assert len(kept) < 200
+    assert list(tickets.expire(10.0)) == [early]
 
 
 def test_the_end_settles_all_that_are_open() -> None:

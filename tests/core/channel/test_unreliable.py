@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.frames import Unreliable
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.ticket import Ticket
-from sphtp.core.channel.unreliable import UnreliableInbox, UnreliableOutbox
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.unreliable import COST, UnreliableInbox, UnreliableOutbox
+from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
 
@@ -35,7 +37,7 @@ def test_messages_in_a_row_of_one_lane_share_a_frame() -> None:
     ]
     assert sent == tickets
     assert room == 100 - len(encode_frames(frames))
-    assert not box
+    assert not box.waiting
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40))), st.integers(50, 200))
@@ -46,7 +48,7 @@ def test_no_packet_is_overfull_and_each_message_leaves_once(
     for lane, payload in messages:
         push(box, payload, lane=lane)
     sent: list[tuple[int, bytes]] = []
-    while box:
+    while box.waiting:
         frames, tickets, left = box.fill(room)
         assert len(encode_frames(frames)) == room - left <= room
         row = [(frame.lane, payload) for frame in frames for payload in frame.payloads]
@@ -57,11 +59,11 @@ def test_no_packet_is_overfull_and_each_message_leaves_once(
 
 def test_those_that_are_dropped_use_up_no_numbers() -> None:
     """Or the peer would take what comes after a burst of them for older than what it has."""
-    box, inbox = UnreliableOutbox(2), UnreliableInbox(99)
+    box, inbox = UnreliableOutbox(2), UnreliableInbox(99, 10**6)
     for round_ in range(3):
         push(box, *[b"%d" % round_] * 40_000, lane=SEQUENCED)
         (frame,), _, _ = box.fill(100)
-        inbox.insert(frame)
+        inbox.insert(frame, round_)
     assert inbox.take(99) == [b"0", b"0", b"1", b"1", b"2", b"2"]
     assert inbox.overtaken == 0
 
@@ -69,43 +71,121 @@ def test_those_that_are_dropped_use_up_no_numbers() -> None:
 def test_what_nobody_needs_any_more_does_not_leave() -> None:
     box = UnreliableOutbox(9)
     first, second = push(box, b"a", b"b")
-    box.give_up({first})
+    assert box.give_up(first)
+    assert not box.give_up(first)
     assert box.fill(100)[:2] == ([Unreliable(0, 0, [b"b"])], [second])
 
 
 def test_overtaken_messages_of_a_sequenced_lane_are_dropped() -> None:
-    box = UnreliableInbox(99)
-    for first, payloads in ((0, [b"0"]), (3, [b"3", b"4"]), (1, [b"1", b"2"]), (4, [b"4", b"5"])):
-        box.insert(Unreliable(SEQUENCED, first, payloads))
+    box = UnreliableInbox(99, 10**6)
+    for sequence, payloads in ((0, [b"0"]), (3, [b"3", b"4"]), (1, [b"1", b"2"]), (4, [b"5"])):
+        box.insert(Unreliable(SEQUENCED, 0, payloads), sequence)
     assert box.take(99) == [b"0", b"3", b"4", b"5"]
-    assert box.overtaken == 3
+    assert box.overtaken == 2
+
+
+def test_several_frames_of_a_sequenced_lane_share_a_packet() -> None:
+    """As when others of the lane, which are not sequenced, lie between."""
+    box = UnreliableInbox(99, 10**6)
+    frames = (
+        Unreliable(SEQUENCED, 0, [b"0"]),
+        Unreliable(0, 0, [b"u"]),
+        Unreliable(SEQUENCED, 1, [b"1"]),
+    )
+    for frame in frames:
+        box.insert(frame, 7)
+    assert box.take(99) == [b"0", b"u", b"1"]
 
 
 def test_without_the_flag_they_are_kept_and_lanes_are_told_apart() -> None:
-    box = UnreliableInbox(99)
-    box.insert(Unreliable(0, 5, [b"5"]))
-    box.insert(Unreliable(0, 4, [b"4"]))
-    box.insert(Unreliable(SEQUENCED | 1, 5, [b"one 5"]))
-    box.insert(Unreliable(SEQUENCED | 2, 4, [b"two 4"]))
+    box = UnreliableInbox(99, 10**6)
+    box.insert(Unreliable(0, 5, [b"5"]), 5)
+    box.insert(Unreliable(0, 4, [b"4"]), 4)
+    box.insert(Unreliable(SEQUENCED | 1, 5, [b"one 5"]), 5)
+    box.insert(Unreliable(SEQUENCED | 2, 4, [b"two 4"]), 4)
     assert box.take(99) == [b"5", b"4", b"one 5", b"two 4"]
 
 
+@pytest.mark.parametrize("lost", [1, 32_767, 32_768, 40_000, 65_535, 65_536, 100_000, 2**20])
+def test_however_many_are_lost_in_a_row_the_next_one_counts(lost: int) -> None:
+    box = UnreliableInbox(99, 10**6)
+    box.insert(Unreliable(SEQUENCED, 0, [b"before"]), 10)
+    late = Unreliable(SEQUENCED, wrap(lost - 1), [b"late"])
+    box.insert(Unreliable(SEQUENCED, wrap(lost), [b"after"]), 12)
+    box.insert(late, 11)
+    assert box.take(99) == [b"before", b"after"]
+    assert box.overtaken == 1
+
+
 def test_sequenced_lanes_go_on_through_wraps() -> None:
-    box, random, newest = UnreliableInbox(99), Random(1), -1
+    box, random, newest = UnreliableInbox(99, 10**6), Random(1), -1
     for number in range(3 * 65_536):
         late = max(0, number - random.choice((0, 0, 0, 1, 5)))
-        box.insert(Unreliable(SEQUENCED, late & 0xFFFF, [b"%d" % late]))
+        if late == newest:
+            continue
+        box.insert(Unreliable(SEQUENCED, late & 0xFFFF, [b"%d" % late]), late)
         expected = [b"%d" % late] if late > newest else []
         newest = max(newest, late)
         assert box.take(9) == expected
 
 
 def test_of_too_many_the_oldest_goes() -> None:
-    box = UnreliableInbox(3)
-    box.insert(Unreliable(0, 0, [b"a", b"b", b"c", b"d", b"e"]))
-    assert (len(box), box.dropped, box.held) == (3, 2, 3)
+    box = UnreliableInbox(3, 10**6)
+    box.insert(Unreliable(0, 0, [b"a", b"b", b"c", b"d", b"e"]), 0)
+    assert (len(box), box.dropped, box.held) == (3, 2, 3 * (1 + COST))
     assert box.take(2) == [b"c", b"d"]
     assert box.take(2) == [b"e"]
+    assert box.held == 0
+
+
+def test_a_flood_of_one_lane_takes_no_place_of_another_until_it_is_read() -> None:
+    box = UnreliableInbox(100, 10**6)
+    for number in range(100):
+        box.insert(Unreliable(1, number, [b"%d" % number]), number)
+    for number in range(500):
+        box.insert(Unreliable(0, number, [b"flood"]), 100 + number)
+    assert box.dropped == 400
+    assert box.take(150) == [b"%d" % number for number in range(100)] + [b"flood"] * 50
+    assert box.take(99) == [b"flood"] * 50
+
+
+def test_bytes_of_all_lanes_are_bounded_and_the_fullest_pays() -> None:
+    box = UnreliableInbox(100, 20_000)
+    box.insert(Unreliable(1, 0, [b"kept"]), 0)
+    for number in range(100):
+        box.insert(Unreliable(2, number, [bytes(1000)]), number + 1)
+        assert box.held <= 20_000
+    taken = box.take(999)
+    assert (len(taken), taken[0]) == (16, b"kept")
+    assert box.dropped == 85
+    assert box.held == 0
+
+
+def test_sequenced_messages_go_on_after_any_time_in_the_dark() -> None:
+    """At 51,000 messages/s, 0.8 s without the path are more than half of all ids."""
+    settings = ChannelSettings(congestion="fixed:1e7", unreliable_buffer=4096)
+    pair = Pair(1, Faults(delay=0.01), settings)
+    left, right = pair.open()
+    follow(left, b"before", pair.now, delivery=Delivery.SEQUENCED)
+    pair.touch(left)
+    pair.run(1)
+    pair.network.set_default(Faults(blocked=True))
+    for _ in range(40):
+        for _ in range(1000):
+            follow(left, b"dark", pair.now, delivery=Delivery.SEQUENCED)
+        pair.touch(left)
+        pair.run(0.02)
+    pair.network.set_default(Faults(delay=0.01))
+    pair.run(3)
+    assert left.port.statistics().unreliable_dropped == 0, "all have left"
+    tickets = []
+    for number in range(20):
+        tickets.append(follow(left, b"%d" % number, pair.now, delivery=Delivery.SEQUENCED))
+        pair.touch(left)
+        pair.run(0.05)
+    received = [payload for payload in pair.receive(right) if payload != b"dark"]
+    assert received == [b"before", *[b"%d" % number for number in range(20)]]
+    assert {ticket.outcome for ticket in tickets} == {Outcome.ARRIVED}
 
 
 @pytest.mark.parametrize("delivery", [Delivery.UNRELIABLE, Delivery.SEQUENCED])
@@ -113,11 +193,14 @@ def test_on_a_bad_network_none_comes_twice(delivery: Delivery) -> None:
     pair = Pair(1, Faults(loss=0.2, duplicate=0.3, jitter=0.05))
     left, right = pair.open()
     received: list[int] = []
+    tickets: list[Ticket] = []
     for number in range(500):
-        follow(left, b"%d" % number, pair.now, delivery=delivery)
+        tickets.append(follow(left, b"%d" % number, pair.now, delivery=delivery))
         pair.touch(left)
         pair.run(0.01)
         received += map(int, pair.receive(right))
+    pair.run(1)
+    received += map(int, pair.receive(right))
     assert len(set(received)) == len(received)
     assert set(received) <= set(range(500))
     in_order = received == sorted(received)
@@ -126,3 +209,4 @@ def test_on_a_bad_network_none_comes_twice(delivery: Delivery) -> None:
         assert 350 < len(received) < 450
     else:
         assert 100 < len(received) < 350, "those overtaken are dropped"
+    assert {ticket.outcome for ticket in tickets} == {Outcome.ARRIVED, Outcome.LOST}

@@ -1,6 +1,7 @@
 """Bad networks of every kind: each message arrives once, in order, and unchanged."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -129,3 +130,27 @@ def test_corruption_raises_nothing_hangs_nothing_and_grows_nothing(seed: int) ->
     assert pair.left.connections == pair.right.connections == ()
     assert left.closed is not None
     assert right.closed is not None
+
+
+def test_peers_that_fill_a_node_get_all_across_when_it_reads() -> None:
+    """More than the node may hold, of messages that nobody could read in part."""
+    small = ChannelSettings(max_message=100_000, receive_buffer_bytes=300_000)
+    pair = Pair(
+        5,
+        Faults(loss=0.05, delay=0.005, jitter=0.002),
+        replace(small, congestion="fixed:1e6"),
+        replace(small, node_buffer_bytes=150_000),
+    )
+    sides = [pair.open() for _ in range(4)]
+    for number, (left, _) in enumerate(sides):
+        left.port.send_many([bytes([number]) * 90_000] * 5)
+        pair.touch(left)
+    received: list[list[bytes]] = [[] for _ in sides]
+    for _ in range(100):
+        pair.run(0.1)
+        for messages, (_, right) in zip(received, sides, strict=True):
+            assert right.port.transport is not None
+            assert right.port.transport.inbox.held <= 400_000 + 2000
+            messages += pair.receive(right)
+            pair.touch(right)
+    assert received == [[bytes([number]) * 90_000] * 5 for number in range(4)]

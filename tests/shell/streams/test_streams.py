@@ -11,7 +11,7 @@ from sphtp.core.channel.gate.security import SEALED, Security
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.errors import RefusedError, SettingsError, StateError, UnreachableError
+from sphtp.errors import LocalError, RefusedError, SettingsError, StateError, UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.node import Node
@@ -137,6 +137,9 @@ async def test_who_receives_one_by_one_and_many_gets_all_in_order() -> None:
         assert got == list(range(3000))
         with pytest.raises(trio.WouldBlock):
             stream.receive_nowait()
+        for limit in (0, -1):
+            with pytest.raises(LocalError, match=f"limit is {limit}"):
+                await stream.receive_many(limit)
 
 
 async def test_large_messages_arrive_whole() -> None:

@@ -7,6 +7,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.transport import Transport
@@ -36,9 +37,11 @@ class WatchedConnection(Connection):
         settings: ChannelSettings,
         opening: Opening,
         state: State,
+        node: NodeMemory | None = None,
+        *,
         instrument: Instrument,
     ) -> None:
-        super().__init__(now, settings, opening, state)
+        super().__init__(now, settings, opening, state, node)
         self._watch = Watch(instrument, WatchedChannel(self))
         self._drops = Tally(self._counters, DROPS)
         self.port = WatchedPort(self._counters, self._sending, self._watch)
@@ -65,4 +68,4 @@ class WatchedConnection(Connection):
             self._watch.instrument.channel_closed(now, self._watch.channel, closed)
 
     def _make_transport(self, offer: Offer) -> Transport:
-        return WatchedTransport(self._settings, offer, self._counters, self._watch)
+        return WatchedTransport(self._settings, offer, self._counters, self._watch, self._node)

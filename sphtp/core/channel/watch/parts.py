@@ -10,6 +10,7 @@ from sphtp.core.channel.flight import AckReport, Flight
 from sphtp.core.channel.flow import ReceiveCredit
 from sphtp.core.channel.frames import Close, Credit, Frame
 from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import Packet
 from sphtp.core.channel.port import MessagePort
@@ -109,10 +110,15 @@ class WatchedTransport(Transport):
     """Tells of packets that are received."""
 
     def __init__(
-        self, settings: ChannelSettings, peer: Offer, counters: Counters, watch: Watch
+        self,
+        settings: ChannelSettings,
+        peer: Offer,
+        counters: Counters,
+        watch: Watch,
+        node: NodeMemory | None = None,
     ) -> None:
         self._watch = watch
-        super().__init__(settings, peer, counters)
+        super().__init__(settings, peer, counters, node)
 
     def _make_sending(self, settings: ChannelSettings, peer: Offer) -> tuple[Flight, Sender]:
         acks, credit, watch = self._acks, self.inbox.credit, self._watch

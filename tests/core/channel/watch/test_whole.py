@@ -99,8 +99,8 @@ def test_every_message_that_is_followed_is_settled_once(seed: int) -> None:
     settled = there.last("message_settled")
     assert len(settled) == 30
     assert {message.size for message in settled} == {0}, "nobody told these tickets their size"
-    reliable = [message for message in settled if message.outcome is Outcome.DELIVERED]
-    assert len(reliable) >= 10
+    came = [it for it in settled if it.outcome in (Outcome.DELIVERED, Outcome.ARRIVED)]
+    assert len(came) >= 10
     assert all(0 < message.latency < 5 for message in settled)
 
 
