@@ -50,17 +50,27 @@ REFUSALS: dict[Refusal | Objection, str] = {
 BY_NUMBER = {int(reason): reason for reason in REFUSALS}
 
 
+STALLED = "{peer} answered, but the channel was not open after {after:.3g} s"
+
+
 def timed_out(
-    timer: Timer, peer: str, settings: ChannelSettings, refused: Closed | None
+    timer: Timer,
+    peer: str,
+    settings: ChannelSettings,
+    refused: Closed | None,
+    answered: float | None,
 ) -> tuple[Event, Closed]:
     """What a timer that has come means, and the ending if it is one.
 
-    An attempt that was ``refused`` somewhere ends with that.
+    An attempt that was ``refused`` somewhere ends with that. ``answered`` is how many seconds one
+    took to which the peer gave an answer that did not do.
     """
     event, reason, text = TIMEOUTS[timer]
     if timer is Timer.HANDSHAKE and refused is not None:
         return event, refused
-    words = text.format(peer=peer, **asdict(settings))
+    if timer is Timer.HANDSHAKE and answered is not None:
+        text = STALLED
+    words = text.format(peer=peer, after=answered, **asdict(settings))
     return event, Closed(reason, words, by_peer=False)
 
 

@@ -30,6 +30,7 @@ class Event(Name):
     CONFIRMED = "the first data came"
     REFUSED = "REFUSE came"
     DECLINED = "REFUSE came for our ACCEPT: the attempt is over"
+    PROGRESS = "the handshake came a step further, or the peer is seen to be at it"
     RETRY = "no answer so far"
     HANDSHAKE_OVER = "no answer in time"
     CLOSE = "the application closes"
@@ -49,7 +50,9 @@ class Action(Name):
 
     SEND_CONNECT = "queue CONNECT to every candidate"
     SEND_ACCEPT = "queue ACCEPT"
-    ARM_RETRY = "start the clock of the next attempt"
+    ARM_RETRY = "start the clock until the same flight goes again"
+    NEXT_FLIGHT = "start that clock afresh, for another flight"
+    EXTEND = "start the clock of silence afresh, within what the whole may take"
     SEND_CLOSE = "put CLOSE into the next packet"
     SEND_LAST_WORD = "queue one CLOSE that nobody acks"
     OPEN = "start keepalive and idle clocks, and report"
@@ -69,19 +72,27 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         (A.SEND_CONNECT, A.ARM_RETRY),
         "CONNECT or ACCEPT was lost",
     ),
+    Row(
+        S.CONNECTING,
+        E.PROGRESS,
+        S.CONNECTING,
+        (A.NEXT_FLIGHT, A.EXTEND),
+        "it is there: the time it has counts silence, and not the way to it",
+    ),
     Row(S.CONNECTING, E.ACCEPTED, S.OPEN, (A.OPEN,), "the peer granted it"),
     Row(
         S.CONNECTING,
         E.CROSSED,
         S.ANSWERING,
-        (),
+        (A.EXTEND,),
         "both dialled at once: of the two attempts the one with the lower token is kept",
     ),
     Row(S.CONNECTING, E.REFUSED, S.CLOSED, (A.END,), "the peer does not want it"),
     Row(S.CONNECTING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "nobody there"),
     Row(S.CONNECTING, E.CLOSE, S.CLOSED, (A.END,), "nothing was sent, nothing to drain"),
     Row(S.CONNECTING, E.ABORT, S.CLOSED, (A.END,), "as CLOSE"),
-    Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
+    Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT, A.EXTEND), "ACCEPT was lost"),
+    Row(S.ANSWERING, E.PROGRESS, S.ANSWERING, (A.EXTEND,), "the opener is still at it"),
     Row(
         S.ANSWERING,
         E.CONFIRMED,
@@ -129,6 +140,7 @@ OPENING = frozenset(
         E.REFUSED,
         E.DECLINED,
         E.JOINED,
+        E.PROGRESS,
         E.RETRY,
         E.HANDSHAKE_OVER,
     }

@@ -13,6 +13,7 @@ from sphtp.core.channel.handshake import (
     encode_accept,
     encode_connect,
 )
+from sphtp.core.channel.handshake_timer import HandshakeTimer
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.row import Address, Row
@@ -21,9 +22,6 @@ from sphtp.core.serial import wrap
 
 # Who began a channel: its address and its connection id.
 Origin = tuple[Address, int]
-
-FIRST_RETRY = 0.1
-SLOWEST_RETRY = 1.0
 
 
 def sibling(connection_id: int) -> int:
@@ -36,7 +34,7 @@ class Opening:
 
     ``candidates`` are the addresses at which the peer is dialled, all at once; the first to answer
     is used. ``wanted`` is the peer's id in the cluster, 0 for whoever is there. ``connect_size`` is
-    that of a CONNECT, in bytes.
+    that of a CONNECT, in bytes. ``timer`` says when what this side sends goes again.
     """
 
     def __init__(
@@ -53,12 +51,12 @@ class Opening:
         self.candidates = tuple(candidates)
         self.wanted = wanted
         self.schema = schema or Schema()
+        self.timer = HandshakeTimer()
         self._connect_size = connect_size
         self.origin: Origin | None = None
         self.granted: Connect | None = None
         self._silent = set(self.candidates)
         self._grant: Row | None = None
-        self._retry_after = FIRST_RETRY
 
     @property
     def is_dialled(self) -> bool:
@@ -133,12 +131,6 @@ class Opening:
             # Only the peer meant compares messages, and it does not change at another address.
             self._silent.clear()
         return None if self._silent else Event.REFUSED
-
-    def next_retry(self) -> float:
-        """Seconds until the next CONNECT: doubling, up to one second."""
-        delay = self._retry_after
-        self._retry_after = min(2 * delay, SLOWEST_RETRY)
-        return delay
 
 
 def make_dial(
