@@ -184,6 +184,9 @@ class Connection:
             data, size = self._transport.poll_ahead(now, frames, most)
         if not data:
             self._catch_up(now)
+            if (datagram := self._voice.take_datagram()) is not None:
+                # What was noted has ended it, with a last word to say.
+                return datagram
             frames = frames or self._voice.take_frames()
             data, size = self._transport.sender.poll(now, frames, most)
         if not data:
@@ -223,8 +226,16 @@ class Connection:
             # A drain may take long; what must not happen is that it makes no way.
             self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
         for event in news.events:
-            self._step(now, event)
+            self._step(now, event, self._path_ending(event))
         self._check_drained(now)
+
+    def _path_ending(self, event: Event) -> Closed | None:
+        if event is not Event.PATH_TOO_SMALL or self._transport is None:
+            return None
+        mtu, envelope = self._transport.flight.governor.mtu, self._settings.envelope
+        return endings.path_too_small(
+            self.peer_name, mtu.vanishing + envelope, mtu.floor + envelope
+        )
 
     def _check_drained(self, now: float) -> None:
         if self.state is State.DRAINING and self._transport and self._transport.flight.outbox.idle:

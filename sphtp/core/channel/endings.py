@@ -99,6 +99,13 @@ def forgotten_by_peer(peer: str) -> Closed:
     return Closed(CloseReason.VANISHED, text, by_peer=True)
 
 
+def path_too_small(peer: str, size: int, needed: int) -> Closed:
+    """The ending where datagrams of ``size`` bytes vanish, and a channel needs larger ones."""
+    # A CLOSE takes 128 bytes of it to the other side.
+    text = f"the path MTU to {peer} is too small: {size} bytes vanish, {needed} have to pass"
+    return Closed(CloseReason.PATH_TOO_SMALL, text, by_peer=False)
+
+
 def closed_by_peer(peer: str, close: Close) -> Closed:
     """The ending that the peer's CLOSE means; an unknown reason is no clean end."""
     clean = close.reason == CloseReason.DONE

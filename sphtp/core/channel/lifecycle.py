@@ -42,6 +42,7 @@ class Event(Name):
     CLOSE_OVER = "draining and closing took too long"
     SILENT = "nothing heard for the timeout"
     FORGOTTEN = "the peer has forgotten the channel"
+    PATH_TOO_SMALL = "the path does not take packets of the least size"
     LINGER_OVER = "lingered long enough"
 
 
@@ -111,6 +112,13 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.OPEN, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer is done"),
     Row(S.OPEN, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
     Row(S.OPEN, E.FORGOTTEN, S.CLOSED, (A.END,), "it restarted, or its last word was lost"),
+    Row(
+        S.OPEN,
+        E.PATH_TOO_SMALL,
+        S.CLOSED,
+        (A.SEND_LAST_WORD, A.END),
+        "what waits would never arrive, and that is better known",
+    ),
     Row(S.DRAINING, E.CONNECT_AGAIN, S.DRAINING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "now the peer may know"),
     Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "no patience left"),
@@ -118,6 +126,9 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.DRAINING, E.CLOSE_OVER, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the peer reads too slowly"),
     Row(S.DRAINING, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
     Row(S.DRAINING, E.FORGOTTEN, S.CLOSED, (A.END,), "nobody is left who could take it"),
+    Row(
+        S.DRAINING, E.PATH_TOO_SMALL, S.CLOSED, (A.SEND_LAST_WORD, A.END), "it will never be empty"
+    ),
     Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "it has to arrive"),
     Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "both know"),
     Row(S.CLOSING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "both closed at once"),
@@ -165,6 +176,7 @@ LIFECYCLE = Machine(
             E.CLOSE_HEARD,
             E.SILENT,
             E.FORGOTTEN,
+            E.PATH_TOO_SMALL,
             E.LINGER_OVER,
         },
         S.ANSWERING: CLOSING
@@ -176,12 +188,13 @@ LIFECYCLE = Machine(
             E.CLOSE_HEARD,
             E.SILENT,
             E.FORGOTTEN,
+            E.PATH_TOO_SMALL,
             E.LINGER_OVER,
         },
         S.OPEN: OPENING | CLOSING | {E.LINGER_OVER},
         S.DRAINING: OPENING | {E.CLOSE, E.CLOSE_LOST, E.CLOSE_ACKED, E.LINGER_OVER},
-        S.CLOSING: OPENING | {E.CONNECT_AGAIN, E.CLOSE, E.DRAINED, E.LINGER_OVER},
-        S.LINGERING: OPENING | CLOSING | {E.CONNECT_AGAIN, E.SILENT},
+        S.CLOSING: OPENING | {E.CONNECT_AGAIN, E.CLOSE, E.DRAINED, E.PATH_TOO_SMALL, E.LINGER_OVER},
+        S.LINGERING: OPENING | CLOSING | {E.CONNECT_AGAIN, E.SILENT, E.PATH_TOO_SMALL},
         S.CLOSED: frozenset(Event),
     },
 )

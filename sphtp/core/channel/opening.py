@@ -15,6 +15,7 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.handshake_timer import HandshakeTimer
 from sphtp.core.channel.lifecycle import Event
+from sphtp.core.channel.mtu import FLOOR
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.row import Address, Row
 from sphtp.core.schema import Schema
@@ -146,12 +147,16 @@ def make_dial(
 
 
 def connect_size(settings: ChannelSettings, schema: Schema) -> int:
-    """How large a CONNECT is: with the digests of a schema as large as any path takes."""
+    """How large a CONNECT is: with the digests of a schema as large as any path takes.
+
+    That is the floor and not the base: what does not arrive cannot say so.
+    """
     if not schema.lines:
         return CONNECT_SIZE
-    base, envelope = settings.base_datagram, settings.envelope
+    envelope = settings.envelope
+    size = min(settings.base_datagram + envelope, FLOOR)
     # What is put into an envelope later starts in a GREET.
-    return base + envelope - GREET_OVERHEAD if envelope else base
+    return max(size - GREET_OVERHEAD if envelope else size, CONNECT_SIZE)
 
 
 def make_offer(
