@@ -117,8 +117,8 @@ class Node:
                 whoever that may be.
 
         Raises:
-            UnreachableError: nobody answered within ``connect_timeout``, or no address is one that
-                this node's socket can send to.
+            UnreachableError: nobody answered within ``connect_timeout``, a peer that did was then
+                silent for as long, or no address is one that this node's socket can send to.
             RefusedError: the peer is full, leaving, not the one wanted, does not want this one, or
                 speaks of messages of other types; ``reason`` says it in a word.
             SettingsError: ``key`` is no public key, or ``key`` or ``pin`` is given for a channel in

@@ -11,6 +11,7 @@ from sphtp.core.channel.gate.greeting import PADDING, PATTERNS, prologue
 from sphtp.core.channel.gate.settings import RANGES, GateSettings
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.handshake import Refusal, Refuse, encode_refuse
+from sphtp.core.channel.mtu import FLOOR
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.schema import Schema
@@ -206,8 +207,7 @@ def test_with_types_a_greeting_is_as_large_as_any_path_takes(known: bool) -> Non
     endpoint.dial(0.0, [RIGHT], 0, Expectation(identity("right").public if known else None))
     row = endpoint.poll_transmit(0.0)
     assert row is not None
-    base = ChannelSettings().base_datagram
-    assert row.size == base if known else row.size < base
+    assert row.size == FLOOR if known else row.size < FLOOR
 
 
 def test_cookies_hold_for_one_address_opener_token_and_noise() -> None:

@@ -1,7 +1,8 @@
 """One connection: the table of its life and its timers, around an opening and a transport."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
 
 from sphtp.core.alarms import Alarms, earliest
 from sphtp.core.channel import endings
@@ -19,6 +20,10 @@ from sphtp.core.channel.transport import NO_NEWS, Heard, Transport
 from sphtp.core.channel.voice import Voice
 from sphtp.core.row import MOST_BYTES, Address, Row
 from sphtp.errors import StateError
+
+MOST_EXTENDED: Final = 4
+"""How many times ``connect_timeout`` an opening may take, however well it comes on: a sealed one
+has three flights, and one of them may have to be begun anew."""
 
 
 class Connection:
@@ -44,26 +49,16 @@ class Connection:
         self.peer_key = b""
         self.closed: Closed | None = None
         self._refused: Closed | None = None
+        self._began_at = now
+        self._is_answered = False
         self._settings = settings
         self._node = node
         self._transport: Transport | None = None
         self._counters = Counters()
         self.port = MessagePort(self._counters, self._sending)
-        self._alarms = alarms = Alarms[Timer]()
+        self._alarms = Alarms[Timer]()
         self._voice = Voice()
         self._events: deque[ConnectionEvent] = deque()
-        self._actions: dict[Action, Callable[[float, Closed], None]] = {
-            Action.SEND_CONNECT: lambda *_: self._voice.send(self.opening.connects()),
-            Action.SEND_ACCEPT: lambda *_: self._voice.send(self.opening.accepts()),
-            Action.ARM_RETRY: lambda now, _: alarms.set(Timer.RETRY, now + opening.next_retry()),
-            Action.SEND_CLOSE: lambda _, closed: self._voice.say(Close(closed.reason, "")),
-            Action.SEND_LAST_WORD: self._send_last_word,
-            Action.OPEN: self._open,
-            Action.ARM_CLOSE: lambda now, _: alarms.set(Timer.CLOSE, now + settings.close_timeout),
-            Action.LINGER: self._linger,
-            Action.END: self._end,
-            Action.FINISH: lambda now, _: self._end(now, endings.CLOSED_HERE),
-        }
         self._alarms.set(Timer.HANDSHAKE, now + settings.connect_timeout)
 
     # Getters
@@ -110,6 +105,10 @@ class Connection:
             self.opening.accepted(address, accept)
             self._meet(address, accept.offer)
             self._step(now, Event.ACCEPTED)
+
+    def handle_progress(self, now: float) -> None:
+        """Take it that the handshake around this came a step further, and its next flight left."""
+        self._step(now, Event.PROGRESS)
 
     def handle_hint(self, refuse: Refuse) -> None:
         """Take a refusal that nobody signed: should the attempt fail, it may tell why."""
@@ -192,6 +191,9 @@ class Connection:
             data, size = self._transport.poll_ahead(now, frames, most)
         if not data:
             self._catch_up(now)
+            if (datagram := self._voice.take_datagram()) is not None:
+                # What was noted has ended it, with a last word to say.
+                return datagram
             frames = frames or self._voice.take_frames()
             data, size = self._transport.sender.poll(now, frames, most)
         if not data:
@@ -231,8 +233,16 @@ class Connection:
             # A drain may take long; what must not happen is that it makes no way.
             self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
         for event in news.events:
-            self._step(now, event)
+            self._step(now, event, self._path_ending(event))
         self._check_drained(now)
+
+    def _path_ending(self, event: Event) -> Closed | None:
+        if event is not Event.PATH_TOO_SMALL or self._transport is None:
+            return None
+        mtu, envelope = self._transport.flight.governor.mtu, self._settings.envelope
+        return endings.path_too_small(
+            self.peer_name, mtu.vanishing + envelope, mtu.floor + envelope
+        )
 
     def _check_drained(self, now: float) -> None:
         if self.state is State.DRAINING and self._transport and self._transport.flight.outbox.idle:
@@ -245,7 +255,9 @@ class Connection:
                 self._voice.say(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
-        self._step(now, *endings.timed_out(timer, self.peer_name, self._settings, self._refused))
+        after = now - self._began_at if self._is_answered else None
+        what = endings.timed_out(timer, self.peer_name, self._settings, self._refused, after)
+        self._step(now, *what)
 
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
         """Take the event's row, if the state has one: what it refuses came too late to matter."""
@@ -254,11 +266,29 @@ class Connection:
             return
         self.state = row.to
         for action in row.do:
-            self._actions[action](now, closed or endings.CLOSED_HERE)
+            self._ACTIONS[action](self, now, closed or endings.CLOSED_HERE)
         if self.state is State.CLOSED and self._transport is not None:
             self._transport.inbox.leave_node()
 
     # Actions
+
+    def _send_connect(self, _now: float, _: Closed) -> None:
+        self._voice.send(self.opening.connects())
+
+    def _send_accept(self, _now: float, _: Closed) -> None:
+        self._voice.send(self.opening.accepts())
+
+    def _arm_retry(self, now: float, _: Closed) -> None:
+        self._alarms.set(Timer.RETRY, now + self.opening.timer.sent(now))
+
+    def _next_flight(self, now: float, _: Closed) -> None:
+        self._alarms.set(Timer.RETRY, now + self.opening.timer.answered(now))
+
+    def _send_close(self, _now: float, closed: Closed) -> None:
+        self._voice.say(Close(closed.reason, ""))
+
+    def _arm_close(self, now: float, _: Closed) -> None:
+        self._alarms.set(Timer.CLOSE, now + self._settings.close_timeout)
 
     def _send_last_word(self, now: float, closed: Closed) -> None:
         if self._transport is not None and self.address is not None:
@@ -273,6 +303,12 @@ class Connection:
         self._voice.say(Ping())
         self._events.append(Opened())
 
+    def _extend(self, now: float, _: Closed) -> None:
+        self._is_answered = True
+        patience = self._settings.connect_timeout
+        over = min(now + patience, self._began_at + MOST_EXTENDED * patience)
+        self._alarms.set(Timer.HANDSHAKE, over)
+
     def _linger(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
         self._alarms.clear()
@@ -282,6 +318,26 @@ class Connection:
     def _end(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
         self._alarms.clear()
+
+    def _finish(self, now: float, _: Closed) -> None:
+        self._end(now, endings.CLOSED_HERE)
+
+    # One table for all connections, for one in each takes 2 kB. By way of the instance, for those
+    # that are watched have some of the methods of their own.
+    _ACTIONS: ClassVar[Mapping[Action, Callable[["Connection", float, Closed], None]]] = {
+        Action.SEND_CONNECT: lambda self, now, closed: self._send_connect(now, closed),
+        Action.SEND_ACCEPT: lambda self, now, closed: self._send_accept(now, closed),
+        Action.ARM_RETRY: lambda self, now, closed: self._arm_retry(now, closed),
+        Action.NEXT_FLIGHT: lambda self, now, closed: self._next_flight(now, closed),
+        Action.EXTEND: lambda self, now, closed: self._extend(now, closed),
+        Action.SEND_CLOSE: lambda self, now, closed: self._send_close(now, closed),
+        Action.SEND_LAST_WORD: lambda self, now, closed: self._send_last_word(now, closed),
+        Action.OPEN: lambda self, now, closed: self._open(now, closed),
+        Action.ARM_CLOSE: lambda self, now, closed: self._arm_close(now, closed),
+        Action.LINGER: lambda self, now, closed: self._linger(now, closed),
+        Action.END: lambda self, now, closed: self._end(now, closed),
+        Action.FINISH: lambda self, now, closed: self._finish(now, closed),
+    }
 
     def _report(self, now: float, closed: Closed) -> None:
         if self._transport is not None:

@@ -50,17 +50,27 @@ REFUSALS: dict[Refusal | Objection, str] = {
 BY_NUMBER = {int(reason): reason for reason in REFUSALS}
 
 
+STALLED = "{peer} answered, but the channel was not open after {after:.3g} s"
+
+
 def timed_out(
-    timer: Timer, peer: str, settings: ChannelSettings, refused: Closed | None
+    timer: Timer,
+    peer: str,
+    settings: ChannelSettings,
+    refused: Closed | None,
+    answered: float | None,
 ) -> tuple[Event, Closed]:
     """What a timer that has come means, and the ending if it is one.
 
-    An attempt that was ``refused`` somewhere ends with that.
+    An attempt that was ``refused`` somewhere ends with that. ``answered`` is how many seconds one
+    took to which the peer gave an answer that did not do.
     """
     event, reason, text = TIMEOUTS[timer]
     if timer is Timer.HANDSHAKE and refused is not None:
         return event, refused
-    words = text.format(peer=peer, **asdict(settings))
+    if timer is Timer.HANDSHAKE and answered is not None:
+        text = STALLED
+    words = text.format(peer=peer, after=answered, **asdict(settings))
     return event, Closed(reason, words, by_peer=False)
 
 
@@ -87,6 +97,13 @@ def forgotten_by_peer(peer: str) -> Closed:
     """The ending of a channel of which the peer knows nothing any more."""
     text = f"{peer} has forgotten the channel: it restarted, or ended it"
     return Closed(CloseReason.VANISHED, text, by_peer=True)
+
+
+def path_too_small(peer: str, size: int, needed: int) -> Closed:
+    """The ending where datagrams of ``size`` bytes vanish, and a channel needs larger ones."""
+    # A CLOSE takes 128 bytes of it to the other side.
+    text = f"the path MTU to {peer} is too small: {size} bytes vanish, {needed} have to pass"
+    return Closed(CloseReason.PATH_TOO_SMALL, text, by_peer=False)
 
 
 def closed_by_peer(peer: str, close: Close) -> Closed:

@@ -14,6 +14,7 @@ class CloseReason(IntEnum):
     VANISHED = 18
     DRAIN_TIMEOUT = 19
     SCHEMA = 20
+    PATH_TOO_SMALL = 21
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,7 @@ class Flight:
         if probe is None:
             return False
         self.governor.unanswered(now, self.recovery.probes)
+        self.governor.mtu.unanswered(self.recovery.probes, probe.train.size)
         self._close_lost |= probe.train.closing
         # What the oldest packet held goes again, so that the probe is of use if it was lost.
         pieces = probe.pieces()

@@ -91,7 +91,7 @@ class Governor:
                 self.mtu.probe_acked(now, hit.train.size)
             elif hit.train.lost:
                 late += Hit(hit.train, hit.bits & hit.train.lost).size
-        self.mtu.packets_acked(max([hit.train.size for hit in eliciting]))
+        self.mtu.packets_acked([hit.train.size for hit in eliciting])
         if late:
             self._controller.spurious(now, late)
         self._tell(now, eliciting, sample)
@@ -106,7 +106,8 @@ class Governor:
             size = sum([hit.size for hit in data])
             in_flight = self._recovery.bytes_in_flight
             self._controller.lost(now, Lost(size, data[-1].train.sent_at, in_flight))
-            self.mtu.packets_lost(now, max([hit.train.size for hit in data]))
+            sizes = [hit.train.size for hit in data]
+            self.mtu.packets_lost(now, sizes, data[-1].train.sent_at)
 
     def poll_probe(self, now: float) -> int | None:
         """The size of a datagram to send as a probe of the path; or None.

@@ -30,6 +30,7 @@ class Event(Name):
     CONFIRMED = "the first data came"
     REFUSED = "REFUSE came"
     DECLINED = "REFUSE came for our ACCEPT: the attempt is over"
+    PROGRESS = "the handshake came a step further, or the peer is seen to be at it"
     RETRY = "no answer so far"
     HANDSHAKE_OVER = "no answer in time"
     CLOSE = "the application closes"
@@ -41,6 +42,7 @@ class Event(Name):
     CLOSE_OVER = "draining and closing took too long"
     SILENT = "nothing heard for the timeout"
     FORGOTTEN = "the peer has forgotten the channel"
+    PATH_TOO_SMALL = "the path does not take packets of the least size"
     LINGER_OVER = "lingered long enough"
 
 
@@ -49,7 +51,9 @@ class Action(Name):
 
     SEND_CONNECT = "queue CONNECT to every candidate"
     SEND_ACCEPT = "queue ACCEPT"
-    ARM_RETRY = "start the clock of the next attempt"
+    ARM_RETRY = "start the clock until the same flight goes again"
+    NEXT_FLIGHT = "start that clock afresh, for another flight"
+    EXTEND = "start the clock of silence afresh, within what the whole may take"
     SEND_CLOSE = "put CLOSE into the next packet"
     SEND_LAST_WORD = "queue one CLOSE that nobody acks"
     OPEN = "start keepalive and idle clocks, and report"
@@ -69,19 +73,27 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         (A.SEND_CONNECT, A.ARM_RETRY),
         "CONNECT or ACCEPT was lost",
     ),
+    Row(
+        S.CONNECTING,
+        E.PROGRESS,
+        S.CONNECTING,
+        (A.NEXT_FLIGHT, A.EXTEND),
+        "it is there: the time it has counts silence, and not the way to it",
+    ),
     Row(S.CONNECTING, E.ACCEPTED, S.OPEN, (A.OPEN,), "the peer granted it"),
     Row(
         S.CONNECTING,
         E.CROSSED,
         S.ANSWERING,
-        (),
+        (A.EXTEND,),
         "both dialled at once: of the two attempts the one with the lower token is kept",
     ),
     Row(S.CONNECTING, E.REFUSED, S.CLOSED, (A.END,), "the peer does not want it"),
     Row(S.CONNECTING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "nobody there"),
     Row(S.CONNECTING, E.CLOSE, S.CLOSED, (A.END,), "nothing was sent, nothing to drain"),
     Row(S.CONNECTING, E.ABORT, S.CLOSED, (A.END,), "as CLOSE"),
-    Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
+    Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT, A.EXTEND), "ACCEPT was lost"),
+    Row(S.ANSWERING, E.PROGRESS, S.ANSWERING, (A.EXTEND,), "the opener is still at it"),
     Row(
         S.ANSWERING,
         E.CONFIRMED,
@@ -100,6 +112,13 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.OPEN, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer is done"),
     Row(S.OPEN, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
     Row(S.OPEN, E.FORGOTTEN, S.CLOSED, (A.END,), "it restarted, or its last word was lost"),
+    Row(
+        S.OPEN,
+        E.PATH_TOO_SMALL,
+        S.CLOSED,
+        (A.SEND_LAST_WORD, A.END),
+        "what waits would never arrive, and that is better known",
+    ),
     Row(S.DRAINING, E.CONNECT_AGAIN, S.DRAINING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "now the peer may know"),
     Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "no patience left"),
@@ -107,6 +126,9 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.DRAINING, E.CLOSE_OVER, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the peer reads too slowly"),
     Row(S.DRAINING, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
     Row(S.DRAINING, E.FORGOTTEN, S.CLOSED, (A.END,), "nobody is left who could take it"),
+    Row(
+        S.DRAINING, E.PATH_TOO_SMALL, S.CLOSED, (A.SEND_LAST_WORD, A.END), "it will never be empty"
+    ),
     Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "it has to arrive"),
     Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "both know"),
     Row(S.CLOSING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "both closed at once"),
@@ -129,6 +151,7 @@ OPENING = frozenset(
         E.REFUSED,
         E.DECLINED,
         E.JOINED,
+        E.PROGRESS,
         E.RETRY,
         E.HANDSHAKE_OVER,
     }
@@ -153,6 +176,7 @@ LIFECYCLE = Machine(
             E.CLOSE_HEARD,
             E.SILENT,
             E.FORGOTTEN,
+            E.PATH_TOO_SMALL,
             E.LINGER_OVER,
         },
         S.ANSWERING: CLOSING
@@ -164,12 +188,13 @@ LIFECYCLE = Machine(
             E.CLOSE_HEARD,
             E.SILENT,
             E.FORGOTTEN,
+            E.PATH_TOO_SMALL,
             E.LINGER_OVER,
         },
         S.OPEN: OPENING | CLOSING | {E.LINGER_OVER},
         S.DRAINING: OPENING | {E.CLOSE, E.CLOSE_LOST, E.CLOSE_ACKED, E.LINGER_OVER},
-        S.CLOSING: OPENING | {E.CONNECT_AGAIN, E.CLOSE, E.DRAINED, E.LINGER_OVER},
-        S.LINGERING: OPENING | CLOSING | {E.CONNECT_AGAIN, E.SILENT},
+        S.CLOSING: OPENING | {E.CONNECT_AGAIN, E.CLOSE, E.DRAINED, E.PATH_TOO_SMALL, E.LINGER_OVER},
+        S.LINGERING: OPENING | CLOSING | {E.CONNECT_AGAIN, E.SILENT, E.PATH_TOO_SMALL},
         S.CLOSED: frozenset(Event),
     },
 )

@@ -2,13 +2,22 @@
 
 Probes of growing size go out, one at a time and beside the data, until one gets no ack three
 times. A size that worked may stop to work when the route changes: then large packets vanish while
-small ones arrive, and everything has to be small again at once.
+small ones arrive, and everything has to be small again at once (black hole detection, section 4.3).
+
+That the base passes is taken for granted at first, and is nearly always true. Where it is not, size
+falls to the floor, and the search finds what lies between. Under the floor there is no channel.
 """
 
+from collections.abc import Sequence
+
+from sphtp.core.channel.header import SMALLEST_DATAGRAM
 from sphtp.core.machine import Machine, Name, Row
 from sphtp.errors import SettingsError
 
 BASE = 1200
+
+# The UDP payload of the 576 bytes that every host takes by IPv4 (RFC 1122, section 3.3.3).
+FLOOR = 548
 
 # Sizes at which paths tend to end: tunnels, Ethernet with IPv6 and IPv4, jumbo frames, loopback.
 LIKELY = (1400, 1452, 1472, 4096, 8192, 8972, 16_384, 32_768, 65_507)
@@ -16,8 +25,14 @@ LIKELY = (1400, 1452, 1472, 4096, 8192, 8972, 16_384, 32_768, 65_507)
 INFINITY = float("inf")
 
 TRIES = 3
+# Probes without an ack after which their size may be what is wrong with them.
+DOUBTFUL = 2
 WORTHWHILE = 1 / 16
 BLACK_HOLE_LOSSES = 4
+# The chance that nothing but loss looks like a base, or a floor, that does not pass: falling costs
+# more packets for ten minutes, and under the floor it costs the channel. With no other loss it
+# takes ten losses, and nine small packets that arrive between them.
+CHANCE = 1e-9
 RAISE_AFTER = 600.0
 RETRY_AFTER = 60.0
 
@@ -28,6 +43,7 @@ class Search(Name):
     READY = "the next probe may leave"
     PROBING = "a probe is on its way"
     RESTING = "nothing larger is worth a try for now"
+    TOO_SMALL = "the path does not take what a channel needs"
 
 
 class Sign(Name):
@@ -39,7 +55,9 @@ class Sign(Name):
     REFUSED = "the host or the path refuses datagrams of this size"
     LATE = "an earlier probe, given up for lost, arrived"
     FOUND = "no size is left that is worth a probe"
-    BLACK_HOLE = "large packets vanish"
+    BLACK_HOLE = "packets over the base size vanish"
+    SUNK = "packets of the base size vanish, or smaller ones"
+    STRANDED = "packets of the floor size vanish"
     RAISE = "time to look again"
 
 
@@ -50,6 +68,7 @@ class Step(Name):
     COUNT = "count a try; after the last one the size is too large"
     CONDEMN = "the size is too large"
     FALL_BACK = "use the base size"
+    FALL_DEEP = "use the floor size, and take what vanished for too large"
     REST = "look again in ten minutes"
     REST_SHORTLY = "look again in a minute"
     FORGET = "take no size for too large any more"
@@ -62,13 +81,19 @@ ROWS: tuple[Row[Search, Sign, Step], ...] = (
     Row(P.READY, S.FOUND, P.RESTING, (D.REST,), "as large as the path takes"),
     Row(P.READY, S.LATE, P.READY, (D.GROW,), "it got through after all"),
     Row(P.READY, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
+    Row(P.READY, S.SUNK, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
+    Row(P.READY, S.STRANDED, P.TOO_SMALL, (), "nothing smaller is worth having"),
     Row(P.PROBING, S.ACKED, P.READY, (D.GROW,), "the path takes it"),
     Row(P.PROBING, S.LOST, P.READY, (D.COUNT,), "it may have been chance"),
     Row(P.PROBING, S.REFUSED, P.READY, (D.CONDEMN,), "no need to try again"),
     Row(P.PROBING, S.LATE, P.PROBING, (D.GROW,), "it got through after all"),
     Row(P.PROBING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
+    Row(P.PROBING, S.SUNK, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
+    Row(P.PROBING, S.STRANDED, P.TOO_SMALL, (), "nothing smaller is worth having"),
     Row(P.RESTING, S.RAISE, P.READY, (D.FORGET,), "the route may be a better one now"),
     Row(P.RESTING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
+    Row(P.RESTING, S.SUNK, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
+    Row(P.RESTING, S.STRANDED, P.TOO_SMALL, (), "nothing smaller is worth having"),
 )
 
 PATH_MTU = Machine(
@@ -76,11 +101,13 @@ PATH_MTU = Machine(
     P.READY,
     ROWS,
     events=Sign,
+    final=frozenset({P.TOO_SMALL}),
     refused={
         P.READY: frozenset({S.ACKED, S.LOST, S.REFUSED, S.RAISE}),
         P.PROBING: frozenset({S.PROBE, S.FOUND, S.RAISE}),
         # A late ack says nothing about a path that has changed since.
         P.RESTING: frozenset({S.PROBE, S.ACKED, S.LOST, S.REFUSED, S.LATE, S.FOUND}),
+        P.TOO_SMALL: frozenset(Sign),
     },
 )
 
@@ -88,33 +115,42 @@ PATH_MTU = Machine(
 class PathMtu:
     """The largest datagram to send, in bytes. Times in seconds.
 
-    ``base`` must be a size that is known to work; ``ceiling`` is the largest that both sides take,
-    ``envelope`` what is added to each on its way.
-    Raises ``SettingsError`` when it is under the base.
+    ``base`` is a size that nearly every path takes; ``ceiling`` is the largest that both sides
+    take, ``envelope`` what is added to each on its way. ``floor`` is the least that is used.
+    Raises ``SettingsError`` when the ceiling is under the base.
     """
 
-    __slots__ = ("_ceiling", "_due", "_likely", "_losses", "_probe", "_small_through", "_steps",
-                 "_too_large", "_tries", "base", "size", "state")  # fmt: skip
+    __slots__ = ("_ceiling", "_counted_at", "_due", "_is_unanswered", "_likely", "_losses",
+                 "_probe", "_small_lost", "_small_through", "_steps", "_too_large", "_tries",
+                 "_vanishing", "base", "floor", "size", "state")  # fmt: skip
 
     def __init__(self, base: int = BASE, ceiling: int = LIKELY[-1], envelope: int = 0) -> None:
         if ceiling < base:
             raise SettingsError(f"a largest datagram of {ceiling} is under the base of {base}")
         self.state = PATH_MTU.initial
         self.base = base
+        self.floor = min(base, FLOOR - envelope)
         self.size = base
         self._ceiling = ceiling
-        self._likely = tuple(size - envelope for size in LIKELY)
+        self._likely = (base, *(size - envelope for size in LIKELY))
         self._too_large = ceiling + 1
         self._probe = 0
         self._tries = 0
         self._due = 0.0
+        # Since anything as large as the smallest that vanished got through: round trips in which
+        # large packets were lost, and what became of small ones meanwhile.
         self._losses = 0
+        self._counted_at = 0.0
+        self._vanishing = 0
         self._small_through = 0
+        self._small_lost = 0
+        self._is_unanswered = False
         self._steps = {
             Step.GROW: self._grow,
             Step.COUNT: self._count,
             Step.CONDEMN: self._condemn,
             Step.FALL_BACK: self._fall_back,
+            Step.FALL_DEEP: self._fall_deep,
             Step.REST: self._rest,
             Step.REST_SHORTLY: self._rest_shortly,
             Step.FORGET: self._forget,
@@ -122,8 +158,26 @@ class PathMtu:
 
     @property
     def tail_size(self) -> int:
-        """How large a packet may be that has to get through: the base while larger ones vanish."""
-        return self.base if self._losses else self.size
+        """How large a packet may be that has to get through: a small one while larger ones vanish.
+
+        Nothing tells that they do as long as there are none but large ones.
+        """
+        return self._small if self._losses or self._is_unanswered else self.size
+
+    @property
+    def vanishing(self) -> int:
+        """The size of the smallest packets that vanished of late, 0 if none did."""
+        return self._vanishing
+
+    @property
+    def _small(self) -> int:
+        """The size up to which packets are small: they show whether large ones get lost, or vanish.
+
+        Under the floor it is what the connection itself has to say.
+        """
+        if self.size > self.base:
+            return self.base
+        return self.floor if self.size > self.floor else min(self.floor, SMALLEST_DATAGRAM)
 
     def poll_timeout(self) -> float | None:
         """When ``poll_probe`` has something; None while a probe is on its way."""
@@ -167,27 +221,61 @@ class PathMtu:
         """The socket refused a datagram (EMSGSIZE), be it a probe or not."""
         if size == self._probe and self.state is Search.PROBING:
             self._step(now, Sign.REFUSED)
-        elif self.base < size <= self.size:
-            self._step(now, Sign.BLACK_HOLE)
+        elif self._small < size <= self.size:
+            self._vanishing = size
+            self._step(now, self._sign_of_vanishing)
 
-    def packets_acked(self, largest: int) -> None:
-        """Packets arrived, the largest of that many bytes."""
-        if largest > self.base:
-            self._losses = self._small_through = 0
-        elif self._losses:
+    def packets_acked(self, sizes: Sequence[int]) -> None:
+        """Packets arrived, of these sizes."""
+        self._is_unanswered = False
+        if not self._losses:
+            return
+        if max(sizes) >= self._vanishing:
+            self._forget_losses()
+        else:
             self._small_through += 1
 
-    def packets_lost(self, now: float, largest: int) -> None:
-        """Packets other than probes were declared lost together, the largest of that many bytes.
+    def packets_lost(self, now: float, sizes: Sequence[int], sent_at: float) -> None:
+        """Packets other than probes, of these sizes, were declared lost together.
 
         When this goes on, and small packets get through meanwhile, the path is a black hole for
-        large ones: ``size`` falls to ``base``, and what was lost has to be packed anew.
+        large ones: ``size`` falls, and what was lost has to be packed anew. Those that left before
+        it fell are old news. ``sent_at`` is when the last of them left: losses count once in a
+        round trip, for a full queue has room for small packets first, but not all the time.
         """
-        if not self.base < largest <= self.size:
+        small = self._small
+        large = [size for size in sizes if small < size <= self.size]
+        if self._losses:
+            self._small_lost += sum([size <= small for size in sizes])
+        if not large or sent_at < self._counted_at:
             return
+        self._counted_at = now
         self._losses += 1
-        if self._losses >= BLACK_HOLE_LOSSES and self._small_through:
-            self._step(now, Sign.BLACK_HOLE)
+        # Over the base there is nothing to be gained by knowing more exactly.
+        smallest = small + 1 if self.size > self.base else max(large)
+        self._vanishing = min(self._vanishing or smallest, smallest)
+        if self._is_black_hole:
+            self._step(now, self._sign_of_vanishing)
+
+    def unanswered(self, probes: int, size: int) -> None:
+        """Take it that so many probes in a row got no ack, the last one of that size."""
+        self._is_unanswered = probes >= DOUBTFUL and size > self._small
+
+    @property
+    def _is_black_hole(self) -> bool:
+        if self._losses < BLACK_HOLE_LOSSES or not self._small_through:
+            return False
+        if self.size > self.base:
+            return True
+        # Would large ones be lost as often as small ones are, and by chance so many in a row?
+        tried = self._small_through + self._small_lost + 1
+        return (1 - self._small_through / tried) ** self._losses <= CHANCE
+
+    @property
+    def _sign_of_vanishing(self) -> Sign:
+        if self.size > self.base:
+            return Sign.BLACK_HOLE
+        return Sign.SUNK if self.size > self.floor else Sign.STRANDED
 
     def path_changed(self, now: float) -> None:
         """Start anew from the base: the size found was that of another path."""
@@ -230,7 +318,17 @@ class PathMtu:
 
     def _fall_back(self, now: float) -> None:
         self.size = self.base
-        self._losses = self._small_through = 0
+        self._forget_losses()
+
+    def _fall_deep(self, now: float) -> None:
+        self._too_large = self._vanishing
+        self.size = self.floor
+        self._tries = 0
+        self._due = now
+        self._forget_losses()
+
+    def _forget_losses(self) -> None:
+        self._losses = self._vanishing = self._small_through = self._small_lost = 0
 
     def _rest(self, now: float) -> None:
         self._due = now + RAISE_AFTER

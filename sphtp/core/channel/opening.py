@@ -13,7 +13,9 @@ from sphtp.core.channel.handshake import (
     encode_accept,
     encode_connect,
 )
+from sphtp.core.channel.handshake_timer import HandshakeTimer
 from sphtp.core.channel.lifecycle import Event
+from sphtp.core.channel.mtu import FLOOR
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.row import Address, Row
 from sphtp.core.schema import Schema
@@ -21,9 +23,6 @@ from sphtp.core.serial import wrap
 
 # Who began a channel: its address and its connection id.
 Origin = tuple[Address, int]
-
-FIRST_RETRY = 0.1
-SLOWEST_RETRY = 1.0
 
 
 def sibling(connection_id: int) -> int:
@@ -36,7 +35,7 @@ class Opening:
 
     ``candidates`` are the addresses at which the peer is dialled, all at once; the first to answer
     is used. ``wanted`` is the peer's id in the cluster, 0 for whoever is there. ``connect_size`` is
-    that of a CONNECT, in bytes.
+    that of a CONNECT, in bytes. ``timer`` says when what this side sends goes again.
     """
 
     def __init__(
@@ -53,12 +52,12 @@ class Opening:
         self.candidates = tuple(candidates)
         self.wanted = wanted
         self.schema = schema or Schema()
+        self.timer = HandshakeTimer()
         self._connect_size = connect_size
         self.origin: Origin | None = None
         self.granted: Connect | None = None
         self._silent = set(self.candidates)
         self._grant: Row | None = None
-        self._retry_after = FIRST_RETRY
 
     @property
     def is_dialled(self) -> bool:
@@ -134,12 +133,6 @@ class Opening:
             self._silent.clear()
         return None if self._silent else Event.REFUSED
 
-    def next_retry(self) -> float:
-        """Seconds until the next CONNECT: doubling, up to one second."""
-        delay = self._retry_after
-        self._retry_after = min(2 * delay, SLOWEST_RETRY)
-        return delay
-
 
 def make_dial(
     settings: ChannelSettings,
@@ -154,12 +147,16 @@ def make_dial(
 
 
 def connect_size(settings: ChannelSettings, schema: Schema) -> int:
-    """How large a CONNECT is: with the digests of a schema as large as any path takes."""
+    """How large a CONNECT is: with the digests of a schema as large as any path takes.
+
+    That is the floor and not the base: what does not arrive cannot say so.
+    """
     if not schema.lines:
         return CONNECT_SIZE
-    base, envelope = settings.base_datagram, settings.envelope
+    envelope = settings.envelope
+    size = min(settings.base_datagram + envelope, FLOOR)
     # What is put into an envelope later starts in a GREET.
-    return base + envelope - GREET_OVERHEAD if envelope else base
+    return max(size - GREET_OVERHEAD if envelope else size, CONNECT_SIZE)
 
 
 def make_offer(

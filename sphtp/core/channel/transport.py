@@ -23,6 +23,7 @@ from sphtp.core.channel.handshake import Offer
 from sphtp.core.channel.inbox import Inbox
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.memory import NodeMemory
+from sphtp.core.channel.mtu import Search
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, decode_run_untrusted
 from sphtp.core.channel.sender import NOTHING, Sender
 from sphtp.core.channel.settings import ChannelSettings
@@ -114,6 +115,8 @@ class Transport:
         events = [Event.CLOSE_LOST] if is_lost else []
         if any(hit.train.closing for hit in acked):
             events.append(Event.CLOSE_ACKED)
+        if self.flight.governor.mtu.state is Search.TOO_SMALL:
+            events.append(Event.PATH_TOO_SMALL)
         return News(any(hit.train.has_messages for hit in acked), events)
 
     def handle_new_path(self, now: float) -> None:

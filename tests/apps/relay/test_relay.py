@@ -137,6 +137,35 @@ async def test_a_channel_works_through_a_bad_network() -> None:
     assert statistics.up.held_back > 0
 
 
+@pytest.mark.parametrize("mtu", [1100, 600])
+async def test_a_channel_works_through_a_path_below_its_base(mtu: int) -> None:
+    small = Faults(delay=0.001, mtu=mtu)
+    async with (
+        sphtp.open_node() as there,
+        open_relay(ANY, there.address, Traffic(1, small, small)) as relay,
+        sphtp.open_node() as here,
+        here.open_channel(*relay.address) as channel,
+    ):
+        answering = await there.accept()
+        await channel.send(b"x" * 5000)
+        assert await answering.receive() == b"x" * 5000
+        assert channel.statistics().datagram_size <= mtu
+        assert relay.statistics().up.too_large > 0
+
+
+async def test_a_path_below_what_a_channel_needs_is_told() -> None:
+    small = Faults(delay=0.001, mtu=400)
+    async with (
+        sphtp.open_node() as there,
+        open_relay(ANY, there.address, Traffic(1, small, small)) as relay,
+        sphtp.open_node() as here,
+        here.open_channel(*relay.address) as channel,
+    ):
+        await channel.send(b"x" * 5000)
+        with pytest.raises(trio.BrokenResourceError, match=r"MTU .* too small"):
+            await channel.receive()
+
+
 async def test_a_target_that_is_not_there_yet_is_waited_for() -> None:
     with udp() as placeholder:
         target = placeholder.getsockname()

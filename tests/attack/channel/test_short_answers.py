@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import RESET_SIZE, SEAL_OVERHEAD, Answer, encode_answer
+from sphtp.core.channel.mtu import FLOOR
 from sphtp.core.front import FRONT, KINDS, VERSION, Kind, encode_front
 from sphtp.core.row import Row
 from sphtp.core.schema import Schema
@@ -162,4 +163,4 @@ def test_the_largest_greet_fits_any_path():
         seen = watch(pair)
         pair.open(expectation)
         largest = max(len(it) for *_, it in seen if kind_of(it) is not Kind.SEALED)
-        assert 1000 < largest <= 1200
+        assert FLOOR - 60 < largest <= FLOOR

@@ -74,7 +74,7 @@ def test_nobody_there(endings: Endings) -> None:
     assert pair.now == pytest.approx(5)
     text = "peer 0x00000003 at 10.0.0.2:2000 did not answer within 5.0 s"
     assert endings(dialled) == [Closed(CloseReason.UNREACHABLE, text, by_peer=False)]
-    assert pair.network.dropped == 8, "at 0, 0.1, 0.3, 0.7, 1.5, 2.5, 3.5 and 4.5 s"
+    assert pair.network.dropped == 27, "at 0, 0.1, 0.23, 0.38, 0.58 s, and then every 0.2 s"
     assert pair.left.connections == ()
     assert pair.left.poll_timeout() is None
 

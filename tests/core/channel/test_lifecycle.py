@@ -14,7 +14,7 @@ REPORTS = {Action.END, Action.FINISH, Action.LINGER}
 def test_the_runner_has_a_method_for_every_action() -> None:
     opening = Opening(offer(), token=1)
     connection = Connection(0.0, ChannelSettings(), opening, State.ANSWERING)
-    assert set(connection._actions) == set(Action) == LIFECYCLE.actions
+    assert set(connection._ACTIONS) == set(Action) == LIFECYCLE.actions
 
 
 def test_every_way_out_of_life_reports_the_end() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sphtp.core.channel.mtu import (
     BASE,
     BLACK_HOLE_LOSSES,
+    FLOOR,
     LIKELY,
     RAISE_AFTER,
     RETRY_AFTER,
@@ -37,8 +38,8 @@ def found(takes: int, ceiling: int = LIKELY[-1]) -> PathMtu:
 
 def lose_large(mtu: PathMtu, batches: int, now: float = 10.0) -> None:
     for _ in range(batches):
-        mtu.packets_lost(now, mtu.size)
-        mtu.packets_acked(200)
+        mtu.packets_lost(now, [mtu.size], now)
+        mtu.packets_acked([200])
 
 
 def test_on_loopback_it_climbs_the_ladder() -> None:
@@ -171,25 +172,25 @@ def test_a_black_hole_is_left_at_once_and_searched_anew() -> None:
 def test_a_silent_path_is_no_black_hole() -> None:
     mtu = found(8972)
     for step in range(100):
-        mtu.packets_lost(float(step), 8972)
+        mtu.packets_lost(float(step), [8972], float(step))
     assert mtu.size == 8972
 
 
 def test_losses_between_arrivals_are_chance() -> None:
     mtu = found(8972)
     for step in range(100):
-        mtu.packets_lost(float(step), 8972)
-        mtu.packets_acked(200)
+        mtu.packets_lost(float(step), [8972], float(step))
+        mtu.packets_acked([200])
         if step % 2:
-            mtu.packets_acked(8972)
+            mtu.packets_acked([8972])
     assert mtu.size == 8972
 
 
 def test_losses_of_small_packets_say_nothing() -> None:
     mtu = found(8972)
     for step in range(100):
-        mtu.packets_lost(float(step), BASE)
-        mtu.packets_acked(200)
+        mtu.packets_lost(float(step), [BASE], float(step))
+        mtu.packets_acked([200])
     assert mtu.size == 8972
     assert mtu.tail_size == 8972
 
@@ -197,9 +198,9 @@ def test_losses_of_small_packets_say_nothing() -> None:
 def test_while_large_ones_vanish_the_tail_is_probed_with_small_ones() -> None:
     mtu = found(8972)
     assert mtu.tail_size == 8972
-    mtu.packets_lost(1.0, 8972)
+    mtu.packets_lost(1.0, [8972], 1.0)
     assert mtu.tail_size == BASE
-    mtu.packets_acked(8972)
+    mtu.packets_acked([8972])
     assert mtu.tail_size == 8972
 
 
@@ -208,8 +209,8 @@ def test_packets_of_the_old_size_lost_after_the_fall_are_old_news() -> None:
     lose_large(mtu, BLACK_HOLE_LOSSES)
     due = mtu.poll_timeout()
     for _ in range(BLACK_HOLE_LOSSES):
-        mtu.packets_lost(30.0, 8972)
-        mtu.packets_acked(200)
+        mtu.packets_lost(30.0, [8972], 30.0)
+        mtu.packets_acked([200])
     assert mtu.poll_timeout() == due
 
 
@@ -251,7 +252,7 @@ def test_whatever_happens_the_size_stays_in_its_bounds(
         if event == "poll":
             probe = mtu.poll_probe(now) or probe
         tell(mtu, event, now, probe if is_probe else size)
-        assert BASE <= mtu.size <= 9000
+        assert FLOOR <= mtu.size <= 9000
         assert mtu.tail_size <= mtu.size
 
 
@@ -261,7 +262,124 @@ def tell(mtu: PathMtu, event: str, now: float, size: int) -> None:
         "acked": lambda: mtu.probe_acked(now, size),
         "lost": lambda: mtu.probe_lost(now, size),
         "refused": lambda: mtu.refused(now, size),
-        "some_acked": lambda: mtu.packets_acked(size),
-        "some_lost": lambda: mtu.packets_lost(now, size),
+        "some_acked": lambda: mtu.packets_acked([size]),
+        "some_lost": lambda: mtu.packets_lost(now, [size], now),
     }
     actions[event]()
+
+
+# After so many the chance that it was chance is under ``CHANCE``.
+ROUNDS = 10
+
+
+def lose(mtu: PathMtu, size: int, rounds: int, small_lost: int = 0, after: float = 10.0) -> float:
+    """Let packets of a size vanish, round trip after round trip, while a small one arrives.
+
+    Return the time at the end.
+    """
+    now = after
+    for _ in range(rounds):
+        now += 1
+        mtu.packets_lost(now, [size, *[20] * small_lost], now)
+        mtu.packets_acked([20])
+    return now
+
+
+def test_a_base_that_vanishes_is_left_for_the_floor_and_what_is_between_is_found() -> None:
+    mtu = PathMtu()
+    lose(mtu, BASE, ROUNDS)
+    assert mtu.size == FLOOR == 548
+    probed = search(mtu, 1100, 20.0)
+    assert probed[0] == (FLOOR + BASE) // 2
+    assert 1100 / (1 + WORTHWHILE) - 1 <= mtu.size <= 1100
+    assert mtu.poll_timeout() == 20.0 + RAISE_AFTER
+    assert search(mtu, 65_507, 20.0 + RAISE_AFTER) == [BASE, *LIKELY]
+
+
+def test_as_many_losses_of_small_packets_say_that_it_is_chance() -> None:
+    mtu = PathMtu()
+    now = lose(mtu, BASE, 25, small_lost=1)
+    assert mtu.size == BASE, "0.5 ** 25 is more than one in a billion"
+    lose(mtu, BASE, 10, small_lost=1, after=now)
+    assert mtu.size == FLOOR
+    mtu = PathMtu()
+    lose(mtu, BASE, 150, small_lost=9)
+    assert mtu.size == BASE, "and so is 0.9 ** 150"
+
+
+def test_one_large_packet_that_arrives_proves_the_path() -> None:
+    mtu = PathMtu()
+    now = 0.0
+    for _ in range(50):
+        now = lose(mtu, BASE, ROUNDS - 1, after=now)
+        mtu.packets_acked([20, BASE])
+    assert mtu.size == BASE
+    now = lose(mtu, BASE, 3, after=now)
+    mtu.packets_acked([1000])
+    lose(mtu, BASE, ROUNDS - 3, after=now)
+    assert mtu.size == FLOOR, "smaller ones say nothing of those that vanish"
+
+
+def test_losses_count_once_in_a_round_trip() -> None:
+    """A full queue has room for a small packet where it has none for a large one."""
+    mtu = PathMtu()
+    for _ in range(100):
+        mtu.packets_lost(2.0, [BASE], 1.0)
+        mtu.packets_acked([20])
+    assert mtu.size == BASE
+
+
+def test_a_floor_that_vanishes_ends_the_search() -> None:
+    mtu = PathMtu()
+    now = lose(mtu, BASE, ROUNDS)
+    lose(mtu, 540, ROUNDS, after=now)
+    assert mtu.state is Search.TOO_SMALL
+    assert mtu.vanishing == 540
+    assert mtu.poll_probe(1e6) is None
+    mtu = PathMtu()
+    now = lose(mtu, BASE, ROUNDS)
+    lose(mtu, 250, 50, after=now)
+    assert mtu.state is not Search.TOO_SMALL, "who says nothing larger can live with that"
+
+
+def test_the_envelope_is_part_of_the_floor() -> None:
+    mtu = PathMtu(BASE - 29, envelope=29)
+    lose(mtu, BASE - 29, ROUNDS)
+    assert mtu.size == FLOOR - 29
+
+
+@pytest.mark.parametrize("base", [256, 400, FLOOR])
+def test_a_base_under_the_floor_is_the_floor(base: int) -> None:
+    mtu = PathMtu(base)
+    lose(mtu, base, ROUNDS)
+    assert mtu.size == base
+    assert (mtu.state is Search.TOO_SMALL) == (base > 256)
+
+
+def test_what_the_socket_refuses_leads_down_at_once() -> None:
+    mtu = PathMtu()
+    mtu.refused(1.0, BASE)
+    assert mtu.size == FLOOR
+    mtu.refused(1.0, 1000)
+    assert mtu.size == FLOOR
+    mtu.refused(1.0, FLOOR)
+    assert mtu.state is Search.TOO_SMALL
+
+
+def test_another_path_begins_at_the_base_again() -> None:
+    mtu = PathMtu()
+    lose(mtu, BASE, ROUNDS)
+    mtu.path_changed(30.0)
+    assert mtu.size == BASE
+
+
+def test_where_nothing_is_answered_small_packets_are_asked_for() -> None:
+    mtu = PathMtu()
+    mtu.unanswered(5, FLOOR)
+    assert mtu.tail_size == BASE, "what is small already need not be smaller"
+    mtu.unanswered(1, BASE)
+    assert mtu.tail_size == BASE, "one may be lost by chance"
+    mtu.unanswered(2, BASE)
+    assert mtu.tail_size == FLOOR
+    mtu.packets_acked([20])
+    assert mtu.tail_size == BASE

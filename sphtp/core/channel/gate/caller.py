@@ -6,7 +6,7 @@ from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.greeting import Greeting
 from sphtp.core.channel.gate.lodge import Lodge, read_introduction_untrusted
 from sphtp.core.channel.gate.resets import Resets
-from sphtp.core.channel.gate.tables import Greeted, Reply, Say
+from sphtp.core.channel.gate.tables import GREETING, Reply, Say
 from sphtp.core.channel.gate.trust import Expectation, Verdict
 from sphtp.core.channel.gate.wire import Answer, decode_answer_untrusted
 from sphtp.core.channel.handshake import (
@@ -36,6 +36,9 @@ class Caller:
         self._say: Mapping[Say, Callable[[float, Address, Greeting, bytes], None]] = {
             Say.GREET: self._greet,
             Say.CONFIRM: self._confirm,
+            Say.CONFIRM_AGAIN: self._confirm_again,
+            Say.PROGRESS: self._progress,
+            Say.BEGIN_ANEW: lambda _now, _address, greeting, _: greeting.begin_anew(),
             Say.SEAL: self._seal,
             Say.HAND_ON: self._hand_on,
             Say.OBJECT: self._object,
@@ -81,8 +84,10 @@ class Caller:
         """Take a cookie, and greet again at once: this is the first of two round trips."""
         answer = decode_answer_untrusted(datagram)
         greeting = self._greeting(opener, answer)
-        if greeting is not None and greeting.keep_cookie(address, answer.content):
-            self._step(now, address, greeting, Reply.COOKIE)
+        if greeting is None:
+            return
+        if (cookie := greeting.keep_cookie(address, answer.content)) is not None:
+            self._step(now, address, greeting, cookie)
 
     def handle_welcome_untrusted(
         self, now: float, address: Address, opener: int, datagram: bytes
@@ -93,12 +98,15 @@ class Caller:
         if greeting is None:
             self._resets.answer(now, address, opener, len(datagram))
             return
-        if greeting.state is not Greeted.GREETING or not greeting.was_asked(address):
+        is_awaited = GREETING.find(greeting.state, Reply.ASKED) is not None
+        if not is_awaited or not greeting.was_asked(address):
             return
         payload = self._read(greeting, answer.content)
+        remote = greeting.handshake.remote
+        assert remote is not None
         if greeting.handshake.is_finished:
-            self.handle_answer_untrusted(now, address, greeting, payload)
-        elif self._is_expected(greeting):
+            self.handle_answer_untrusted(now, address, greeting, remote, payload)
+        elif self._is_expected(greeting, remote):
             self._step(now, address, greeting, Reply.ASKED)
         else:
             self._refuse_impostor(now, address, greeting)
@@ -112,9 +120,9 @@ class Caller:
         return refuse if greeting is not None and greeting.was_asked(address) else None
 
     def handle_answer_untrusted(
-        self, now: float, address: Address, greeting: Greeting, introduction: bytes
+        self, now: float, address: Address, greeting: Greeting, remote: bytes, introduction: bytes
     ) -> None:
-        """Take the peer's ACCEPT or REFUSE, which is authentic, with what it has to know."""
+        """Take an ACCEPT or REFUSE of whoever has the key ``remote``, with what it has to know."""
         _, datagram = read_introduction_untrusted(introduction)
         kind, to = decode_front_untrusted(datagram)
         if to != greeting.opener:
@@ -123,18 +131,17 @@ class Caller:
             _require_same(greeting, decode_refuse_untrusted(datagram).token)
             self._step(now, address, greeting, Reply.REFUSED, introduction)
         elif kind is Kind.ACCEPT:
-            self._handle_accept_untrusted(now, address, greeting, introduction)
+            self._handle_accept_untrusted(now, address, greeting, remote, introduction)
         else:
             raise RemoteError(f"{kind.name} is no answer to a GREET")
 
     def _handle_accept_untrusted(
-        self, now: float, address: Address, greeting: Greeting, introduction: bytes
+        self, now: float, address: Address, greeting: Greeting, remote: bytes, introduction: bytes
     ) -> None:
         _, datagram = read_introduction_untrusted(introduction)
         accept = decode_accept_untrusted(datagram)
         _require_same(greeting, accept.token)
-        remote = greeting.handshake.remote
-        if remote is None or not self._is_introduced(greeting, accept.offer.peer_id):
+        if not self._is_introduced(greeting, remote, accept.offer.peer_id):
             self._refuse_impostor(now, address, greeting)
         elif self._lodge.bonds.is_open_to(remote, address, accept.offer.connection_id):
             self._step(now, address, greeting, Reply.ACCEPTED, introduction)
@@ -159,12 +166,17 @@ class Caller:
 
     def _confirm(self, now: float, address: Address, greeting: Greeting, _: bytes) -> None:
         confirm = greeting.confirm(now)
-        if greeting.bond is None:
-            # What the peer answers is sealed; which connection of its own it means, it says there.
-            greeting.bond = self._bond(address, greeting)
-            self._lodge.bonds.add(greeting.bond, greeting.opener, 0)
-        if greeting.bond.address == address:
-            self._lodge.say(Row.of(address, confirm))
+        # What the peer answers is sealed; which connection of its own it means, it says there.
+        greeting.bond = self._bond(address, greeting)
+        self._lodge.bonds.add(greeting.bond, greeting.opener, 0)
+        self._lodge.say(Row.of(address, confirm))
+
+    def _confirm_again(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
+        if greeting.bond is not None and greeting.bond.address == address:
+            self._lodge.say(Row.of(address, greeting.last_confirm))
+
+    def _progress(self, now: float, _address: Address, greeting: Greeting, _: bytes) -> None:
+        self._lodge.progress(now, greeting.opener)
 
     def _seal(self, _now: float, address: Address, greeting: Greeting, introduction: bytes) -> None:
         proof, datagram = read_introduction_untrusted(introduction)
@@ -202,18 +214,17 @@ class Caller:
             self._lodge.counters.forged += 1
             raise
 
-    def _is_expected(self, greeting: Greeting) -> bool:
-        remote, expectation = greeting.handshake.remote, greeting.expectation
-        if remote is None or not expectation.is_met_by(remote):
+    def _is_expected(self, greeting: Greeting, remote: bytes) -> bool:
+        expectation = greeting.expectation
+        if not expectation.is_met_by(remote):
             return False
         # Of those who share a secret nobody may stand for another by sending us back our own words.
         is_mirror = self._lodge.psk is not None and remote == self._lodge.identity.public
         return not is_mirror or expectation.key == remote
 
-    def _is_introduced(self, greeting: Greeting, peer_id: int) -> bool:
+    def _is_introduced(self, greeting: Greeting, remote: bytes, peer_id: int) -> bool:
         """Whether who answered is expected, and may have the id that it says it has."""
-        remote = greeting.handshake.remote
-        if remote is None or not self._is_expected(greeting):
+        if not self._is_expected(greeting, remote):
             return False
         return self._lodge.trust.judge(remote, peer_id) is Verdict.WELCOME
 

@@ -19,8 +19,8 @@ from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError, UnreachableError
 
 PATIENCE: Final = 0.5
-"""How much of an attempt's time passes until one that was asked for its name begins anew: the
-other half has to do for that."""
+"""How much of the silence that ends an attempt passes until one that was asked for its name begins
+anew: the other half has to do for that."""
 
 
 class SealedEndpoint:

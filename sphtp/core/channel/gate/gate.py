@@ -55,6 +55,7 @@ class Gate:
             pass_on=endpoint.handle_datagram_untrusted,
             introduce_peer=self._introduce,
             object=self._object,
+            progress=self._progress,
             reset_key=identity.derive(reset_purpose(port)),
         )
         limits = security.limits
@@ -170,6 +171,11 @@ class Gate:
         connection = self._endpoint.find(own)
         if connection is not None:
             connection.handle_refuse(now, address, refuse)
+
+    def _progress(self, now: float, own: int) -> None:
+        connection = self._endpoint.find(own)
+        if connection is not None:
+            connection.handle_progress(now)
 
     def _introduce(self, own: int, key: bytes) -> None:
         connection = self._endpoint.find(own)

@@ -36,7 +36,7 @@ class Greeting:
     """An attempt to reach a peer: by IK where its key is known, else by XX.
 
     ``token`` is that of the endpoint's CONNECT, ``opener`` its connection id, and ``bond``
-    what the handshake gave so far.
+    what the last handshake gave that came so far.
     With a pre-shared key it is XXpsk0, whatever else is known.
     """
 
@@ -64,8 +64,10 @@ class Greeting:
     def _begin(self) -> Handshake:
         remote = self.expectation.key if self._pattern is IK else None
         front = prologue(self._pattern, self.opener, self.token)
-        self._noise = self._confirm = b""
+        self._noise = b""
         self._confirmed_at = None
+        # A cookie is good for the GREET that it was given for.
+        self._cookies = dict.fromkeys(self._cookies, NO_COOKIE)
         return Handshake(
             self._pattern,
             initiator=True,
@@ -93,18 +95,20 @@ class Greeting:
             self.opener, self.token = opener, token
             self.renew()
 
-    def keep_cookie(self, address: Address, cookie: bytes) -> bool:
-        """Keep what proves our address to one that was greeted; true if it is to be used at once.
+    def keep_cookie(self, address: Address, cookie: bytes) -> Reply | None:
+        """Keep what proves our address to one that was greeted; None if it is not used at once.
 
-        That is once for each time that the endpoint asks: a GREET is longer than the cookie, and
+        It is once for each time that the endpoint asks: a GREET is longer than the cookie, and
         who makes cookies up must not make this side talk.
         """
-        if address not in self._cookies or len(cookie) != len(NO_COOKIE):
-            return False
+        last = self._cookies.get(address)
+        if last is None or len(cookie) != len(NO_COOKIE):
+            return None
         self._cookies[address] = cookie
-        is_first = address not in self._hurried
+        if address in self._hurried:
+            return None
         self._hurried.add(address)
-        return is_first
+        return Reply.COOKIE if last == NO_COOKIE else Reply.NEW_COOKIE
 
     def was_asked(self, address: Address) -> bool:
         """Whether this address was greeted."""
@@ -114,6 +118,11 @@ class Greeting:
         """Begin with new keys: those of an attempt that ended are not used again."""
         self.state = GREETING.initial
         self.bond = None
+        self._confirm = b""
+        self.handshake = self._begin()
+
+    def begin_anew(self) -> None:
+        """Begin another handshake beside the one that was confirmed, whose answer may come yet."""
         self.handshake = self._begin()
 
     def greet(self, address: Address) -> bytes:
@@ -129,9 +138,13 @@ class Greeting:
         return self._confirmed_at is not None and now >= self._confirmed_at + patience
 
     def confirm(self, now: float) -> bytes:
-        """The CONFIRM that tells who this side is, and what it wants."""
-        if not self._confirm:
-            self._confirmed_at = now
-            noise = self.handshake.write(self._connect)
-            self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
+        """Make the CONFIRM that tells who this side is, and what it wants."""
+        self._confirmed_at = now
+        noise = self.handshake.write(self._connect)
+        self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
+        return self._confirm
+
+    @property
+    def last_confirm(self) -> bytes:
+        """The last CONFIRM, the same bytes again."""
         return self._confirm

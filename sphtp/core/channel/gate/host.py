@@ -44,6 +44,7 @@ class Host:
         self._visitors = Visitors(settings.half_open, settings.handshake_timeout)
         self._recordings = Recordings(self._visitors, lodge.bonds)
         self._respond: Mapping[Respond, Callable[[float, Visitor, bytes], None]] = {
+            Respond.KEEP: self._keep,
             Respond.REPEAT: self._repeat,
             Respond.PRESENT: self._present,
             Respond.ANSWER: self._answer,
@@ -102,7 +103,6 @@ class Host:
             # From now on answers are sealed.
             visitor.bond, visitor.answer = self._bond(visitor), None
             visitor.confirm = confirm.noise
-            self._visitors.keep(now, visitor)
         if confirm.noise == visitor.confirm:
             self._step(now, visitor, Knock.CONFIRMED)
         else:
@@ -135,6 +135,11 @@ class Host:
     def _step(self, now: float, visitor: Visitor, event: Knock, datagram: bytes = b"") -> None:
         for action in visitor.find(event):
             self._respond[action](now, visitor, datagram)
+
+    def _keep(self, now: float, visitor: Visitor, _: bytes) -> None:
+        """Count its silence from now on: it would not ask if it had heard the answer."""
+        if self._visitors.keep(now, visitor) and visitor.bond is not None and visitor.bond.own:
+            self._lodge.progress(now, visitor.bond.own)
 
     def _repeat(self, _now: float, visitor: Visitor, _: bytes) -> None:
         if visitor.answer is not None:

@@ -35,7 +35,8 @@ class Lodge:
     """Who this node is, whom it trusts, its bonds, and the ways out.
 
     ``say`` sends a datagram; ``pass_on`` hands the endpoint one that is authentic. It is told whose
-    key a connection's peer has by ``introduce_peer``, and by ``object`` who answers in its place.
+    key a connection's peer has by ``introduce_peer``, and by ``object`` who answers in its place,
+    and by ``progress`` which connection's handshake goes on.
     """
 
     identity: Identity
@@ -48,6 +49,7 @@ class Lodge:
     pass_on: Callable[[float, Address, bytes], None]
     introduce_peer: Callable[[int, bytes], None]
     object: Callable[[float, Address, int, Refuse], None]
+    progress: Callable[[float, int], None]
     reset_key: bytes = field(repr=False)
 
     def proof(self, connection_id: int) -> bytes:

@@ -50,7 +50,8 @@ class Parlour:
         answer = decode_answer_untrusted(datagram)
         greeting = self._caller.find(answer.token)
         if greeting is not None and greeting.bond is bond:
-            self._caller.handle_answer_untrusted(now, bond.address, greeting, answer.content)
+            content = answer.content
+            self._caller.handle_answer_untrusted(now, bond.address, greeting, bond.key, content)
 
     def _handle_refuse_untrusted(self, now: float, _: Address, bond: Bond, datagram: bytes) -> None:
         self._lodge.pass_on(now, bond.address, datagram)

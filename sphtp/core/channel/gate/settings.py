@@ -17,7 +17,7 @@ class GateSettings:
     half_open: int = 256
     """Handshakes of others under way at a time."""
     handshake_timeout: float = 5.0
-    """How long one of them is kept."""
+    """After how much silence one of them is forgotten; after four times that in any case."""
     resets_per_second: float = 100.0
     """Peers told that their channel is not known here."""
     cookie_lifetime: float = 30.0

@@ -1,6 +1,7 @@
 """The side that is dialled: those who knock, until they are known, answered and settled."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.tables import VISIT, Knock, Respond, Visit
@@ -12,16 +13,23 @@ from sphtp.core.secure.noise.handshake import Handshake
 class Visitor:
     """Somebody whose address is proven. ``greet`` is the noise of its GREET, to know it again."""
 
-    __slots__ = ("answer", "bond", "confirm", "connect", "due", "greet", "handshake", "origin",
-                 "proof", "state", "token")  # fmt: skip
+    __slots__ = ("answer", "bond", "came", "confirm", "connect", "due", "greet", "handshake",
+                 "origin", "proof", "state", "token")  # fmt: skip
 
     def __init__(
-        self, origin: Origin, token: int, greet: bytes, handshake: Handshake, due: float
+        self,
+        origin: Origin,
+        token: int,
+        greet: bytes,
+        handshake: Handshake,
+        came: float,
+        due: float,
     ) -> None:
         self.origin = origin
         self.token = token
         self.greet = greet
         self.handshake = handshake
+        self.came = came
         self.due = due
         self.state = VISIT.initial
         # What it wants, the CONFIRM by which it said so, what its RESETs will show, what it was
@@ -41,8 +49,12 @@ class Visitor:
         return row.do
 
 
+MOST_KEPT: Final = 4
+"""How many times ``patience`` a visitor stays at most, however often it comes again."""
+
+
 class Visitors:
-    """At most ``limit`` of them at a time, each for ``patience`` seconds."""
+    """At most ``limit`` of them at a time, each until it was silent for ``patience`` seconds."""
 
     def __init__(self, limit: int, patience: float) -> None:
         self._limit = limit
@@ -65,16 +77,19 @@ class Visitors:
         self, now: float, origin: Origin, token: int, greet: bytes, handshake: Handshake
     ) -> Visitor:
         """Take somebody in."""
-        visitor = Visitor(origin, token, greet, handshake, now + self._patience)
+        visitor = Visitor(origin, token, greet, handshake, now, now + self._patience)
         self._visitors.pop(origin, None)
         self._visitors[origin] = visitor
         return visitor
 
-    def keep(self, now: float, visitor: Visitor) -> None:
-        """Give somebody who goes on as much time again."""
+    def keep(self, now: float, visitor: Visitor) -> bool:
+        """Give somebody who goes on as much time again; false if it has had enough."""
+        if now > visitor.came + (MOST_KEPT - 1) * self._patience:
+            return False
         visitor.due = now + self._patience
         if self._visitors.pop(visitor.origin, None) is not None:
             self._visitors[visitor.origin] = visitor
+        return True
 
     def forget(self, origin: Origin) -> None:
         """Keep nothing of somebody."""
@@ -83,7 +98,7 @@ class Visitors:
     def take_late(self, now: float) -> Iterator[Visitor]:
         """Yield those whose time is over, and keep nothing of them."""
         while self._visitors:
-            # All have the same patience, so they are in the order of their time.
+            # Who is given time goes to the end, so they are in the order of their time.
             origin, visitor = next(iter(self._visitors.items()))
             if visitor.due > now:
                 return

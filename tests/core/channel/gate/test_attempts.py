@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.gate.wire import Answer, decode_greet_untrusted, encode_answer
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import Kind
@@ -152,3 +153,58 @@ def test_a_peer_that_restarts_between_question_and_answer_is_reached_all_the_sam
     right = restarted.poll_incoming()
     assert right is not None
     assert pair.transfer(left, right, [b"x"]) == [b"x"]
+
+
+def test_an_answer_that_is_long_in_coming_is_taken_beside_another_handshake():
+    """The peer has answered, and is not heard: greeting anew must not throw away those keys."""
+    pair = SealedPair(1, Faults(delay=0.02))
+    seen = watch(pair)
+    left = pair.left.dial(0.0, [RIGHT], 0, Expectation())
+    pair.drive(lambda: any(kind_of(it) is Kind.CONFIRM for *_, it in seen))
+    pair.network.set_faults(Faults(blocked=True), RIGHT, LEFT)
+    greets = sum(kind_of(it) is Kind.GREET for *_, it in seen)
+    pair.run(3)
+    assert sum(kind_of(it) is Kind.GREET for *_, it in seen) > greets, "it greets anew"
+    pair.network.set_faults(Faults(delay=0.02), RIGHT, LEFT)
+    pair.drive(lambda: left.state is not State.CONNECTING, 1)
+    assert left.state is State.OPEN
+    pair.run(1)
+    right = pair.right.poll_incoming()
+    assert right is not None
+    assert pair.transfer(left, right, [b"x"]) == [b"x"]
+    assert pair.right.gate_counters.handshakes == 1
+
+
+@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
+def test_an_opener_that_asks_on_is_remembered_on_both_sides(expectation: Expectation):
+    """What the peer says is lost for longer than it would keep one that fell silent."""
+    pair = SealedPair(1, Faults(delay=0.02), ChannelSettings(connect_timeout=8.0))
+    seen = watch(pair)
+    left = pair.left.dial(0.0, [RIGHT], 0, expectation)
+    pair.drive(lambda: any(kind_of(it) is Kind.WELCOME for *_, it in seen))
+    pair.network.set_faults(Faults(blocked=True), RIGHT, LEFT)
+    pair.run(7)
+    pair.network.set_faults(Faults(delay=0.02), RIGHT, LEFT)
+    pair.run(1)
+    right = pair.right.poll_incoming()
+    assert right is not None
+    assert (left.state, right.state) == (State.OPEN, State.OPEN)
+    assert pair.right.gate_counters.handshakes == 1
+
+
+def test_cookies_that_somebody_makes_up_do_not_keep_an_attempt_alive():
+    """An address proves itself once; whoever reads a GREET can send any number of cookies."""
+    pair = SealedPair(1, Faults(blocked=True))
+    seen = watch(pair)
+    left = pair.left.dial(0.0, [RIGHT], 0, Expectation())
+    pair.run(1)
+    greet = decode_greet_untrusted(seen[0][2])
+    while left.closed is None:
+        for number in range(5):
+            made_up = Answer(greet.token, number.to_bytes(16, "big"))
+            cookie = encode_answer(Kind.COOKIE, greet.opener, made_up)
+            pair.left.handle_datagram_untrusted(pair.now, RIGHT, cookie)
+        pair.run(0.1)
+    assert pair.now == pytest.approx(1 + ChannelSettings().connect_timeout, abs=0.2)
+    greets = sum(kind_of(it) is Kind.GREET for *_, it in seen)
+    assert greets <= 2 * pair.now / 0.1 + 1, "one for each repeat of its own, at most"

@@ -1,6 +1,7 @@
 """What strangers can make a sealed endpoint keep: nothing, and then little, and not for long."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -58,6 +59,24 @@ def test_half_open_handshakes_are_limited_and_time_out(key: bytes | None):
     assert len(later.enter()) == 1
     pair.run(20)
     check_empty(pair.right)
+
+
+@pytest.mark.parametrize("key", [RIGHT_KEY, None], ids=["IK", "XX"])
+def test_one_that_knocks_for_ever_is_kept_for_four_times_as_long_at_most(key: bytes | None):
+    pair = SealedPair(gate=LIMITS)
+    knocking = Knocking(pair, pair.right, LEFT, 5, 6, key=key)
+    (cookie,) = knocking.greet()
+    ends: list[float] = []
+    while pair.now < 20:
+        was_kept = bool(pair.right._gate._host)
+        knocking.greet(cookie[13:])
+        if not was_kept:
+            ends.append(pair.now)
+        pair.run(0.25)
+    lives = [later - sooner for sooner, later in pairwise(ends)]
+    assert lives
+    assert max(lives) <= 4 * LIMITS.handshake_timeout + 0.5
+    assert len(pair.right._gate._host) <= 1
 
 
 def test_half_open_handshakes_do_not_shut_out_those_that_are_in():
