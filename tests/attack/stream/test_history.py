@@ -136,7 +136,7 @@ async def test_who_has_left_gets_no_history_even_if_it_called_before() -> None:
             await talking.send(ask(welcome))
             assert len(await talking.receive_untrusted()) == 1
             await scene.stream._attendance.channel.aclose()
-            await until(lambda: scene.source.receivers == 0)
+            await until(lambda: len(scene.source.receivers) == 0)
             assert await is_hung_up(busy)
             await waiting.send(ask(welcome))
             assert await is_hung_up(early)

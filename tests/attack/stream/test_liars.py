@@ -48,7 +48,6 @@ class Hall:
             0,
             recover=False,
             reach=self.source.reach,
-            size=self.source.size,
         )
         self._left_at: dict[bytes, float] = {}
         for receiver in (HONEST, LIAR):
