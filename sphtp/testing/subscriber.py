@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
+from sys import maxsize
 from typing import NamedTuple
 
 from sphtp.core.alarms import earliest
@@ -20,13 +21,14 @@ from sphtp.testing.publisher import Publisher
 
 
 class Terms(NamedTuple):
-    """What a subscriber wants: see ``Subscription``."""
+    """What a subscriber wants, and how many bytes it takes at once: see ``Subscription``."""
 
     topic: int = 0
     ordered: bool = True
     late_join: int = 0
     recover: bool = True
     after: int | None = None
+    burst: int = maxsize
 
 
 class Subscriber:
@@ -69,6 +71,7 @@ class Subscriber:
             recover=terms.recover,
             has_history=publisher.settings.retention > 0,
             reach=publisher.source.reach,
+            burst=terms.burst,
         )
         self.line = HistoryLine(self.subscription, publisher, line, random)
         self.items: list[Item] = []

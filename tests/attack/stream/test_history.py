@@ -185,8 +185,7 @@ async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
             question = Question(welcome.session, 0, 1)
             for _ in range(20):
                 await line.send(encode_fetch(Fetch(question, [Span(0, 60_000)])))
-            # Each message is of nearly 400 parts, which count.
-            terms = Terms(late_join=800)
+            terms = Terms(late_join=2)
             async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
                 assert [(await late.receive())[0] for _ in range(2)] == [38, 39]
             await scene.source.send("and on")

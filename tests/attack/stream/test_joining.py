@@ -62,7 +62,7 @@ async def test_a_flood_of_those_who_say_nothing_is_bounded_and_shuts_nobody_out(
         b"\xff" * 100,
         encode_member(Join(TOPIC))[:-1],
         encode_member(Join(TOPIC)) + b"?",
-        b"\x01\x02" + encode_member(Join(TOPIC))[2:],
+        b"\x01\x01" + encode_member(Join(TOPIC))[2:],
         encode_member(Welcome(1, 2, 0, Window(5, 3), 0)),
         "text",
         {"topic": TOPIC},
