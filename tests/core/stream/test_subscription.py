@@ -323,8 +323,8 @@ def test_a_history_that_is_too_short_tells_what_is_gone() -> None:
 
 
 @BOTH
-@pytest.mark.parametrize(("late_join", "numbers"), [(1, [3]), (2, [1, 2, 3])])
-def test_history_that_begins_inside_a_message_begins_behind_it(
+@pytest.mark.parametrize(("late_join", "numbers"), [(1, [1, 2]), (2, [0, 1, 2])])
+def test_who_joins_inside_a_message_gets_whole_ones_from_history(
     ordered: bool, late_join: int, numbers: list[int]
 ) -> None:
     script = torn()
@@ -349,7 +349,7 @@ def test_a_vanished_source_ends_the_subscription_once() -> None:
     scene.vanish()
     scene.vanish()
     scene.finish()
-    assert [type(item).__name__ for item in scene.items] == ["Batch", "Loss", "Batch", "End"]
+    assert [type(item).__name__ for item in scene.items] == ["Batch", "Loss", "Batch", "StreamEnd"]
 
 
 def test_with_a_real_transport_a_lost_datagram_is_fetched_and_so_is_a_lost_tail() -> None:

@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from sphtp.core.stream.delivery.delivery import Delivery
 from sphtp.core.stream.delivery.items import Item
-from sphtp.core.stream.events import Arrived, Batch, GivenUp, Loss, LossReason, Origin, StreamEnd
+from sphtp.core.stream.events import (
+    Arrived,
+    Batch,
+    EndReason,
+    GivenUp,
+    Loss,
+    LossReason,
+    Origin,
+    StreamEnd,
+)
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver.table import ReceiverState
 from sphtp.core.stream.records import Fragment, Record, Run
@@ -89,6 +98,7 @@ class Line:
     def __init__(self, lead: int) -> None:
         self.lead: int | None = lead
         self.state = ReceiverState.ACTIVE
+        self.end_reason = EndReason.CLOSED
         self.missing = set[int]()
         self._arrived = deque[Arrived]()
         self._given_up = deque[GivenUp]()
@@ -135,7 +145,7 @@ class Line:
     def handle_timeout(self, now: float) -> None:
         """Nothing is ever due."""
 
-    def handle_gone(self, now: float) -> None:
+    def handle_gone(self, now: float, *, anew: bool = False) -> None:
         self.end()
 
     def poll_transmit(self, now: float) -> bytes | None:
