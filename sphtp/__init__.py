@@ -31,8 +31,10 @@ from sphtp.core.secure.identity import format_key as format_key
 from sphtp.core.secure.identity import parse_key as parse_key
 from sphtp.core.secure.signing import ClusterKey as ClusterKey
 from sphtp.core.secure.signing import ServerKey as ServerKey
+from sphtp.core.stream.events import EndReason as EndReason
 from sphtp.core.stream.events import Loss as Loss
 from sphtp.core.stream.events import LossReason as LossReason
+from sphtp.core.stream.events import StreamEnd as StreamEnd
 from sphtp.core.stream.settings import StreamSettings as StreamSettings
 from sphtp.errors import LocalError as LocalError
 from sphtp.errors import MessageTooLargeError as MessageTooLargeError
@@ -69,7 +71,9 @@ from sphtp.shell.server import open_server as open_server
 from sphtp.shell.server_options import ServerOptions as ServerOptions
 from sphtp.shell.status import fetch_status as fetch_status
 from sphtp.shell.streams.group import Group as Group
+from sphtp.shell.streams.hosting import StreamReceiver as StreamReceiver
 from sphtp.shell.streams.source import Source as Source
 from sphtp.shell.streams.stream import Stream as Stream
+from sphtp.shell.streams.stream import StreamMessage as StreamMessage
 from sphtp.shell.streams.terms import Terms as Terms
 from sphtp.shell.tls import Tls as Tls

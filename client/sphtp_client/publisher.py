@@ -60,7 +60,7 @@ class Rhythm:
 class Outlet(Protocol):
     """What takes frames: a ``Source``."""
 
-    def send_nowait(self, value: Any) -> None:
+    def send_nowait(self, value: Any) -> object:
         """Send a message, or raise ``trio.WouldBlock`` when there is no room."""
         ...
 

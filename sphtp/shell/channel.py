@@ -68,6 +68,12 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         return self._connection.peer_key
 
     @property
+    def has_vanished(self) -> bool:
+        """Whether the channel has ended because the peer went without a word."""
+        closed = self._connection.closed
+        return closed is not None and closed.reason is CloseReason.VANISHED
+
+    @property
     def undecodable(self) -> int:
         """Messages dropped because they are not msgpack, or not of a type or within its bounds."""
         return self.statistics().undecodable

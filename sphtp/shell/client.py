@@ -169,6 +169,9 @@ class Client:
         topic: str,
         *,
         late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
         ordered: bool = True,
         recover: bool = True,
         settings: StreamSettings | None = None,
@@ -180,6 +183,9 @@ class Client:
         Args:
             peer_id, topic: whose; a peer's ``topics`` say which it has.
             late_join: messages sent before: all that the source keeps, or as many of the last.
+            after: every message after the one with this number, or its loss, instead.
+            session: the ``session`` of the stream that told this number.
+            numbered: messages come as ``StreamMessage``, with their numbers.
             ordered: in the order of their sending; else as they arrive, each at most once.
             recover: whether what the stream does not repair is fetched over TCP.
             settings: timers and limits of this receiver, by default those of one network.
@@ -188,11 +194,15 @@ class Client:
 
         Raises:
             UnreachableError: as ``open_channel``.
-            RefusedError: the peer has no such topic, or all receivers that it may have.
-            SettingsError: ``late_join`` is below 0.
+            RefusedError: the peer has no such topic, or all receivers that it may have, or its
+                source began anew and ``session`` is no more.
+            SettingsError: ``late_join`` is below 0, or ``after`` below -1.
         """
         terms = Terms(
             late_join=late_join,
+            after=after,
+            session=session,
+            numbered=numbered,
             ordered=ordered,
             recover=recover,
             settings=settings or StreamSettings(),

@@ -167,11 +167,12 @@ class Node:
         ``terms`` say what is wanted of it; the others are those of ``open_channel``.
 
         Raises as ``open_channel`` does, and ``RefusedError`` with the reason ``"topic"`` when that
-        node has no such topic, or all receivers that it may have.
+        node has no such topic, or all receivers that it may have, and ``"session"`` when its source
+        is not the one whose session ``terms`` name.
         """
         expectation = _expect(key, pin)
-        dialling = self._open([(host, port), *more], wanted, expectation, STREAMS)
-        async with self._streams.subscribe(dialling, topic, terms or Terms()) as stream:
+        dial = partial(self._open, [(host, port), *more], wanted, expectation, STREAMS)
+        async with self._streams.subscribe(dial, topic, terms or Terms()) as stream:
             yield stream
 
     async def accept(self) -> Channel:

@@ -52,8 +52,8 @@ class Broadcast(Simulation):
     as datagrams of unicast are, and a repair goes to whoever asked; with ``shared`` both are so for
     all of them at once, as on the one line to a multicast group, and receivers have the settings
     for groups. Nothing is sealed. ``line`` is how
-    connections to a history are. Members come and go as over a channel: without loss, and the end
-    of a source's node is known after the line's delay.
+    connections to a history are. Members come and go as over a channel: without loss, and that a
+    source closes, or its node is gone, is known after the line's delay.
     """
 
     def __init__(
@@ -81,6 +81,8 @@ class Broadcast(Simulation):
         self._agenda = Agenda[Party]()
         self._notices = Flight[partial[None]]()
         self._parties: dict[Address, list[Party]] = {}
+        # Subscribers that know, or will, that their source closes.
+        self._informed = set[Subscriber]()
         self._drawn = 0
         self.publisher = self.open_source(topics=topics, first=first)
         for _ in range(receivers):
@@ -152,8 +154,11 @@ class Broadcast(Simulation):
         publisher.source.close(self.now)
         self.touch(publisher)
 
-    def crash(self, publisher: Publisher, *, unnoticed: bool = False) -> None:
-        """Let the node of a source be no more; with ``unnoticed`` receivers hear just silence."""
+    def crash(self, publisher: Publisher, *, unnoticed: bool = False, anew: bool = False) -> None:
+        """Let the node of a source be no more.
+
+        With ``unnoticed`` receivers hear just silence; with ``anew`` they find another source.
+        """
         publisher.is_on_air = False
         self._exit(publisher, publisher.address)
         for subscriber in self.subscribers:
@@ -161,7 +166,7 @@ class Broadcast(Simulation):
                 subscriber.line.cut(self.now)
                 self.touch(subscriber)
                 if not unnoticed:
-                    notice = partial(self._tell_gone, subscriber)
+                    notice = partial(self._tell_gone, subscriber, anew=anew)
                     self._notices.add(self.now + self.line.delay, notice)
 
     # What they do
@@ -232,8 +237,18 @@ class Broadcast(Simulation):
             for place in [GROUP] if self._shared else publisher.places(outgoing.receiver):
                 for datagram in datagrams:
                     self.network.send(now, address, place, datagram)
+        if publisher.source.is_closing and publisher.is_on_air:
+            self._inform(publisher)
         if publisher.is_over and publisher.is_on_air:
             self.crash(publisher)
+
+    def _inform(self, publisher: Publisher) -> None:
+        """Tell those who do not know it yet that their source closes."""
+        for subscriber in self.subscribers:
+            if subscriber.publisher is publisher and subscriber not in self._informed:
+                self._informed.add(subscriber)
+                notice = partial(self._tell_closing, subscriber)
+                self._notices.add(self.now + self.line.delay, notice)
 
     def _hear_subscriber(self, subscriber: Subscriber) -> None:
         now, address = self.now, subscriber.address
@@ -245,8 +260,13 @@ class Broadcast(Simulation):
                 observer.asked(now, subscriber, body)
             self.network.send(now, address, subscriber.publisher.address, subscriber.datagram(body))
 
-    def _tell_gone(self, subscriber: Subscriber) -> None:
-        subscriber.handle_gone(self.now)
+    def _tell_closing(self, subscriber: Subscriber) -> None:
+        source = subscriber.publisher.source
+        subscriber.handle_closing(self.now, source.window, dict(source.tails))
+        self.touch(subscriber)
+
+    def _tell_gone(self, subscriber: Subscriber, *, anew: bool) -> None:
+        subscriber.handle_gone(self.now, anew=anew)
         self.touch(subscriber)
 
     # Who is where

@@ -1,13 +1,15 @@
 """A receiver of a stream at its address: a subscription, its history line, and what it was told."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
+from sys import maxsize
 from typing import NamedTuple
 
 from sphtp.core.alarms import earliest
+from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.delivery.table import Delivering
-from sphtp.core.stream.events import Batch
+from sphtp.core.stream.events import Batch, StreamEnd
 from sphtp.core.stream.fronts import STREAM_FRONT, decode_stream_front_untrusted, feedback_front
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
@@ -19,12 +21,14 @@ from sphtp.testing.publisher import Publisher
 
 
 class Terms(NamedTuple):
-    """What a subscriber wants: see ``Subscription``."""
+    """What a subscriber wants, and how many bytes it takes at once: see ``Subscription``."""
 
     topic: int = 0
     ordered: bool = True
     late_join: int = 0
     recover: bool = True
+    after: int | None = None
+    burst: int = maxsize
 
 
 class Subscriber:
@@ -45,13 +49,13 @@ class Subscriber:
         *,
         now: float,
     ) -> None:
-        window, tails = publisher.source.window, dict(publisher.source.tails)
+        window = publisher.source.window
         self.settings = settings
         self.address = address
         self.publisher = publisher
         self.terms = terms
-        self.joined_at = tails[terms.topic]
-        """The number that the topic's next message had."""
+        self.joined_at = publisher.source.begins(terms.topic)
+        """The number of the topic's first message of which nothing had left."""
         self.number = publisher.join(now, address)
         self.transport = Receiver(random, settings, now, window)
         self.subscription = Subscription(
@@ -63,9 +67,11 @@ class Subscriber:
             self.joined_at,
             ordered=terms.ordered,
             late_join=terms.late_join,
+            after=terms.after,
             recover=terms.recover,
+            has_history=publisher.settings.retention > 0,
             reach=publisher.source.reach,
-            size=publisher.source.size,
+            burst=terms.burst,
         )
         self.line = HistoryLine(self.subscription, publisher, line, random)
         self.items: list[Item] = []
@@ -106,10 +112,19 @@ class Subscriber:
         """The node of the source is there: the channel to it lives."""
         self.subscription.handle_alive(now)
 
-    def handle_gone(self, now: float) -> None:
-        """The node of the source is gone."""
+    @property
+    def end(self) -> StreamEnd | None:
+        """Why and where the stream ended, if that was read."""
+        return self.items[-1] if self.items and isinstance(self.items[-1], StreamEnd) else None
+
+    def handle_closing(self, now: float, window: Window, tails: Mapping[int, int]) -> None:
+        """The source closes, and says over the channel how far it has got."""
+        self.subscription.handle_closing(now, window, tails[self.terms.topic])
+
+    def handle_gone(self, now: float, *, anew: bool = False) -> None:
+        """The node of the source is gone, or the source began ``anew``."""
         self.line.cut(now)
-        self.subscription.handle_gone(now)
+        self.subscription.handle_gone(now, anew=anew)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""

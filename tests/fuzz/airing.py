@@ -7,8 +7,7 @@ order if it wants that; and then the end.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sphtp.core.stream.delivery.items import End
-from sphtp.core.stream.events import Batch, Loss
+from sphtp.core.stream.events import Batch, Loss, StreamEnd
 from sphtp.core.stream.ranges import RangeSet
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import LocalError
@@ -118,10 +117,10 @@ class Airing:
 
     def _check(self, subscriber: Subscriber) -> None:
         *items, end = subscriber.items
-        assert isinstance(end, End), f"{end} at the end"
+        assert isinstance(end, StreamEnd), f"{end} at the end"
         known, last = RangeSet(), -1
         for item in items:
-            assert not isinstance(item, End), "an end before the end"
+            assert not isinstance(item, StreamEnd), "an end before the end"
             payloads = item.payloads if isinstance(item, Batch) else ()
             top = item.last if isinstance(item, Loss) else item.first + len(payloads) - 1
             assert not known.within(item.first, top), f"{item} told twice"

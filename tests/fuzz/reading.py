@@ -11,8 +11,8 @@ from random import Random
 from typing import Final
 
 from sphtp.core.stream.bodies import BodyFlag, Ncf, NcfReason, Session, Window
-from sphtp.core.stream.delivery.items import End, Item
-from sphtp.core.stream.events import Loss
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.events import Loss, StreamEnd
 from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.fetch.wire import (
     Done,
@@ -54,19 +54,17 @@ class Reading:
         if choices.below(2):
             self._say()
         self.is_ordered = choices.below(4) > 0
-        tails = dict(self._source.tails)
         self.subscription = Subscription(
             SETTINGS,
             self.now,
             Receiver(Random(2), SETTINGS, self.now, self._source.window),
             self._source.session,
             TOPIC,
-            tails[TOPIC],
+            self._source.begins(TOPIC),
             ordered=self.is_ordered,
             late_join=choices.pick((0, 5, ALL)),
             recover=choices.below(4) > 0,
             reach=self._source.reach,
-            size=self._source.size,
         )
         self._source.handle_joined(self.now, 1)
         self._server: FetchServer | None = None
@@ -250,7 +248,7 @@ class Reading:
     def _read(self, item: Item) -> None:
         """Each number is told once, and in order if that was wanted."""
         assert not self._is_over, f"{item} after the end"
-        if isinstance(item, End):
+        if isinstance(item, StreamEnd):
             self._is_over = True
             return
         last = item.last if isinstance(item, Loss) else item.first + len(item.payloads) - 1

@@ -13,7 +13,7 @@ import trio
 
 from sphtp.core.row import Address, Row
 from sphtp.core.stream.events import Batch
-from sphtp.core.stream.membership import StreamKey
+from sphtp.core.stream.membership import Join, StreamKey
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
@@ -69,7 +69,7 @@ def make_hosting(socket: Socket, *, is_sealed: bool) -> Hosting:
 
 def make_attendance(hosting: Hosting, now: float, *, late_join: int = 0) -> Attendance:
     """A receiver on another node, which has been let in."""
-    welcome = hosting.welcome(now, TOPIC, make_channel(READER))
+    welcome = hosting.welcome(now, Join(TOPIC), make_channel(READER))
     receiver = Receiver(Random(2), SETTINGS, now, welcome.window)
     subscription = Subscription(
         SETTINGS,
@@ -81,9 +81,8 @@ def make_attendance(hosting: Hosting, now: float, *, late_join: int = 0) -> Atte
         late_join=late_join,
         recover=False,
         reach=welcome.reach,
-        size=welcome.size,
     )
-    return Attendance(welcome, make_channel(SOURCE), subscription, lambda: None)
+    return Attendance(TOPIC, welcome, make_channel(SOURCE), subscription, lambda: None)
 
 
 class Stand:
@@ -131,7 +130,7 @@ class Stand:
 
     def rekey(self) -> None:
         """Somebody else joins and leaves, and the receiver is told of the new key some day."""
-        other = self._hosting.welcome(self.now, TOPIC, make_channel(STRANGER))
+        other = self._hosting.welcome(self.now, Join(TOPIC), make_channel(STRANGER))
         self._hosting.dismiss(self.now, other.receiver)
         if (key := self._hosting.renew_key()) is not None:
             self._keys.append(key)

@@ -23,6 +23,7 @@ from sphtp.core.stream.fetch.wire import (
 from sphtp.core.stream.fronts import feedback_front, stream_front
 from sphtp.core.stream.membership import (
     KEY_SIZE,
+    Closing,
     Join,
     Member,
     Refused,
@@ -53,9 +54,10 @@ RECORDS: Final[Iterable[Record]] = (
 MEMBERS: Final[Iterable[Member]] = (
     Join("positions"),
     Welcome(1, 2, 3, WINDOW, 4),
-    Welcome(1, 2, 3, WINDOW, 4, 99, 1370, 4711, "239.1.2.3", 9000, KEY, bytes(KEY_SIZE)),
+    Welcome(1, 2, 3, WINDOW, 4, 99, 4711, "239.1.2.3", 9000, KEY, bytes(KEY_SIZE)),
     Refused("no"),
     KEY,
+    Closing(WINDOW, 5),
 )
 
 

@@ -65,7 +65,6 @@ def _fragment(cursor: Cursor) -> Fields:
     fields = read(cursor)
     payload = cursor.take(_some(cursor))
     demand(fields["part"] < fields["parts"] <= MOST_PARTS, "no such part")
-    demand(fields["part"] <= fields["first"], "it would begin before the first message")
     return {**fields, "payload": payload.hex()}
 
 
@@ -144,7 +143,7 @@ def _ncf(cursor: Cursor) -> Fields:
 SAID = {1: _data, 2: _session, 3: _ncf}
 HEARD = {4: record(ranges=_ranges), 5: record(lead=Cursor.u32, room=Cursor.u32)}
 # The bits that mean anything, by type.
-FLAGS = {1: 1, 2: 2 | 4, 3: 0, 4: 0, 5: 8}
+FLAGS = {1: 1, 2: 2 | 4, 3: 0, 4: 0, 5: 2 | 8}
 
 
 def _body(cursor: Cursor, bodies: dict[int, Any]) -> Fields:
@@ -175,9 +174,9 @@ def read_feedback(data: bytes) -> Fields:
 
 
 def _join(cursor: Cursor) -> Fields:
-    fields = record(version=Cursor.u8, topic=sized_text)(cursor)
-    demand(fields["version"] == 1, "another version")
-    return fields
+    fields = record(version=Cursor.u8)(cursor)
+    demand(fields["version"] == 2, "another version")
+    return fields | record(topic=sized_text, session=Cursor.u32, lacks=Cursor.u64)(cursor)
 
 
 def _key(cursor: Cursor) -> Fields:
@@ -188,8 +187,8 @@ def _key(cursor: Cursor) -> Fields:
 def _welcome(cursor: Cursor) -> Fields:
     u16, u32, u64 = Cursor.u16, Cursor.u32, Cursor.u64
     fields = record(session=u32, receiver=u32, topic=u16, after=u64, trail=u64, next=u64)(cursor)
-    fields |= record(reach=u32, size=u16, history=u16, group=sized_text, port=u16)(cursor)
-    demand(fields["session"] > 0 and fields["size"] > 0, "neither is 0")
+    fields |= record(reach=u32, history=u16, group=sized_text, port=u16)(cursor)
+    demand(fields["session"] > 0, "it is not 0")
     demand(fields["trail"] <= fields["after"], "a trail above an empty window's")
     fields["seal"] = cursor.u8()
     if fields["seal"]:
@@ -197,7 +196,17 @@ def _welcome(cursor: Cursor) -> Fields:
     return fields
 
 
-MEMBERS = {1: _join, 2: _welcome, 3: lambda cursor: {"text": text(cursor.rest())}, 4: _key}
+def _end(cursor: Cursor) -> Fields:
+    fields = record(after=Cursor.u64, trail=Cursor.u64, next=Cursor.u64)(cursor)
+    demand(fields["trail"] <= fields["after"], "a trail above an empty window's")
+    return fields
+
+
+def _refused(cursor: Cursor) -> Fields:
+    return {"text": text(cursor.rest())}
+
+
+MEMBERS = {1: _join, 2: _welcome, 3: _refused, 4: _key, 5: _end}
 
 
 def read_member(data: bytes) -> Fields:

@@ -8,6 +8,7 @@ from sphtp.core.stream.fetch import wire
 from sphtp.core.stream.fetch.wire import FrameKind, Framing, Question
 from sphtp.core.stream.membership import (
     VERSION,
+    Closing,
     Join,
     Member,
     MemberKind,
@@ -23,7 +24,7 @@ from tests.interop.streams import Named, message_in, name_record, payload_of, wr
 
 # Membership
 
-PLAIN = ("session", "receiver", "topic", "next", "reach", "size", "history", "group", "port")
+PLAIN = ("session", "receiver", "topic", "next", "reach", "history", "group", "port")
 
 
 def read_member(payload: bytes) -> Named:
@@ -56,6 +57,20 @@ def welcome_of(named: Named) -> Welcome:
     )
 
 
+def name_join(join: Join) -> Named:
+    return {
+        "version": VERSION,
+        "topic": join.topic,
+        "session": join.session,
+        "lacks": join.settled + 1,
+    }
+
+
+def name_closing(closing: Closing) -> Named:
+    (lead, trail), following = closing
+    return {"after": lead + 1, "trail": trail, "next": following}
+
+
 def name_key(key: StreamKey) -> Named:
     return {"number": key.number, "key": key.key.hex(), "first": key.first}
 
@@ -65,17 +80,21 @@ def key_of(named: Named) -> StreamKey:
 
 
 MEMBERS: dict[MemberKind, Callable[[Named], Member]] = {
-    MemberKind.JOIN: lambda named: Join(named["topic"]),
+    MemberKind.JOIN: lambda named: Join(named["topic"], named["session"], named["lacks"] - 1),
     MemberKind.WELCOME: welcome_of,
     MemberKind.REFUSED: lambda named: Refused(named["text"]),
     MemberKind.KEY: key_of,
+    MemberKind.END: lambda named: Closing(
+        Window(named["after"] - 1, named["trail"]), named["next"]
+    ),
 }
 
 MEMBER_NAMES: dict[type, tuple[MemberKind, Callable[[Any], Named]]] = {
-    Join: (MemberKind.JOIN, lambda join: {"version": VERSION, "topic": join.topic}),
+    Join: (MemberKind.JOIN, name_join),
     Welcome: (MemberKind.WELCOME, name_welcome),
     Refused: (MemberKind.REFUSED, lambda refused: {"text": refused.text}),
     StreamKey: (MemberKind.KEY, name_key),
+    Closing: (MemberKind.END, name_closing),
 }
 
 

@@ -155,9 +155,9 @@ def read_feedback(data: bytes) -> Named:
     front = {"kind": int(Kind.FEEDBACK), "session": session, "receiver": receiver}
     if isinstance(body, bodies.Nak):
         return front | {"type": int(BodyType.NAK), "flags": 0, "ranges": name_ranges(body.spans)}
-    flags = int(BodyFlag.FETCHING) if body.is_fetching else 0
+    flags = BodyFlag.FETCHING * body.is_fetching | BodyFlag.CLOSING * body.knows_end
     numbers = {"lead": body.lead % SHORT, "room": body.room}
-    return front | {"type": int(BodyType.STATUS), "flags": flags, **numbers}
+    return front | {"type": int(BodyType.STATUS), "flags": int(flags), **numbers}
 
 
 def write_feedback(named: Named) -> bytes:
@@ -166,7 +166,8 @@ def write_feedback(named: Named) -> bytes:
     if named["type"] == BodyType.NAK:
         return front + wire.encode_nak(bodies.Nak(spans_of(named)))
     is_fetching = bool(named["flags"] & BodyFlag.FETCHING)
-    status = bodies.Status(named["lead"], named["room"], is_fetching)
+    knows_end = bool(named["flags"] & BodyFlag.CLOSING)
+    status = bodies.Status(named["lead"], named["room"], is_fetching, knows_end)
     return front + wire.encode_status(status)
 
 

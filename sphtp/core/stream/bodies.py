@@ -24,7 +24,7 @@ class BodyFlag(IntFlag):
     REPAIR = 1
     """DATA that was sent before."""
     CLOSING = 2
-    """The source sends nothing new, and repairs for its linger."""
+    """The source sends nothing new, and repairs for its linger; in a STATUS: that is known."""
     CLOSED = 4
     """The source is gone."""
     FETCHING = 8
@@ -90,12 +90,14 @@ class Nak(NamedTuple):
 class Status(NamedTuple):
     """A receiver has, or has given up, everything up to ``lead``, and ``room`` bytes for more.
 
-    While it ``is_fetching`` from the history, it is not done with the source.
+    While it ``is_fetching`` from the history, it is not done with the source; once it
+    ``knows_end``, nothing that it does not know of will come.
     """
 
     lead: int
     room: int
     is_fetching: bool = False
+    knows_end: bool = False
 
 
 Body = Data | Session | Ncf

@@ -21,6 +21,14 @@ class LossReason(Name):
     SESSION_END = "the session ended before it came"
 
 
+class EndReason(Name):
+    """Why a stream is over."""
+
+    CLOSED = "its source has closed it"
+    VANISHED = "nothing was heard of its source for too long, or its node is gone"
+    BEGAN_ANEW = "its source was started again, with another session"
+
+
 class Origin(Name):
     """On which way a message came."""
 
@@ -53,8 +61,19 @@ class Batch(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Messages of a topic, from ``first`` to ``last``, that nobody will get."""
+    """Messages of a topic, with the numbers from ``first`` to ``last``, that will not come."""
 
     first: int
     last: int
     reason: LossReason
+
+
+class StreamEnd(NamedTuple):
+    """The stream is over; every message below ``next``, from where it began, was told.
+
+    Where the source has ``CLOSED``, that is all there was. Else it may have sent messages with
+    ``next`` and higher numbers of which this side has never heard: they are lost, too.
+    """
+
+    reason: EndReason
+    next: int

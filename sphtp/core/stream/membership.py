@@ -1,14 +1,17 @@
 """How a receiver joins and leaves: messages on a channel between the two nodes.
 
-JOIN       kind u8, version u8, topic (length u8, text)               receiver to source
+JOIN       kind u8, version u8, topic (length u8, text), session u32,
+           settled u64                                                receiver to source
 WELCOME    kind u8, session u32, receiver u32, topic u16, lead u64, trail u64, next u64,
-           reach u32, size u16, history port u16,
+           reach u32, history port u16,
            group (length u8, text), port u16, seal                    source to receiver
 REFUSED    kind u8, text                                              source to receiver
 KEY        kind u8, key number u8, key 32, first u64                  source to receiver
+END        kind u8, lead u64, trail u64, next u64                     source to receiver
 
-with seal as u8 for none, or 1, key number u8, key 32, first u64, receiver's key 32. Whoever closes
-the channel leaves, and a source that closes it is gone. The channel is sealed, so that nobody else
+with seal as u8 for none, or 1, key number u8, key 32, first u64, receiver's key 32, and lead and
+settled as one more than they are. Whoever closes the channel leaves. A source that ends says END
+before it closes it; one that closes it without is gone. The channel is sealed, so that nobody else
 learns a key from it.
 """
 
@@ -21,8 +24,8 @@ from sphtp.core.stream.bodies import Window
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
 
-VERSION: Final = 1
-STREAMS: Final = Schema(["sphtp.Streams: version 1"])
+VERSION: Final = 2
+STREAMS: Final = Schema(["sphtp.Streams: version 2"])
 """What channels of this kind say they are for."""
 
 KEY_SIZE: Final = 32
@@ -37,6 +40,7 @@ class MemberKind(IntEnum):
     WELCOME = 2
     REFUSED = 3
     KEY = 4
+    END = 5
 
 
 class StreamKey(NamedTuple):
@@ -51,16 +55,22 @@ class StreamKey(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Somebody wants a topic."""
+    """Somebody wants a topic.
+
+    One that comes back to a ``session``, 0 for none, has every datagram of it up to ``settled``.
+    """
 
     topic: str
+    session: int = 0
+    settled: int = -1
 
 
 class Welcome(NamedTuple):
     """All that a receiver has to know.
 
-    ``topic`` numbers the topic in the session, whose next message has the number ``next``. The
-    source may be ``reach`` datagrams of ``size`` bytes ahead, 0 for no matter how many. History
+    ``topic`` numbers the topic in the session. The message ``next`` is the first that will be sent
+    as a whole to one who is new; for one who came back it is the first that has not left yet. The
+    source may be ``reach`` bytes ahead, 0 for no matter how many. History
     is to be had at the TCP port ``history``, 0 for nowhere, at the address that the channel is
     with. ``group`` and ``port`` are those of a multicast group, empty and 0 for unicast. ``key``
     and ``receiver_key`` seal the two directions; None and empty in the clear.
@@ -72,7 +82,6 @@ class Welcome(NamedTuple):
     window: Window
     next: int
     reach: int = 0
-    size: int = 1
     history: int = 0
     group: str = ""
     port: int = 0
@@ -90,7 +99,14 @@ class Refused(NamedTuple):
     text: str
 
 
-Member = Join | Welcome | Refused | StreamKey
+class Closing(NamedTuple):
+    """END: the source has sent the datagrams of ``window``, and all messages below ``next``."""
+
+    window: Window
+    next: int
+
+
+Member = Join | Welcome | Refused | StreamKey | Closing
 
 
 def encode_member(message: Member) -> bytes:
@@ -115,19 +131,20 @@ def decode_member_untrusted(data: bytes) -> Member:
 
 def _encode_join(writer: Writer, join: Join) -> None:
     writer.u8(VERSION).prefixed(join.topic.encode(), Writer.u8)
+    writer.u32(join.session).u64(join.settled + 1)
 
 
 def _decode_join(reader: Reader) -> Join:
     if (version := reader.u8()) != VERSION:
         raise RemoteError(f"version {version} of streams is not ours")
-    return Join(_text(reader.take(reader.u8())))
+    return Join(_text(reader.take(reader.u8())), reader.u32(), reader.u64() - 1)
 
 
 def _encode_welcome(writer: Writer, welcome: Welcome) -> None:
     writer.u32(welcome.session).u32(welcome.receiver).u16(welcome.topic)
-    # An empty window before the first datagram leads to one less than zero.
-    writer.u64(welcome.window.lead + 1).u64(welcome.window.trail).u64(welcome.next)
-    writer.u32(welcome.reach).u16(welcome.size)
+    _encode_window(writer, welcome.window)
+    writer.u64(welcome.next)
+    writer.u32(welcome.reach)
     writer.u16(welcome.history).prefixed(welcome.group.encode(), Writer.u8).u16(welcome.port)
     writer.u8(welcome.key is not None)
     if welcome.key is not None:
@@ -137,14 +154,14 @@ def _encode_welcome(writer: Writer, welcome: Welcome) -> None:
 
 def _decode_welcome(reader: Reader) -> Welcome:
     session, receiver, topic = reader.u32(), reader.u32(), reader.u16()
-    window = Window(reader.u64() - 1, reader.u64())
-    number, reach, size = reader.u64(), reader.u32(), reader.u16()
+    window = _decode_window(reader)
+    number, reach = reader.u64(), reader.u32()
     history = reader.u16()
     group, port = _text(reader.take(reader.u8())), reader.u16()
     key = _decode_key(reader) if reader.u8() else None
     receiver_key = reader.take(KEY_SIZE) if key else b""
-    if not session or not size or window.trail > window.lead + 1:
-        raise RemoteError(f"session {session} with {window}")
+    if not session:
+        raise RemoteError("a session without a number")
     return Welcome(
         session,
         receiver,
@@ -152,7 +169,6 @@ def _decode_welcome(reader: Reader) -> Welcome:
         window,
         number,
         reach,
-        size,
         history,
         group,
         port,
@@ -177,6 +193,27 @@ def _decode_key(reader: Reader) -> StreamKey:
     return StreamKey(reader.u8(), reader.take(KEY_SIZE), reader.u64())
 
 
+def _encode_closing(writer: Writer, closing: Closing) -> None:
+    _encode_window(writer, closing.window)
+    writer.u64(closing.next)
+
+
+def _decode_closing(reader: Reader) -> Closing:
+    return Closing(_decode_window(reader), reader.u64())
+
+
+def _encode_window(writer: Writer, window: Window) -> None:
+    # An empty window before the first datagram leads to one less than zero.
+    writer.u64(window.lead + 1).u64(window.trail)
+
+
+def _decode_window(reader: Reader) -> Window:
+    window = Window(reader.u64() - 1, reader.u64())
+    if window.trail > window.lead + 1:
+        raise RemoteError(f"{window} has its trail above its lead")
+    return window
+
+
 def _text(data: bytes) -> str:
     text = data.decode(errors="replace")
     return "".join(one if one.isprintable() else "?" for one in text)
@@ -187,6 +224,7 @@ _ENCODERS: Final[dict[type, tuple[MemberKind, Callable[..., None]]]] = {
     Welcome: (MemberKind.WELCOME, _encode_welcome),
     Refused: (MemberKind.REFUSED, _encode_refused),
     StreamKey: (MemberKind.KEY, _encode_key),
+    Closing: (MemberKind.END, _encode_closing),
 }
 
 _DECODERS: Final[dict[int, Callable[[Reader], Member]]] = {
@@ -194,4 +232,5 @@ _DECODERS: Final[dict[int, Callable[[Reader], Member]]] = {
     MemberKind.WELCOME: _decode_welcome,
     MemberKind.REFUSED: _decode_refused,
     MemberKind.KEY: _decode_key,
+    MemberKind.END: _decode_closing,
 }

@@ -4,8 +4,8 @@ RUN        kind u8, topic u16, first u64, count u16, length u16, payloads
 VARIED     kind u8, topic u16, first u64, count u16, lengths u16 each, payloads
 FRAGMENT   kind u8, topic u16, number u64, part u32, parts u32, length u16, bytes
 
-Messages of a topic have consecutive 64-bit numbers. A message that no datagram holds takes as many
-as it has fragments, one each: that is how loss finds out what it destroyed.
+Messages of a topic have consecutive 64-bit numbers, one each, however large they are. The fragments
+of a message that no datagram holds all have its number.
 """
 
 import struct
@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """One of the ``parts`` of a message, counted from 0; ``first`` is this part's own number."""
+    """One of the ``parts`` of the message with the number ``first``, counted from 0."""
 
     topic: int
     first: int
@@ -50,13 +50,8 @@ class Fragment(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The part's own number."""
+        """The number of the message."""
         return self.first
-
-    @property
-    def head(self) -> int:
-        """The number of the message's first part."""
-        return self.first - self.part
 
 
 Record = Run | Fragment
@@ -142,8 +137,8 @@ def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
     end = start + length
     if not length or end > len(data):
         raise RemoteError(f"a fragment of {length} bytes, {len(data) - start} left")
-    if part >= parts or parts > MOST_PARTS or number < part:
-        raise RemoteError(f"part {part} of {parts} with the number {number}")
+    if part >= parts or parts > MOST_PARTS:
+        raise RemoteError(f"part {part} of {parts}")
     return Fragment(topic, number, part, parts, data[start:end]), end
 
 

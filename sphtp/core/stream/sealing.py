@@ -90,7 +90,9 @@ class StreamOpener:
             self.learn(key)
 
     def learn(self, key: StreamKey) -> None:
-        """Take a new key; those before the last one are forgotten."""
+        """Take a new key; those before the last one are forgotten, and one that is known stays."""
+        if key.number in self._openers:
+            return
         opener = Opener(key.key, STREAM_FRONT.size, self._counters, key.first, skip=SKIPPED)
         self._openers[key.number] = opener
         for number in list(self._openers)[:-KEPT]:

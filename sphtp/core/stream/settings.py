@@ -50,8 +50,9 @@ class StreamSettings:
     """Age at which a datagram that is missing is lost."""
     loss_map: int = 65_536
     """Ranges of datagrams that may be missing at once; of more, the oldest are lost."""
-    activity_timeout: float = 15.0
-    """Silence after which a source is gone."""
+    # A channel notices after 10 s that nothing comes: that leaves time to come back to the source.
+    activity_timeout: float = 30.0
+    """Silence after which a source has vanished."""
     order_map: int = 200_000
     """Messages of a topic that wait for one before them."""
     order_map_bytes: int = 64 * MEBIBYTE
@@ -62,7 +63,7 @@ class StreamSettings:
 
     # Sources
     flow_window: int = 8 * MEBIBYTE
-    """How far a source may be ahead of its slowest receiver; 0 never waits for any."""
+    """Bytes that a source may be ahead of its slowest receiver; 0 never waits for any."""
     patience: float = 1.0
     """How long a receiver that does not go on may keep a source waiting."""
     ignore: float = 0.04
@@ -71,8 +72,8 @@ class StreamSettings:
     """From the last datagram to the first session message; then the wait doubles."""
     # Seven chances in ``activity_timeout``: with three, a quiet source is gone at 30 % loss soon.
     session_max: float = 2.0
-    linger: float = 1.0
-    """How long a source that closes still repairs."""
+    linger: float = 5.0
+    """How long a source that closes still repairs, unless all have everything and know the end."""
     window: int = 24 * MEBIBYTE
     """Bytes of datagrams kept for repairs, at most."""
     window_age: float = 60.0

@@ -6,6 +6,7 @@ from sys import maxsize
 from typing import Any, Final
 
 from sphtp.core.alarms import earliest
+from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.delivery.delivery import Delivery
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.delivery.statistics import DeliveryStatistics
@@ -39,11 +40,13 @@ class SubscriptionStatistics:
 class Subscription:
     """Brings what a session's transport hands on to its reader. Times in seconds.
 
-    ``transport`` is the session's, ``first`` the number that the topic's next message had when this
-    side joined. ``late_join`` is how many messages before that are wanted, at most; ``recover``
-    says whether what the transport gives up is fetched from the source's history. ``reach`` is how
-    many datagrams of ``size`` bytes the source may be ahead of this side, 0 if it does not care;
-    ``burst`` how many this side can take at once.
+    ``transport`` is the session's, ``first`` the number of the topic's first message that was sent
+    after this side joined. ``late_join`` is how many messages before that are wanted, at most, of
+    those that the source keeps; or all those ``after`` a number are, and each is told, or its loss
+    is. ``recover`` says whether what the transport gives up is fetched from the source's history,
+    if it ``has_history``. ``reach`` is how
+    many bytes the source may be ahead of this side, 0 if it does not care; ``burst`` how many this
+    side can take at once.
     """
 
     def __init__(
@@ -57,12 +60,15 @@ class Subscription:
         *,
         ordered: bool = True,
         late_join: int = 0,
+        after: int | None = None,
         recover: bool = True,
+        has_history: bool = True,
         reach: int = 0,
-        size: int = 1,
         burst: int = maxsize,
     ) -> None:
         lead = transport.lead
+        begin = first if after is None else min(after + 1, first)
+        is_late = has_history and (late_join > 0 or begin < first)
         self._transport = transport
         self._delivery = Delivery(
             settings,
@@ -71,25 +77,42 @@ class Subscription:
             _NOWHERE if lead is None else lead,
             transport.is_missing_between,
             ordered=ordered,
-            fetches=recover,
-            late_join=late_join > 0,
+            fetches=recover and has_history,
+            late_join=is_late or begin < first,
         )
         self._late_join = late_join
-        self._fetcher = Fetcher(
-            settings, session, topic, self._delivery.wanted, late_join=late_join > 0
-        )
-        self._reports = StatusReports(reach, size, burst, lead)
+        self._after = after
+        self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join=is_late)
+        self._reports = StatusReports(reach, burst, knows_lead=lead is not None)
         self._heed: Mapping[type, Callable[[Any], None]] = {
             Known: self._begin,
             Came: self._take,
             Missed: self._miss,
         }
+        if begin < first and not has_history:
+            self._begin(Known(None))
         self._fetcher.update(now)
 
     @property
     def state(self) -> Delivering:
         """Where the topic's delivery is."""
         return self._delivery.state
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the transport counts any more."""
+        return self._transport.state is ReceiverState.ENDED
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether the reader has little to read, so that more may be fetched."""
+        return self._delivery.is_hungry
+
+    @property
+    def settled(self) -> int:
+        """Everything up to this datagram is here, or given up; -1 as long as nothing is known."""
+        settled = self._transport.settled
+        return -1 if settled is None else settled
 
     @property
     def wants_connection(self) -> bool:
@@ -141,9 +164,26 @@ class Subscription:
         """The source's node is there, silent or not."""
         self._transport.handle_alive(now)
 
-    def handle_gone(self, now: float) -> None:
-        """The source's node vanished."""
-        self._transport.handle_gone(now)
+    def handle_gone(self, now: float, *, anew: bool = False) -> None:
+        """The source's node vanished, or its source began ``anew``."""
+        self._transport.handle_gone(now, anew=anew)
+        self._pass_on(now)
+
+    def handle_rejoined(self, now: float, window: Window, number: int) -> None:
+        """This side is known to the source again; ``number`` is that of the next message."""
+        self._transport.handle_window(now, window)
+        self._take_word(now, number)
+
+    def handle_closing(self, now: float, window: Window, number: int) -> None:
+        """The source closes, and has sent all messages below ``number``, and nothing more."""
+        self._transport.handle_closing(now, window)
+        self._take_word(now, number)
+
+    def _take_word(self, now: float, number: int) -> None:
+        """Take what the node of the source says of it."""
+        if (lead := self._transport.lead) is not None:
+            self._delivery.handle_tail(now, number, lead)
+        self._reports.ask()
         self._pass_on(now)
 
     def handle_timeout(self, now: float) -> None:
@@ -159,10 +199,9 @@ class Subscription:
         if self._fetcher.state is not Fetching.RESTING:
             self._follow(now)
             return True
-        settled, lead = self._transport.settled, self._transport.lead
-        if settled is None or lead is None:
+        if self._transport.lead is None:
             return False
-        return self._reports.is_due(settled, lead, self._delivery.room)
+        return self._reports.is_due(*self._transport.taken, self._delivery.room)
 
     # Outputs
 
@@ -184,11 +223,17 @@ class Subscription:
         return earliest(due, self._fetcher.poll_timeout())
 
     def _poll_status(self) -> bytes | None:
-        settled, lead = self._transport.settled, self._transport.lead
-        if settled is None or lead is None or self._transport.state is ReceiverState.ENDED:
+        settled = self._transport.settled
+        if settled is None or self._transport.state is ReceiverState.ENDED:
             return None
         is_fetching = self._fetcher.state is not Fetching.RESTING
-        status = self._reports.poll(settled, lead, self._delivery.room, is_fetching=is_fetching)
+        status = self._reports.poll(
+            settled,
+            *self._transport.taken,
+            self._delivery.room,
+            is_fetching=is_fetching,
+            knows_end=self._transport.knows_end,
+        )
         return None if status is None else encode_status(status)
 
     # From the one to the other
@@ -218,7 +263,8 @@ class Subscription:
     def _end(self, now: float) -> None:
         self._fetcher.end(now)
         self._settle()
-        self._delivery.handle_end(fetching=self._fetcher.state is Fetching.LAST)
+        is_fetching = self._fetcher.state is Fetching.LAST
+        self._delivery.handle_end(self._transport.end_reason, fetching=is_fetching)
 
     def _follow(self, now: float) -> None:
         self._settle()
@@ -230,8 +276,13 @@ class Subscription:
 
     def _begin(self, known: Known) -> None:
         live = self._delivery.live
-        wanted = max(live - self._late_join, 0)
-        self._delivery.begin(max(wanted, known.first or 0))
+        if self._after is not None:
+            # What is gone of that is told: the history says so when it is asked for it.
+            wanted = begin = min(self._after + 1, live)
+        else:
+            wanted = max(live - self._late_join, 0)
+            begin = max(wanted, known.first or 0)
+        self._delivery.begin(begin)
         if known.first is None:
             self._delivery.handle_missed(Span(wanted, live - 1), LossReason.SESSION_END)
 

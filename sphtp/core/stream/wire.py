@@ -165,7 +165,7 @@ def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
 def encode_status(status: Status) -> bytes:
     """Encode a STATUS; more room than 32 bits hold is told as what they hold."""
     room = min(status.room, _SPAN - 1)
-    flags = BodyFlag.FETCHING if status.is_fetching else BodyFlag.NONE
+    flags = BodyFlag.FETCHING * status.is_fetching | BodyFlag.CLOSING * status.knows_end
     return _STATUS.pack(BodyType.STATUS, flags, status.lead % _SPAN, room)
 
 
@@ -177,7 +177,8 @@ def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Stat
     if len(body) != _STATUS.size:
         raise RemoteError(f"a STATUS of {len(body)} bytes")
     _, flags, short, room = _STATUS.unpack(body)
-    return Status(unwrap(short, lead), room, bool(flags & BodyFlag.FETCHING))
+    is_fetching, knows_end = flags & BodyFlag.FETCHING, flags & BodyFlag.CLOSING
+    return Status(unwrap(short, lead), room, bool(is_fetching), bool(knows_end))
 
 
 def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import trio
 
 from sphtp.core.row import Address, Row
-from sphtp.core.stream.membership import StreamKey, Welcome
+from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
@@ -28,17 +28,20 @@ class Attendance:
 
     def __init__(
         self,
+        topic: str,
         welcome: Welcome,
         channel: Channel,
         subscription: Subscription,
         touched: Callable[[], None],
     ) -> None:
+        self.topic = topic
         self.welcome = welcome
         self.channel = channel
         self.subscription = subscription
         self.counters = AttendanceCounters()
         self.changed = trio.lowlevel.ParkingLot()
         self._touched = touched
+        self._is_linked = True
         self._is_sealed = welcome.key is not None
         self._opener = StreamOpener(welcome.key, self.counters)
         self._feedback = FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
@@ -48,9 +51,40 @@ class Attendance:
         """The session's id."""
         return self.welcome.session
 
+    # Membership
+
     def learn(self, key: StreamKey) -> None:
         """Take the key by which the source seals from now on."""
         self._opener.learn(key)
+
+    def handle_closing(self, closing: Closing) -> None:
+        """The source ends."""
+        self.subscription.handle_closing(trio.current_time(), *closing)
+        self.touch()
+
+    def handle_gone(self, *, anew: bool = False) -> None:
+        """The source is no more, or began ``anew``."""
+        self.subscription.handle_gone(trio.current_time(), anew=anew)
+        self.touch()
+
+    def unlink(self) -> None:
+        """The channel to the source's node broke: whether that lives only its datagrams can say."""
+        self._is_linked = False
+
+    @property
+    def join(self) -> Join:
+        """What to say to come back."""
+        return Join(self.topic, self.session, self.subscription.settled)
+
+    def relink(self, welcome: Welcome, channel: Channel) -> None:
+        """This side came back to the same session, over another channel."""
+        if welcome.key is not None:
+            self._opener.learn(welcome.key)
+        self.welcome, self.channel, self._is_linked = welcome, channel, True
+        self._feedback = FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
+        now = trio.current_time()
+        self.subscription.handle_rejoined(now, welcome.window, welcome.next)
+        self.touch()
 
     def touch(self) -> None:
         """Let whoever waits, and the node, look at what has changed."""
@@ -74,7 +108,7 @@ class Attendance:
         A source is there as long as the channel to it lives, whose end is told. But a group may be
         silent all the same: networks carry the one and not the other.
         """
-        if not self.welcome.group:
+        if not self.welcome.group and self._is_linked:
             self.subscription.handle_alive(now)
         self.subscription.handle_timeout(now)
         self.changed.unpark_all()

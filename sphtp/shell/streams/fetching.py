@@ -200,7 +200,13 @@ async def _ask(attendance: Attendance, line: Line) -> None:
 
 
 async def _hear_untrusted(attendance: Attendance, line: Line) -> None:
-    while frames := await line.receive_untrusted():
+    while True:
+        # What nobody reads stays with the source.
+        while not attendance.subscription.is_hungry:
+            await attendance.changed.park()
+        frames = await line.receive_untrusted()
+        if not frames:
+            return
         now = trio.current_time()
         attendance.subscription.handle_frames_untrusted(now, frames)
         attendance.touch()

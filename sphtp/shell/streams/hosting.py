@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import trio
 
 from sphtp.core.entropy import Secrets
 from sphtp.core.row import Address, Row
 from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.membership import StreamKey, Welcome
+from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
     SealCounters,
@@ -24,6 +25,21 @@ from sphtp.core.stream.source.table import SourceState
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.outlet import Outlet
+
+
+class StreamReceiver(NamedTuple):
+    """A receiver as its source knows it.
+
+    It is ``behind`` by so many datagrams of which the source does not know that they came, with
+    ``room`` for so many bytes until its reader goes on, and was heard ``silence`` seconds ago.
+    Who ``is_left_behind`` stood still for too long; the source does not wait for it.
+    """
+
+    address: Address | None
+    behind: int
+    room: int
+    silence: float
+    is_left_behind: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -99,30 +115,47 @@ class Hosting:
 
     # Membership
 
-    def welcome(self, now: float, topic: str, channel: Channel) -> Welcome:
-        """Let a receiver in, and return what it has to know."""
+    def welcome(self, now: float, join: Join, channel: Channel) -> Welcome:
+        """Let a receiver in; return what it has to know."""
         receiver = self._new_id()
         key = draw_key(self._secrets) if self._is_sealed else b""
         self._attendees[receiver] = Attendee(channel, FeedbackOpener(key, self.seals), key)
-        number, window = self.topics.index(topic), self.source.window
-        self.source.handle_joined(now, receiver)
+        number, source = self.topics.index(join.topic), self.source
+        is_back = join.session == self.session
+        source.handle_joined(now, receiver, join.settled if is_back else None)
         self.changed.unpark_all()
-        tails = dict(self.source.tails)
         group, port = self._outlet.group
         return Welcome(
             session=self.session,
             receiver=receiver,
             topic=number,
-            window=window,
-            next=tails[number],
-            reach=self.source.reach,
-            size=self.source.size,
+            window=source.window,
+            next=dict(source.tails)[number] if is_back else source.begins(number),
+            reach=source.reach,
             history=self.history_port,
             group=group,
             port=port,
             key=self._seal.key,
             receiver_key=key,
         )
+
+    def receivers(self, now: float) -> tuple[StreamReceiver, ...]:
+        """The receivers, and how far they are."""
+        pairs = self._attendees.items()
+        return tuple(
+            StreamReceiver(attendee.channel.peer_address, *self.source.pace(now, receiver))
+            for receiver, attendee in pairs
+        )
+
+    async def closing(self, topic: str) -> Closing:
+        """Wait until all that there was has left; return what a receiver of a topic must know."""
+        while not self.source.is_closing:
+            await self.changed.park()
+        return self.last_word(topic)
+
+    def last_word(self, topic: str) -> Closing:
+        """What a receiver has to know of a source that sends nothing more."""
+        return Closing(self.source.window, self.source.end(self.topics.index(topic)))
 
     def dismiss(self, now: float, receiver: int) -> bool:
         """Forget a receiver; return whether ``renew_key`` is now due for the first time."""
@@ -220,7 +253,7 @@ class Hosting:
         while self._outlet.send():
             outgoing = self.source.poll_transmit(now)
             if outgoing is None:
-                if self.changed and (self.source.has_much_room or self.is_over):
+                if self.changed and (self.source.has_much_room or self.source.is_closing):
                     self.changed.unpark_all()
                 return True
             places = self._places(outgoing.receiver)

@@ -1,6 +1,7 @@
 """How a node's sources take receivers in, each over a channel that its user never sees."""
 
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import trio
@@ -14,6 +15,7 @@ from sphtp.core.stream.membership import (
 )
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
+from sphtp.shell.lifetime import running
 from sphtp.shell.streams.desk import StreamDesk
 from sphtp.shell.streams.hosting import Hosting
 from sphtp.shell.streams.strangers import Strangers
@@ -58,8 +60,8 @@ class Reception:
                 if joined is not None:
                     await self._attend(channel, *joined)
 
-    async def _receive(self, channel: Channel) -> tuple[Hosting, str] | None:
-        """Hear what a peer wants: a source here and its topic, or None if it was refused."""
+    async def _receive(self, channel: Channel) -> tuple[Hosting, Join] | None:
+        """Hear what a peer wants of which source here; None if it was refused."""
         try:
             with self._strangers.one():
                 join = await hear_untrusted(channel)
@@ -67,7 +69,7 @@ class Reception:
                     return None
                 hosting = self._desk.find_topic(join.topic)
                 if hosting is not None and not hosting.is_full:
-                    return hosting, join.topic
+                    return hosting, join
                 if hosting is not None:
                     hosting.source.counters.receivers_refused += 1
                 await say(channel, _refusal(hosting, join.topic))
@@ -77,19 +79,30 @@ class Reception:
             channel.abort("too slow to join")
         return None
 
-    async def _attend(self, channel: Channel, hosting: Hosting, topic: str) -> None:
-        """Keep a receiver for as long as its channel lives."""
-        welcome = hosting.welcome(trio.current_time(), topic, channel)
+    async def _attend(self, channel: Channel, hosting: Hosting, join: Join) -> None:
+        """Keep a receiver for as long as its channel lives, and tell it where the stream ends."""
+        welcome = hosting.welcome(trio.current_time(), join, channel)
         try:
             with hosting.until_over():
                 await say(channel, welcome)
                 hosting.touched()
-                while True:
-                    await hear_untrusted(channel)
+                async with running(partial(_tell_closing, hosting, join.topic, channel)):
+                    with suppress(*GONE, RemoteError):
+                        while True:
+                            await hear_untrusted(channel)
+                return
+            # Even of a source that was cancelled: what has not left will not.
+            await say(channel, hosting.last_word(join.topic))
         finally:
             is_first = hosting.dismiss(trio.current_time(), welcome.receiver)
             if is_first and self._nursery is not None:
                 self._nursery.start_soon(_renew_key, hosting)
+
+
+async def _tell_closing(hosting: Hosting, topic: str, channel: Channel) -> None:
+    """Say END as soon as nothing more will leave: then there is time to ask for what is missing."""
+    with suppress(*GONE):
+        await say(channel, await hosting.closing(topic))
 
 
 def _refusal(hosting: Hosting | None, topic: str) -> Refused:

@@ -1,18 +1,18 @@
 """The streams of a node: opens sources and subscriptions, and lets them share its socket."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import trio
 
 from sphtp.core.entropy import Entropy, Secrets
-from sphtp.core.stream.membership import Welcome
+from sphtp.core.stream.membership import Join, Welcome
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
 from sphtp.core.topics import check_topic
-from sphtp.errors import SettingsError
+from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.limits import LimitLog
@@ -25,7 +25,7 @@ from sphtp.shell.streams.joining import Reception
 from sphtp.shell.streams.outlet import open_outlet
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
-from sphtp.shell.streams.subscribing import attending, join
+from sphtp.shell.streams.subscribing import Dial, attending, join
 from sphtp.shell.streams.terms import Terms
 from sphtp.shell.udp import UdpSocket
 
@@ -89,22 +89,27 @@ class StreamRoom:
     @asynccontextmanager
     async def subscribe(
         self,
-        dialling: AbstractAsyncContextManager[Channel],
+        dial: Dial,
         topic: str,
         terms: Terms,
     ) -> AsyncIterator[Stream]:
-        """Join a source over a channel that is being dialled, for the length of the block."""
+        """Join a source over a channel that ``dial`` opens, for the length of the block."""
         check_topic(topic)
         async with AsyncExitStack() as stack:
-            channel = await stack.enter_async_context(dialling)
+            channel = await stack.enter_async_context(dial())
             with self.desk.early.expecting(channel.peer_address or _NOWHERE):
-                welcome = await join(channel, topic, is_sealed=self._is_sealed)
+                welcome = await join(channel, Join(topic), is_sealed=self._is_sealed)
+                if terms.session not in (None, welcome.session):
+                    text = f"the source of {topic!r} began anew, with session {welcome.session}"
+                    raise RefusedError(text, "session")
                 subscription = self._make(welcome, terms)
-                attendance = Attendance(welcome, channel, subscription, self.touched)
+                attendance = Attendance(topic, welcome, channel, subscription, self.touched)
                 interface, udp, secrets = terms.interface, self._udp, self._secrets
-                work = attending(self.desk, attendance, interface, udp, secrets)
+                work = attending(self.desk, attendance, interface, udp, secrets, dial)
                 await stack.enter_async_context(work)
-            async with Stream(topic, attendance, self._encoding) as stream:
+            async with Stream(
+                topic, attendance, self._encoding, is_numbered=terms.numbered
+            ) as stream:
                 yield stream
 
     def _check(self, topics: Sequence[str]) -> None:
@@ -112,10 +117,6 @@ class StreamRoom:
             raise SettingsError(f"topics are {topics}; allowed is one or more, each once")
         for topic in map(check_topic, topics):
             self.desk.check_free(topic)
-
-    def _burst(self, welcome: Welcome) -> int:
-        """How many datagrams the socket holds: a program that computes does not empty it."""
-        return max(self._udp.receive_buffer // welcome.size, 1)
 
     def _make(self, welcome: Welcome, terms: Terms) -> Subscription:
         now, has_history = trio.current_time(), bool(welcome.history)
@@ -128,9 +129,11 @@ class StreamRoom:
             welcome.topic,
             welcome.next,
             ordered=terms.ordered,
-            late_join=terms.wanted if has_history else 0,
-            recover=terms.recover and has_history,
+            late_join=terms.wanted,
+            after=terms.after,
+            recover=terms.recover,
+            has_history=has_history,
             reach=welcome.reach,
-            size=welcome.size,
-            burst=self._burst(welcome),
+            # What the socket holds: a program that computes does not empty it.
+            burst=self._udp.receive_buffer,
         )

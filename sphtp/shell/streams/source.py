@@ -10,7 +10,7 @@ import trio
 from sphtp.core.stream.source.counters import SourceStatistics
 from sphtp.errors import StateError
 from sphtp.shell.encoding import Encoding
-from sphtp.shell.streams.hosting import Hosting
+from sphtp.shell.streams.hosting import Hosting, StreamReceiver
 
 
 class Source(trio.abc.AsyncResource):
@@ -32,9 +32,9 @@ class Source(trio.abc.AsyncResource):
         return self._hosting.topics
 
     @property
-    def receivers(self) -> int:
-        """How many subscriptions there are."""
-        return len(self._hosting.attendees)
+    def receivers(self) -> Sequence[StreamReceiver]:
+        """Who has subscribed, and how far each of them is: who is slow."""
+        return self._hosting.receivers(trio.current_time())
 
     def statistics(self) -> SourceStatistics:
         """Return the figures so far."""
@@ -43,12 +43,14 @@ class Source(trio.abc.AsyncResource):
     async def wait_for_receivers(self, count: int = 1) -> None:
         """Wait until there are as many subscriptions: what is sent before reaches nobody live."""
         await trio.lowlevel.checkpoint()
-        while self.receivers < count:
+        while len(self._hosting.attendees) < count:
             self._check_open()
             await self._hosting.changed.park()
 
-    async def send(self, value: Any, *, topic: str | None = None) -> None:
-        """Send a message; waits while too much waits to leave. Cancelled, it has sent nothing.
+    async def send(self, value: Any, *, topic: str | None = None) -> int:
+        """Send a message; return its number, which is one more than that of the one before.
+
+        Waits while too much waits to leave. Cancelled, it has sent nothing.
 
         Raises:
             MessageTooLargeError: over ``max_message``.
@@ -60,34 +62,46 @@ class Source(trio.abc.AsyncResource):
         # The message leaves before others get a turn, as with Trio's own sockets.
         await trio.lowlevel.checkpoint_if_cancelled()
         await self._wait_for_room()
-        self._queue([payload], topic)
+        number = self._queue([payload], topic)
         await trio.lowlevel.cancel_shielded_checkpoint()
+        return number
 
-    def send_nowait(self, value: Any, *, topic: str | None = None) -> None:
-        """Send a message, or raise ``trio.WouldBlock`` where ``send`` would wait."""
+    def send_nowait(self, value: Any, *, topic: str | None = None) -> int:
+        """Do as ``send``, or raise ``trio.WouldBlock`` where it would wait."""
         payload = self._encoding.encode(value, None)
         self._check_open()
         if not self._hosting.source.room:
             raise trio.WouldBlock
-        self._queue([payload], topic)
+        return self._queue([payload], topic)
 
-    async def send_many(self, values: Iterable[Any], *, topic: str | None = None) -> None:
-        """Send messages in order; much faster than one by one.
+    async def send_many(self, values: Iterable[Any], *, topic: str | None = None) -> list[range]:
+        """Send messages in order, much faster than one by one; return their numbers.
+
+        These are in one range unless others sent meanwhile.
 
         Waits as ``send`` does. Cancelled, it has sent those before the ones that it waited for.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()
         ends, start = list(accumulate(map(len, payloads), initial=0)), 0
+        numbers = list[range]()
         while start < len(payloads):
             await self._wait_for_room()
             # At least one, and the one that takes up the rest of the room.
             stop = bisect_left(ends, ends[start] + self._hosting.source.room, lo=start + 1)
-            self._queue(payloads[start:stop], topic)
+            first = self._queue(payloads[start:stop], topic)
+            if numbers and numbers[-1].stop == first:
+                first = numbers.pop().start
             start = stop
+            numbers.append(range(first, self._hosting.source.end(self._number(topic))))
+        return numbers
 
     async def aclose(self) -> None:
-        """Send what waits and repair for the linger, or until all have it. Cancelled, it ends."""
+        """Send what waits, and repair until all have everything and know that this is the end.
+
+        That lasts for the linger at most; whoever does not know by then is told all the same as
+        long as this node is there. Cancelled, it ends.
+        """
         if self._is_closed:
             await trio.lowlevel.checkpoint()
             return
@@ -101,15 +115,17 @@ class Source(trio.abc.AsyncResource):
         await trio.lowlevel.checkpoint()
         while not self._hosting.is_over:
             await self._hosting.changed.park()
+        self._hosting.end()
 
-    def _queue(self, payloads: Sequence[bytes], topic: str | None) -> None:
-        number = 0 if topic is None else self._number(topic)
-        self._hosting.source.send_many(trio.current_time(), number, payloads)
+    def _queue(self, payloads: Sequence[bytes], topic: str | None) -> int:
+        now, number = trio.current_time(), self._number(topic)
+        first = self._hosting.source.send_many(now, number, payloads)
         self._touched()
+        return first
 
-    def _number(self, topic: str) -> int:
+    def _number(self, topic: str | None) -> int:
         try:
-            return self.topics.index(topic)
+            return 0 if topic is None else self.topics.index(topic)
         except ValueError:
             raise StateError(f"this source has no topic {topic!r}; it has {self.topics}") from None
 

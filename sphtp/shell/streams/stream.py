@@ -3,12 +3,12 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import trio
 
-from sphtp.core.stream.delivery.items import End, Item
-from sphtp.core.stream.events import Batch, Loss
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
 from sphtp.core.stream.subscription import SubscriptionStatistics
 from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.streams.attendance import Attendance
@@ -17,14 +17,24 @@ AHEAD: Final = 64
 """Messages that are decoded at once for who receives one by one."""
 
 
+class StreamMessage(NamedTuple):
+    """A message, and the number that the source's ``send`` returned for it."""
+
+    number: int
+    value: Any
+
+
 class Stream(trio.abc.ReceiveChannel[Any]):
     """What a source of another node sends on one topic: each message once, or a ``Loss``.
 
     ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
-    and reason. It ends when the source has closed. Made by ``subscribe``.
+    and reason. It ends when the source has closed, and raises ``trio.BrokenResourceError`` when
+    that vanished or began anew: ``ended`` says which. Made by ``subscribe``.
     """
 
-    def __init__(self, topic: str, attendance: Attendance, encoding: Encoding) -> None:
+    def __init__(
+        self, topic: str, attendance: Attendance, encoding: Encoding, *, is_numbered: bool = False
+    ) -> None:
         self.topic = topic
         self._attendance = attendance
         self._encoding = encoding
@@ -33,8 +43,22 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         self._items = deque[Any]()
         self._batch: Iterator[bytes] = iter(())
         self._item: Item | None = None
-        self._is_over = self._is_closed = False
+        # The numbers of messages that were taken and not decoded yet, and that of the next one.
+        self._numbers = list[int]() if is_numbered else None
+        self._next = 0
+        self._ended: StreamEnd | None = None
+        self._is_closed = False
         self._undecodable = 0
+
+    @property
+    def session(self) -> int:
+        """The source's session, to which the numbers of messages belong."""
+        return self._attendance.session
+
+    @property
+    def ended(self) -> StreamEnd | None:
+        """Why and where the stream ended, once all of it was received; None until then."""
+        return None if self._items else self._ended
 
     @property
     def undecodable(self) -> int:
@@ -49,7 +73,9 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         """Wait for the next message or ``Loss``.
 
         Raises:
-            trio.EndOfChannel: the source has closed, or vanished, and everything is told.
+            trio.EndOfChannel: the source has closed, and everything is told.
+            trio.BrokenResourceError: the source vanished or began anew, and everything that is
+                known of it is told; ``ended`` and the message say which.
             trio.ClosedResourceError: this stream was closed.
         """
         return (await self.receive_many(1))[0]
@@ -104,7 +130,8 @@ class Stream(trio.abc.ReceiveChannel[Any]):
                 items.append(self._item)
                 self._item = None
             else:
-                self._is_over = type(self._item) is End
+                if type(self._item) is StreamEnd:
+                    self._ended = self._item
                 break
         if len(items) > had and self._attendance.subscription.handle_read(trio.current_time()):
             self._attendance.touch()
@@ -113,23 +140,49 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         """Take messages up to the next item that is none."""
         poll_item = self._attendance.subscription.poll_item
         payloads = list(islice(self._batch, most))
+        self._count(len(payloads))
         while len(payloads) < most:
             if self._item is None:
                 self._item = poll_item()
             if type(self._item) is not Batch:
                 break
+            had, self._next = len(payloads), self._item.first
             self._batch, self._item = iter(self._item.payloads), None
-            payloads += islice(self._batch, most - len(payloads))
+            payloads += islice(self._batch, most - had)
+            self._count(len(payloads) - had)
         return payloads
 
-    def _decode(self, payloads: Sequence[bytes]) -> list[Any]:
-        values = self._encoding.decode_many_untrusted(payloads)
+    def _count(self, taken: int) -> None:
+        """Note the numbers of messages that were taken, if they are wanted."""
+        if self._numbers is not None:
+            self._numbers += range(self._next, self._next + taken)
+            self._next += taken
+
+    def _decode(self, payloads: Sequence[bytes]) -> Sequence[Any]:
+        values: Sequence[Any] = self._encoding.decode_many_untrusted(payloads)
         self._undecodable += len(payloads) - len(values)
+        if self._numbers is not None:
+            values = self._number(payloads, values)
+            self._numbers.clear()
         return values
 
+    def _number(self, payloads: Sequence[bytes], values: Sequence[Any]) -> list[StreamMessage]:
+        numbers, decode = self._numbers or (), self._encoding.decode_many_untrusted
+        if len(values) == len(numbers):
+            return list(map(StreamMessage, numbers, values))
+        # Some are not what a message can be; which of them has to be seen one by one.
+        return [
+            StreamMessage(number, value)
+            for number, payload in zip(numbers, payloads, strict=True)
+            for value in decode([payload])
+        ]
+
     def _check_going_on(self) -> None:
-        if self._is_over:
-            raise trio.EndOfChannel("the source has closed")
+        if self._ended is None:
+            return
+        if self._ended.reason is EndReason.CLOSED:
+            raise trio.EndOfChannel(self._ended.reason.value)
+        raise trio.BrokenResourceError(self._ended.reason.value)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -1,15 +1,21 @@
 """A subscription's way into a stream, and what keeps it there."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Final
 
 import trio
 
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.membership import Join, Refused, StreamKey, Welcome
-from sphtp.errors import RefusedError, RemoteError, SettingsError, UnreachableError
+from sphtp.core.stream.membership import Closing, Join, Refused, StreamKey, Welcome
+from sphtp.errors import (
+    RefusedError,
+    RemoteError,
+    SettingsError,
+    SphtpError,
+    UnreachableError,
+)
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
 from sphtp.shell.streams.attendance import Attendance
@@ -22,18 +28,24 @@ from sphtp.shell.udp import UdpSocket
 PATIENCE: Final = 5.0
 """Seconds within which a source has to answer."""
 
+RETRY: Final = 0.25
+"""Seconds between two tries to come back to a source."""
+
 BATCH: Final = 256
 """Datagrams taken off a group's socket before others have their turn."""
 
+Dial = Callable[[], AbstractAsyncContextManager[Channel]]
+"""Opens a channel to the source's node for the length of a block."""
 
-async def join(channel: Channel, topic: str, *, is_sealed: bool) -> Welcome:
+
+async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
     """Ask to be let in; raises ``RefusedError`` or ``UnreachableError``."""
     try:
         with trio.fail_after(PATIENCE):
-            await say(channel, Join(topic))
+            await say(channel, wanted)
             answer = await hear_untrusted(channel)
     except (*GONE, trio.TooSlowError, RemoteError) as error:
-        raise UnreachableError(f"no answer about the topic {topic!r}: {error}") from error
+        raise UnreachableError(f"no answer about the topic {wanted.topic!r}: {error}") from error
     match answer:
         # A stream is sealed exactly if the channel is.
         case Welcome() if is_sealed == (answer.key is not None):
@@ -41,18 +53,23 @@ async def join(channel: Channel, topic: str, *, is_sealed: bool) -> Welcome:
         case Refused(text):
             raise RefusedError(text, "topic")
         case _:
-            raise UnreachableError(f"no answer about the topic {topic!r} that makes sense")
+            raise UnreachableError(f"no answer about the topic {wanted.topic!r} that makes sense")
 
 
 @asynccontextmanager
 async def attending(
-    desk: StreamDesk, attendance: Attendance, interface: str, udp: UdpSocket, secrets: Secrets
+    desk: StreamDesk,
+    attendance: Attendance,
+    interface: str,
+    udp: UdpSocket,
+    secrets: Secrets,
+    dial: Dial,
 ) -> AsyncIterator[None]:
     """Take part in a stream for the length of the block; ``udp`` is the node's socket."""
     desk.attend(attendance)
     try:
         async with (
-            running(partial(_follow, attendance)),
+            running(partial(_belong, attendance, dial)),
             running(partial(fetch, attendance, secrets)),
             _listening(desk, attendance, interface, udp),
         ):
@@ -62,16 +79,41 @@ async def attending(
         desk.unattend(attendance)
 
 
+async def _belong(attendance: Attendance, dial: Dial) -> None:
+    """Stay a member: listen to what the source says of it, and come back when the channel breaks.
+
+    That ends when the source ends, or was silent for its activity timeout.
+    """
+    await _follow(attendance)
+    while attendance.channel.has_vanished and not attendance.subscription.is_over:
+        attendance.unlink()
+        with suppress(*GONE, OSError, SphtpError):
+            async with dial() as channel:
+                await _come_back(attendance, channel)
+        await trio.sleep(RETRY)
+    attendance.handle_gone()
+
+
+async def _come_back(attendance: Attendance, channel: Channel) -> None:
+    is_sealed, known = attendance.welcome.key is not None, attendance.channel.peer_key
+    welcome = await join(channel, attendance.join, is_sealed=is_sealed)
+    # Nobody else continues a session, whatever it says.
+    if welcome.session == attendance.session and channel.peer_key == known:
+        attendance.relink(welcome, channel)
+        await _follow(attendance)
+    else:
+        attendance.handle_gone(anew=True)
+
+
 async def _follow(attendance: Attendance) -> None:
     """Listen to what the source says of membership until it says no more."""
-    try:
+    with suppress(*GONE, RemoteError):
         while True:
             message = await hear_untrusted(attendance.channel)
             if isinstance(message, StreamKey):
                 attendance.learn(message)
-    except (*GONE, RemoteError):
-        attendance.subscription.handle_gone(trio.current_time())
-        attendance.touch()
+            elif isinstance(message, Closing):
+                attendance.handle_closing(message)
 
 
 def _listening(

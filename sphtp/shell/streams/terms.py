@@ -16,6 +16,13 @@ class Terms:
     """Messages come in the order of their sending; else as they arrive, each at most once."""
     late_join: bool | int = False
     """Messages sent before: all that the source keeps, or as many of the last ones."""
+    after: int | None = None
+    """Every message after the one with this number, or its loss: for whoever comes back to a source
+    that it has read before. Takes the place of ``late_join``."""
+    session: int | None = None
+    """Whose numbers these are: the ``session`` of the stream that was read; None to ask nobody."""
+    numbered: bool = False
+    """Messages come as ``StreamMessage``, with their numbers."""
     recover: bool = True
     """What the stream does not repair is fetched over TCP, if the source keeps it."""
     settings: StreamSettings = field(default_factory=StreamSettings)
@@ -24,6 +31,9 @@ class Terms:
     """An address of this machine, on the network where a multicast group is to be joined."""
 
     def __post_init__(self) -> None:
+        if self.after is not None and (self.late_join or self.after < -1):
+            wrong = f"after is {self.after} and late_join {self.late_join}"
+            raise SettingsError(f"{wrong}; allowed is one of them, and after -1 or more")
         if self.late_join < 0:
             raise SettingsError(f"late_join is {self.late_join}; allowed is 0 or more, or a bool")
         if not is_ipv4(self.interface, multicast=False):

@@ -136,7 +136,7 @@ async def test_who_has_left_gets_no_history_even_if_it_called_before() -> None:
             await talking.send(ask(welcome))
             assert len(await talking.receive_untrusted()) == 1
             await scene.stream._attendance.channel.aclose()
-            await until(lambda: scene.source.receivers == 0)
+            await until(lambda: len(scene.source.receivers) == 0)
             assert await is_hung_up(busy)
             await waiting.send(ask(welcome))
             assert await is_hung_up(early)
@@ -185,8 +185,7 @@ async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
             question = Question(welcome.session, 0, 1)
             for _ in range(20):
                 await line.send(encode_fetch(Fetch(question, [Span(0, 60_000)])))
-            # Each message is of nearly 400 parts, which count.
-            terms = Terms(late_join=800)
+            terms = Terms(late_join=2)
             async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
                 assert [(await late.receive())[0] for _ in range(2)] == [38, 39]
             await scene.source.send("and on")

@@ -71,7 +71,7 @@ async def leave(scene: Scene) -> FeedbackSeal:
     """Let the receiver leave; return what it seals with."""
     welcome = scene.stream._attendance.welcome
     await scene.stream._attendance.channel.aclose()
-    await until(lambda: scene.source.receivers == 0)
+    await until(lambda: len(scene.source.receivers) == 0)
     return FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
 
 

@@ -19,7 +19,7 @@ class Shelf:
         kept = [
             Kept(sent.first, sent.parts, [sent.payload])
             for sent in self.script.sent
-            if sent.first >= self.low and sent.numbers[0] <= last and sent.numbers[-1] >= first
+            if max(self.low, first) <= sent.first <= last
         ]
         gone = Span(first, min(last, self.low - 1))
         return Found(kept, gone if gone.size > 0 else None)

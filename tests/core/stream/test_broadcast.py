@@ -5,7 +5,7 @@ What holds whatever goes wrong is judged in ``tests/core/stream/invariants``.
 
 import pytest
 
-from sphtp.core.stream.delivery.items import End
+from sphtp.core.stream.events import StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults
 from tests.soaked import soaked
@@ -24,4 +24,4 @@ def test_a_clean_close_loses_no_tail(batch: range) -> None:
         broadcast.run(30)
         for subscriber in broadcast.subscribers:
             assert subscriber.payloads == sent, f"seed {seed}"
-            assert subscriber.items[-1] == End(), f"seed {seed}"
+            assert isinstance(subscriber.items[-1], StreamEnd), f"seed {seed}"

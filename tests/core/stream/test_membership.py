@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.membership import (
     KEY_SIZE,
+    Closing,
     Join,
     Member,
     Refused,
@@ -23,10 +24,12 @@ WIDE = Window(2**33, 2**33 - 5)
 
 MESSAGES: list[Member] = [
     Join("positions"),
+    Join("positions", 2**32 - 1, 2**40),
     Welcome(1, 2, 3, EMPTY, 0),
-    Welcome(2**32 - 1, 2, 3, WIDE, 2**50, 1500, 1400, 4711, "239.1.2.3", 9000, KEY, bytes(32)),
+    Welcome(2**32 - 1, 2, 3, WIDE, 2**50, 1500, 4711, "239.1.2.3", 9000, KEY, bytes(32)),
     Refused("there is no such topic"),
     KEY,
+    Closing(WIDE, 2**50),
 ]  # fmt: skip
 messages = st.sampled_from(MESSAGES)
 
@@ -76,6 +79,6 @@ def test_text_that_nobody_can_print_is_made_printable() -> None:
 
 def test_another_version_is_refused() -> None:
     data = bytearray(encode_member(Join("positions")))
-    data[1] = 2
-    with pytest.raises(RemoteError, match="version 2"):
+    data[1] = 3
+    with pytest.raises(RemoteError, match="version 3"):
         decode_member_untrusted(bytes(data))

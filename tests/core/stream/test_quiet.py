@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.stream.delivery.items import End
+from sphtp.core.stream.events import StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults
 from tests.soaked import soaked
@@ -14,10 +14,10 @@ def test_ten_quiet_minutes_on_a_bad_network_end_nothing(seed: int) -> None:
     broadcast.send([b"something"])
     broadcast.run(600)
     for subscriber in broadcast.subscribers:
-        assert not any(isinstance(item, End) for item in subscriber.items), f"seed {seed}"
+        assert not any(isinstance(item, StreamEnd) for item in subscriber.items), f"seed {seed}"
     broadcast.send([b"more"])
     broadcast.close()
     broadcast.run(30)
     for subscriber in broadcast.subscribers:
         assert subscriber.payloads == [b"something", b"more"], f"seed {seed}"
-        assert isinstance(subscriber.items[-1], End), f"seed {seed}"
+        assert isinstance(subscriber.items[-1], StreamEnd), f"seed {seed}"

@@ -6,8 +6,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sphtp.core.stream.delivery.delivery import Delivery
-from sphtp.core.stream.delivery.items import End, Item
-from sphtp.core.stream.events import Arrived, Batch, GivenUp, Loss, LossReason, Origin
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.events import (
+    Arrived,
+    Batch,
+    EndReason,
+    GivenUp,
+    Loss,
+    LossReason,
+    Origin,
+    StreamEnd,
+)
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver.table import ReceiverState
 from sphtp.core.stream.records import Fragment, Record, Run
@@ -18,16 +27,11 @@ PART = 4
 
 
 class Sent(NamedTuple):
-    """A message: its first number, how many it takes, and what it says."""
+    """A message: its number, in how many parts it travels, and what it says."""
 
     first: int
     parts: int
     payload: bytes
-
-    @property
-    def numbers(self) -> range:
-        """Its numbers."""
-        return range(self.first, self.first + self.parts)
 
 
 @dataclass
@@ -60,8 +64,8 @@ class Script:
         self.sent.append(Sent(self.number, parts, payload))
         for part in range(parts):
             piece = payload[part * PART : (part + 1) * PART]
-            self._put(Fragment(TOPIC, self.number + part, part, parts, piece), joined=False)
-        self.number += parts
+            self._put(Fragment(TOPIC, self.number, part, parts, piece), joined=False)
+        self.number += 1
 
     def other(self) -> None:
         """Send a datagram of another topic."""
@@ -71,15 +75,15 @@ class Script:
         """The datagram at ``place``, as the transport hands it on."""
         return Arrived(self.sqn + place, False, self.datagrams[place])
 
-    def holders(self) -> dict[int, int]:
-        """By number, the place of the datagram that it is in."""
-        return {
-            number: place
-            for place, records in enumerate(self.datagrams)
-            for record in records
-            if record.topic == TOPIC
-            for number in range(record.first, record.last + 1)
-        }
+    def holders(self) -> dict[int, set[int]]:
+        """By number, the places of the datagrams that it is in."""
+        holders = dict[int, set[int]]()
+        for place, records in enumerate(self.datagrams):
+            for record in records:
+                if record.topic == TOPIC:
+                    for number in range(record.first, record.last + 1):
+                        holders.setdefault(number, set()).add(place)
+        return holders
 
     def _put(self, record: Record, *, joined: bool) -> None:
         if joined and self.datagrams:
@@ -94,6 +98,7 @@ class Line:
     def __init__(self, lead: int) -> None:
         self.lead: int | None = lead
         self.state = ReceiverState.ACTIVE
+        self.end_reason = EndReason.CLOSED
         self.missing = set[int]()
         self._arrived = deque[Arrived]()
         self._given_up = deque[GivenUp]()
@@ -140,7 +145,7 @@ class Line:
     def handle_timeout(self, now: float) -> None:
         """Nothing is ever due."""
 
-    def handle_gone(self, now: float) -> None:
+    def handle_gone(self, now: float, *, anew: bool = False) -> None:
         self.end()
 
     def poll_transmit(self, now: float) -> bytes | None:
@@ -195,14 +200,14 @@ def told(items: Iterable[Item], script: Script) -> Told:
                 for payload in payloads:
                     message = sent[first]
                     assert payload == message.payload
-                    told.delivered.extend(message.numbers)
-                    told.numbers.extend(message.numbers)
-                    told.origins.update(dict.fromkeys(message.numbers, origin))
-                    first += message.parts
+                    told.delivered.append(first)
+                    told.numbers.append(first)
+                    told.origins[first] = origin
+                    first += 1
             case Loss(first, last, reason):
                 told.lost.update(dict.fromkeys(range(first, last + 1), reason))
                 told.numbers.extend(range(first, last + 1))
-            case End():
+            case StreamEnd():
                 ends += 1
     assert len(set(told.numbers)) == len(told.numbers), "something is told twice"
     return told

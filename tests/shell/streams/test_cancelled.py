@@ -81,7 +81,7 @@ async def test_a_subscription_that_is_cancelled_anywhere_is_gone_and_the_other_m
                     await source.send(len(sent))
                     sent.append(len(sent))
                     assert await visit.receive() == sent[-1]
-            await until(lambda: source.receivers == 1 and open_things() == things)
+            await until(lambda: len(source.receivers) == 1 and open_things() == things)
             if steps.were_too_few:
                 break
         assert step > 15, "it waits now and then"

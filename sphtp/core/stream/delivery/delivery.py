@@ -16,7 +16,7 @@ from sphtp.core.stream.delivery.order_map import ArrivalOrder, Order, OrderMap
 from sphtp.core.stream.delivery.passage import MOST_NUMBER, NONE, Passage
 from sphtp.core.stream.delivery.statistics import DeliveryStatistics
 from sphtp.core.stream.delivery.table import DELIVERY, Delivering, Tell, Turn
-from sphtp.core.stream.events import Arrived, GivenUp, LossReason, Origin
+from sphtp.core.stream.events import Arrived, EndReason, GivenUp, LossReason, Origin, StreamEnd
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.records import Record
 from sphtp.core.stream.settings import StreamSettings
@@ -29,11 +29,11 @@ _RECENT: Final = 64
 class Delivery:
     """One topic of one session. Times in seconds.
 
-    ``first`` is the number that the topic's next message had when this side joined, ``sqn`` the
-    lead at that moment. ``is_missing_between`` asks the transport whether it still tries to get a
-    datagram between two, neither included. With ``fetches`` what the transport gives up is wanted
-    from the source's history; with ``late_join`` what is told waits for ``begin``, and a loss is
-    told even before the first message.
+    ``first`` is the number of the topic's first message that was sent after this side joined,
+    ``sqn`` the lead at that moment. ``is_missing_between`` asks the transport whether it still
+    tries to get a datagram between two, neither included. With ``fetches`` what the transport
+    gives up is wanted from the source's history; with ``late_join`` what is told waits for
+    ``begin``.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class Delivery:
         self._settings = settings
         self._is_missing_between = is_missing_between
         self._gate = Gate(first, sqn)
-        self._items = Items(promised=late_join)
+        self._items = Items()
+        self._end_reason = EndReason.CLOSED
         self._order: Order = OrderMap(self._items, first) if ordered else ArrivalOrder(self._items)
         self._passage = Passage(settings, self._gate, self._order)
         self._fetched_as = Origin.RETRANSMIT if late_join else Origin.OTR
@@ -69,7 +70,7 @@ class Delivery:
             Tell.BEGIN: self._begin,
             Tell.FOLLOW: self._follow,
             Tell.GIVE_UP: self._give_all_up,
-            Tell.END: self._items.end,
+            Tell.END: self._tell_end,
         }
         if not late_join:
             self._begin()
@@ -149,12 +150,13 @@ class Delivery:
                     self._abandon(gap, gap.reason or self._why(gap))
         self._suspects.clear()
 
-    def handle_end(self, *, fetching: bool) -> None:
+    def handle_end(self, reason: EndReason, *, fetching: bool) -> None:
         """The session is over; ``fetching`` says whether what is missing may still be fetched.
 
         Raises ``StateError`` before ``begin``, and when it is over already.
         """
         self._next = NONE
+        self._end_reason = reason
         if not fetching:
             self._give_up = self._passage.lose
         self._step(Turn.END)
@@ -242,9 +244,8 @@ class Delivery:
         return next(reasons, LossReason.WINDOW)
 
     def _abandon(self, gap: Gap, reason: LossReason) -> None:
-        # A loss may reach further than the gap, and take the rest of it away.
-        while missing := self._gate.gaps.within(*gap.span):
-            self._give_up(missing[0], reason)
+        for missing in self._gate.gaps.within(*gap.span):
+            self._give_up(missing, reason)
 
     def _want(self, span: Span, _: LossReason) -> None:
         self._gate.want(*span)
@@ -261,10 +262,10 @@ class Delivery:
                 self._step(Turn.SETTLED)
 
     def _expect_last_parts(self) -> None:
-        """Ask for, or give up, the parts of a message that the session's end has cut off."""
-        reassembly = self._passage.reassembly
-        if reassembly and reassembly.end >= self._gate.top:
-            self._give_up(Span(self._gate.top, reassembly.end), LossReason.SESSION_END)
+        """Ask for, or give up, a message that the session's end has cut off."""
+        top = self._gate.top
+        if self._passage.reassembly.find(top) is not None:
+            self._give_up(Span(top, top), LossReason.SESSION_END)
 
     def _step(self, turn: Turn) -> None:
         row = DELIVERY.find(self.state, turn)
@@ -279,6 +280,9 @@ class Delivery:
 
     def _follow(self) -> None:
         self._fetched_as = Origin.OTR
+
+    def _tell_end(self) -> None:
+        self._items.end(StreamEnd(self._end_reason, self._gate.top))
 
     def _give_all_up(self) -> None:
         for gap in self._gate.gaps:

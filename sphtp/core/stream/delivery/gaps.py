@@ -69,6 +69,15 @@ class Gaps:
         self._gaps[low:high] = left
         return [Span(max(gap.first, first), min(gap.last, last)) for gap in touched]
 
+    def isolate(self, number: int) -> None:
+        """Cut a gap that holds this number and others, so that it is alone in one."""
+        place, end = self._place(number, number)
+        if place == end:
+            return
+        gap = self._gaps[place]
+        spans = ((gap.first, number - 1), (number, number), (number + 1, gap.last))
+        self._gaps[place:end] = [gap.rest(*span) for span in spans if span[0] <= span[1]]
+
     def narrow(self, first: int, last: int, sqn: int) -> None:
         """These messages came in datagram ``sqn``: what is before them was sent before."""
         gaps = self._gaps

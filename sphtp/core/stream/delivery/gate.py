@@ -68,15 +68,14 @@ class Gate:
             self.gaps.open(Gap(Span(self.top, top - 1), self._sqn, before, now))
             self.top = top
 
-    def missing(self, first: int, last: int) -> list[Span]:
-        """Return which of these numbers may still come, whether or not that is known."""
-        spans = [
-            Span(first, min(last, self.bottom - 1)),
-            *self.gaps.within(first, last),
-            *self.wanted.within(first, last),
-            Span(max(first, self.top), last),
-        ]
-        return sorted(span for span in spans if span.size > 0)
+    def is_missing(self, number: int) -> bool:
+        """Whether a number is known to be missing."""
+        return number in self.wanted or bool(self.gaps.within(number, number))
+
+    def narrow(self, number: int, sqn: int) -> None:
+        """Take note that a part of the message ``number`` came with datagram ``sqn``."""
+        self.gaps.isolate(number)
+        self.gaps.narrow(number, number, sqn)
 
     def settle(self, first: int, last: int) -> None:
         """Let none of these through any more."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from sphtp.core.stream.delivery.gate import Gate
 from sphtp.core.stream.delivery.order_map import Order
-from sphtp.core.stream.delivery.reassembly import Message, Reassembly, span_of
+from sphtp.core.stream.delivery.reassembly import Reassembly
 from sphtp.core.stream.events import Batch, Loss, LossReason, Origin
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Fragment, Record, Run
@@ -28,24 +28,13 @@ class Passage:
     contradict what is known.
     """
 
-    __slots__ = (
-        "_first",
-        "_order",
-        "_reason",
-        "_settings",
-        "duplicates",
-        "gate",
-        "reassembly",
-        "refused",
-    )
+    __slots__ = ("_order", "_settings", "duplicates", "gate", "reassembly", "refused")
 
     def __init__(self, settings: StreamSettings, gate: Gate, order: Order) -> None:
         self._settings = settings
         self._order = order
-        self._first = 0
         self.gate = gate
         self.reassembly = Reassembly()
-        self._reason = LossReason.WINDOW
         self.duplicates = 0
         self.refused = 0
 
@@ -58,12 +47,8 @@ class Passage:
         return max(count / self._settings.order_map, size / self._settings.order_map_bytes)
 
     def begin(self, first: int) -> None:
-        """Let the stream begin with ``first``; a message that began before that is not in it."""
-        self._first = first
+        """Let the stream begin with ``first``."""
         self.gate.begin(first)
-        for message in self.reassembly.within(0, first - 1):
-            self.reassembly.remove(message)
-            self._settle(Span(first, message.span.last), None)
         self._order.begin(first)
 
     @property
@@ -74,7 +59,7 @@ class Passage:
     def take_next(self, record: Record, sqn: int) -> bool:
         """Let a record pass that begins with ``next``; false when it has to take the long way.
 
-        Nothing is missing and nothing waits, but for the parts of one message before its own.
+        Nothing is missing and nothing waits, but for the parts of that very message.
         """
         if isinstance(record, Fragment):
             return self._take_next_part(record, sqn)
@@ -87,26 +72,52 @@ class Passage:
         return True
 
     def _take_next_part(self, fragment: Fragment, sqn: int) -> bool:
-        reassembly = self.reassembly
-        message = reassembly.find(fragment) if len(reassembly) == 1 else None
-        if message is None or message.size + len(fragment.payload) > self._settings.max_message:
+        message = self.reassembly.find(fragment.first)
+        if message is None or message.parts != fragment.parts:
             return False
-        self.gate.advance(fragment.first + 1, sqn)
-        reassembly.add(fragment)
-        if (whole := message.join()) is not None:
-            self._finish(message, whole, Origin.LIVE)
+        if message.size + len(fragment.payload) > self._settings.max_message:
+            return False
+        if self.reassembly.add(fragment) is None:
+            self.duplicates += 1
+        elif (whole := message.join()) is not None:
+            self.gate.advance(fragment.first + 1, sqn)
+            self._finish(fragment.first, whole, Origin.LIVE)
         return True
 
     def take(self, now: float, record: Record, sqn: int) -> None:
         """Let pass what is new of a record that came with datagram ``sqn``."""
-        if self._is_plausible(record):
-            new = self.gate.take(now, record.first, record.last, sqn)
-            self._put(record, new, Origin.LIVE)
+        if not self._is_plausible(record):
+            return
+        if type(record) is Run:
+            self._put(record, self.gate.take(now, record.first, record.last, sqn), Origin.LIVE)
+        elif type(record) is Fragment:
+            self._take_part(now, record, sqn)
+
+    def _take_part(self, now: float, fragment: Fragment, sqn: int) -> None:
+        gate, number = self.gate, fragment.first
+        # The message itself is on its way, and missing only when something follows it.
+        gate.expect(now, number, sqn)
+        if number < gate.top:
+            if not gate.is_missing(number):
+                self.duplicates += 1
+                return
+            gate.narrow(number, sqn)
+        if (whole := self._assemble(fragment)) is not None:
+            gate.take(now, number, number, sqn)
+            self._finish(number, whole, Origin.LIVE)
 
     def take_fetched(self, record: Record, origin: Origin) -> None:
         """Let pass what is missing of a record that was fetched."""
-        if self._is_plausible(record):
+        if not self._is_plausible(record):
+            return
+        if type(record) is Run:
             self._put(record, self.gate.take_known(record.first, record.last), origin)
+        elif type(record) is Fragment:
+            if not self.gate.is_missing(record.first):
+                self.duplicates += 1
+            elif (whole := self._assemble(record)) is not None:
+                self.gate.take_known(record.first, record.first)
+                self._finish(record.first, whole, origin)
 
     def leave(self, now: float, record: Record, sqn: int, give_up: GiveUp) -> int:
         """Give up a record that came and cannot be kept; return how many numbers that are."""
@@ -118,75 +129,49 @@ class Passage:
         return sum(span.size for span in new)
 
     def lose(self, span: Span, reason: LossReason) -> None:
-        """Let numbers that are missing pass as lost, and with them what they were parts of."""
-        first, last = self.reassembly.break_up(*span)
-        first = max(first, self.gate.bottom)
-        self._settle(Span(first, last), Loss(first, last, reason))
-        self._reason = reason
+        """Let numbers that are missing pass as lost, whatever parts of them came."""
+        for number in self.reassembly.within(*span):
+            self.reassembly.remove(number)
+        self.gate.settle(*span)
+        self._order.put(*span, Loss(*span, reason))
 
     def relieve(self) -> None:
         """While too much is held, do not wait for the oldest gap any longer."""
         while self.load > 1 and (oldest := self.gate.oldest) is not None:
             self.lose(oldest, LossReason.MAP_OVERFLOW)
 
-    def _put(self, record: Record, new: list[Span], origin: Origin) -> None:
-        self.duplicates += record.last - record.first + 1 - sum(span.size for span in new)
-        if type(record) is Fragment and new:
-            self._assemble(record, origin)
-        elif type(record) is Run:
-            for first, last in new:
-                payloads = record.payloads
-                if last - first + 1 < len(payloads):
-                    payloads = payloads[first - record.first : last - record.first + 1]
-                self._order.put(first, last, Batch(first, payloads, origin))
+    def _put(self, run: Run, new: list[Span], origin: Origin) -> None:
+        _, start, payloads = run
+        self.duplicates += len(payloads) - sum(span.size for span in new)
+        for first, last in new:
+            some = payloads
+            if last - first + 1 < len(payloads):
+                some = payloads[first - start : last - start + 1]
+            self._order.put(first, last, Batch(first, some, origin))
 
-    def _assemble(self, fragment: Fragment, origin: Origin) -> None:
-        if self.reassembly.find(fragment) is None and not self._is_hopeful(fragment):
-            self._close(fragment)
-            return
+    def _assemble(self, fragment: Fragment) -> bytes | None:
+        """Take a part; return the message when it is whole."""
         message = self.reassembly.add(fragment)
+        if message is None:
+            self.duplicates += 1
+            return None
         if message.size > self._settings.max_message:
-            self.lose(message.span, LossReason.MAP_OVERFLOW)
-        elif (whole := message.join()) is not None:
-            self._finish(message, whole, origin)
+            self.lose(Span(fragment.first, fragment.first), LossReason.MAP_OVERFLOW)
+            return None
+        return message.join()
 
-    def _finish(self, message: Message, whole: bytes, origin: Origin) -> None:
-        first, last = message.span
-        self.reassembly.remove(message)
-        self._order.put(first, last, Batch(first, [whole], origin))
-
-    def _is_hopeful(self, fragment: Fragment) -> bool:
-        """Whether all other parts may still come."""
-        missing = self.gate.missing(*span_of(fragment))
-        return sum(span.size for span in missing) == fragment.parts - 1
-
-    def _close(self, fragment: Fragment) -> None:
-        """Parts of this message are lost and were told, or it began before the stream did.
-
-        Only now is it known how far it reaches. If some of it was told as lost, the rest is, too.
-        """
-        head, last = span_of(fragment)
-        first = max(head, self._first)
-        rest = sorted([*self.gate.missing(first, last), Span(fragment.first, fragment.first)])
-        is_told = sum(span.size for span in rest) <= last - first
-        for span in rest:
-            if head < self._first and not is_told:
-                self._settle(span, None)
-            else:
-                self.lose(span, self._reason)
-
-    def _settle(self, span: Span, item: Loss | None) -> None:
-        self.gate.settle(*span)
-        self._order.put(*span, item)
+    def _finish(self, number: int, whole: bytes, origin: Origin) -> None:
+        self.reassembly.remove(number)
+        self._order.put(number, number, Batch(number, [whole], origin))
 
     def _is_plausible(self, record: Record) -> bool:
         """Whether it can be true, after all that came before it."""
         if record.last >= MOST_NUMBER:
             is_plausible = False
         elif type(record) is Fragment:
-            span = span_of(record)
-            others = [m for m in self.reassembly.within(*span) if m.span != span]
-            is_plausible = not others and span.size <= self._settings.max_message
+            message = self.reassembly.find(record.first)
+            is_same = message is None or message.parts == record.parts
+            is_plausible = is_same and record.parts <= self._settings.max_message
         else:
             is_plausible = not self.reassembly.within(record.first, record.last)
         if is_plausible:

@@ -1,18 +1,15 @@
 """Messages that come in parts. A message of which one part is lost is lost as a whole."""
 
-from bisect import bisect_left, insort
-
-from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Fragment
 
 
 class Message:
-    """The parts so far of the message whose first part has the number ``head``."""
+    """The parts that came of a message; there are ``parts`` of them."""
 
-    __slots__ = ("_parts", "size", "span")
+    __slots__ = ("_parts", "parts", "size")
 
-    def __init__(self, span: Span) -> None:
-        self.span = span
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
         self.size = 0
         # By part: how many there will be is only what someone said.
         self._parts: dict[int, bytes] = {}
@@ -22,81 +19,59 @@ class Message:
         """How many parts are here."""
         return len(self._parts)
 
-    def add(self, fragment: Fragment) -> None:
-        """Take a part that is not here."""
+    def add(self, fragment: Fragment) -> bool:
+        """Take a part; false when it is here already."""
+        if fragment.part in self._parts:
+            return False
         self._parts[fragment.part] = fragment.payload
         self.size += len(fragment.payload)
+        return True
 
     def join(self) -> bytes | None:
         """Return the whole message; None while parts are missing."""
-        if len(self._parts) < self.span.size:
+        if len(self._parts) < self.parts:
             return None
-        return b"".join(map(self._parts.__getitem__, range(self.span.size)))
+        return b"".join(map(self._parts.__getitem__, range(self.parts)))
 
 
 class Reassembly:
-    """The messages of a topic that are not whole. No number is in two of them."""
+    """The messages of a topic that are not whole, by their numbers."""
 
-    __slots__ = ("_heads", "_messages", "count", "size")
+    __slots__ = ("_messages", "count", "size")
 
     def __init__(self) -> None:
-        self._heads: list[int] = []
         self._messages: dict[int, Message] = {}
         self.count = 0
         self.size = 0
 
-    def find(self, fragment: Fragment) -> Message | None:
-        """Return the message that a part belongs to."""
-        message = self._messages.get(fragment.first - fragment.part)
-        is_same = message is not None and message.span.size == fragment.parts
-        return message if is_same else None
+    def find(self, number: int) -> Message | None:
+        """Return the message with this number, if parts of it are here."""
+        return self._messages.get(number)
 
-    def within(self, first: int, last: int) -> list[Message]:
-        """Return the messages that have parts from ``first`` to ``last``."""
-        if not self._heads:
-            return []
-        place = bisect_left(self._heads, first)
-        if place and self._messages[self._heads[place - 1]].span.last >= first:
-            place -= 1
-        end = bisect_left(self._heads, last + 1)
-        return [self._messages[head] for head in self._heads[place:end]]
+    def within(self, first: int, last: int) -> list[int]:
+        """Return the numbers, from ``first`` to ``last``, of which parts are here."""
+        messages = self._messages
+        if last - first < len(messages):
+            return [number for number in range(first, last + 1) if number in messages]
+        return [number for number in messages if first <= number <= last]
 
-    def add(self, fragment: Fragment) -> Message:
-        """Take a part that came for the first time; return its message."""
-        message = self._messages.get(fragment.first - fragment.part)
+    def add(self, fragment: Fragment) -> Message | None:
+        """Take a part; return its message, or None when that part is here already."""
+        message = self._messages.get(fragment.first)
         if message is None:
-            message = self._messages[fragment.head] = Message(span_of(fragment))
-            insort(self._heads, fragment.head)
-        message.add(fragment)
+            message = self._messages[fragment.first] = Message(fragment.parts)
+        if not message.add(fragment):
+            return None
         self.count += 1
         self.size += len(fragment.payload)
         return message
 
-    def remove(self, message: Message) -> None:
+    def remove(self, number: int) -> None:
         """Forget a message: it is whole, or lost."""
-        head = message.span.first
-        del self._messages[head]
-        del self._heads[bisect_left(self._heads, head)]
+        message = self._messages.pop(number)
         self.count -= message.count
         self.size -= message.size
 
-    def break_up(self, first: int, last: int) -> Span:
-        """Forget the messages that have a part in this loss; return how far it then reaches."""
-        for message in self.within(first, last):
-            self.remove(message)
-            first, last = min(first, message.span.first), max(last, message.span.last)
-        return Span(first, last)
-
-    @property
-    def end(self) -> int:
-        """The highest number that any of the messages will have; there must be one."""
-        return self._messages[self._heads[-1]].span.last
-
     def __len__(self) -> int:
         """How many messages."""
-        return len(self._heads)
-
-
-def span_of(fragment: Fragment) -> Span:
-    """Return the numbers of all parts of a fragment's message."""
-    return Span(fragment.head, fragment.head + fragment.parts - 1)
+        return len(self._messages)

@@ -17,14 +17,12 @@ from sphtp.core.stream.fetch.wire import (
     Gone,
     Info,
     Msg,
-    Question,
     decode_request_untrusted,
     encode_done,
     encode_gone,
     encode_info,
     encode_msg,
 )
-from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import RUN_OVERHEAD, Fragment, Record, Run
 from sphtp.core.stream.source.history import Found, Kept
 from sphtp.errors import RemoteError
@@ -123,29 +121,26 @@ class FetchServer:
             if found.gone is not None:
                 yield encode_gone(Gone(question, found.gone))
             for kept in found.kept:
-                for record in self._records(question, kept, Span(first, last)):
+                for record in self._records(question.topic, kept):
                     yield encode_msg(Msg(question, record))
         yield encode_done(Done(question))
 
-    def _records(self, question: Question, kept: Kept, span: Span) -> Iterator[Record]:
+    def _records(self, topic: int, kept: Kept) -> Iterator[Record]:
         if kept.parts == 1:
-            return _cut_run(question.topic, kept, span)
-        return self._cut_messages(question.topic, kept, span)
+            return _cut_run(topic, kept)
+        return self._cut_messages(topic, kept)
 
-    def _cut_messages(self, topic: int, kept: Kept, span: Span) -> Iterator[Fragment]:
+    def _cut_messages(self, topic: int, kept: Kept) -> Iterator[Fragment]:
         """Cut messages as the source did, so that parts of either way fit together."""
         size, parts = self._part, kept.parts
-        for number in range(max(kept.first, span.first), span.last + 1):
-            at, part = divmod(number - kept.first, parts)
-            if at >= len(kept.payloads):
-                break
-            piece = kept.payloads[at][part * size : (part + 1) * size]
-            yield Fragment(topic, number, part, parts, piece)
+        for number, payload in enumerate(kept.payloads, kept.first):
+            for part in range(parts):
+                piece = payload[part * size : (part + 1) * size]
+                yield Fragment(topic, number, part, parts, piece)
 
 
-def _cut_run(topic: int, kept: Kept, span: Span) -> Iterator[Run]:
-    start = max(span.first - kept.first, 0)
-    stop = min(span.last - kept.first + 1, len(kept.payloads))
+def _cut_run(topic: int, kept: Kept) -> Iterator[Run]:
+    start, stop = 0, len(kept.payloads)
     while start < stop:
         end = _end_of_frame(kept.payloads, start, stop)
         yield Run(topic, kept.first + start, kept.payloads[start:end])

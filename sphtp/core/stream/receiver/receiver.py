@@ -7,7 +7,8 @@ from typing import Any, Final
 from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Entropy
 from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Session, Window
-from sphtp.core.stream.events import Arrived, GivenUp
+from sphtp.core.stream.events import Arrived, EndReason, GivenUp
+from sphtp.core.stream.grants import OVERHEAD
 from sphtp.core.stream.receiver.recovery import Recovery
 from sphtp.core.stream.receiver.statistics import (
     ReceiverCounters,
@@ -46,6 +47,7 @@ class Receiver:
         "_actions",
         "_arrived",
         "_counters",
+        "_end_reason",
         "_heard",
         "_hearers",
         "_next",
@@ -69,6 +71,7 @@ class Receiver:
         # The number that follows all that is known.
         self._next = NOWHERE + 1 if self._start is None else self._start
         self._heard = now
+        self._end_reason = EndReason.VANISHED
         self._patience = settings.activity_timeout
         self._arrived: deque[Arrived] = deque()
         self._session_number: int | None = None
@@ -94,6 +97,28 @@ class Receiver:
         """Everything up to this number is here, or given up; None as long as nothing is known."""
         missing = self._recovery.missing
         return missing.oldest.first - 1 if missing else self.lead
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """How many bytes came, and about how many of them are behind what is missing.
+
+        Counted as ``grants`` has it.
+        """
+        counters, settled = self._counters, self.settled
+        taken = counters.bytes + OVERHEAD * counters.datagrams
+        if settled is None or settled == self._next - 1:
+            return taken, 0
+        return taken, (self._next - 1 - settled) * taken // max(counters.datagrams, 1)
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether the source has said that nothing follows what is known."""
+        return self._end_reason is EndReason.CLOSED
+
+    @property
+    def end_reason(self) -> EndReason:
+        """Why it is over, or would be if nothing more were heard."""
+        return self._end_reason
 
     def is_missing_between(self, a: int, b: int) -> bool:
         """Whether any datagram after ``a`` and before ``b`` may still come."""
@@ -134,12 +159,27 @@ class Receiver:
 
     def handle_alive(self, now: float) -> None:
         """Take note that the node of the source is there, silent or not."""
-        if self.state is ReceiverState.ACTIVE:
+        # A source that has said it closes is not waited for any longer than it lingers.
+        if self.state is ACTIVE or self.state is ReceiverState.JOINING:
             self._heard = now
 
-    def handle_gone(self, now: float) -> None:
-        """Take note that the node of the source vanished: nobody will repair."""
+    def handle_window(self, now: float, window: Window) -> None:
+        """Take what the source's node tells of it on another way, which loses nothing."""
+        if self.state is not ReceiverState.ENDED:
+            self._heard = now
+            self._step(ReceiverEvent.HEARD)
+            self._see(now, window)
+
+    def handle_closing(self, now: float, window: Window) -> None:
+        """Take the same of a source that closes: nothing follows."""
+        self.handle_window(now, window)
+        self._close(ReceiverEvent.CLOSING)
+
+    def handle_gone(self, now: float, *, anew: bool = False) -> None:
+        """Take note that nobody will repair: the source's node vanished, or began ``anew``."""
         self._heard = now
+        if anew and not self.knows_end:
+            self._end_reason = EndReason.BEGAN_ANEW
         self._step(ReceiverEvent.GONE)
 
     # Outputs
@@ -222,9 +262,9 @@ class Receiver:
         if self._is_latest(session.number):
             self._tails = session.tails
         if BodyFlag.CLOSED in session.flags:
-            self._step(ReceiverEvent.CLOSED if recovery.missing else ReceiverEvent.COMPLETE)
+            self._close(ReceiverEvent.CLOSED if recovery.missing else ReceiverEvent.COMPLETE)
         elif BodyFlag.CLOSING in session.flags:
-            self._step(ReceiverEvent.CLOSING)
+            self._close(ReceiverEvent.CLOSING)
 
     def _is_latest(self, number: int) -> bool:
         known = self._session_number
@@ -250,6 +290,10 @@ class Receiver:
             self._next = lead + 1
 
     # Actions
+
+    def _close(self, event: ReceiverEvent) -> None:
+        self._end_reason = EndReason.CLOSED
+        self._step(event)
 
     def _step(self, event: ReceiverEvent) -> None:
         row = RECEIVER.find(self.state, event)

@@ -7,15 +7,18 @@ from sphtp.core.stream.source.budget import NakBudget
 class Listener:
     """A receiver; it has everything up to ``done``, and ``is_busy`` until it says that it is not.
 
-    It is busy with history, of which the source knows nothing.
+    It is busy with history, of which the source knows nothing, or has not heard of the end.
     """
 
-    __slots__ = ("budget", "done", "is_busy")
+    __slots__ = ("budget", "done", "heard", "is_busy", "knows_end", "room")
 
-    def __init__(self, done: int, budget: NakBudget) -> None:
+    def __init__(self, now: float, done: int, budget: NakBudget) -> None:
         self.done = done
+        self.heard = now
+        self.room = 0
         self.budget = budget
         self.is_busy = True
+        self.knows_end = False
 
 
 class Audience:
@@ -28,7 +31,7 @@ class Audience:
     def join(self, now: float, receiver: int, lead: int) -> None:
         """Take a receiver in, which needs nothing that was sent up to ``lead``."""
         if receiver not in self._listeners:
-            self._listeners[receiver] = Listener(lead, NakBudget(now, self._rate))
+            self._listeners[receiver] = Listener(now, lead, NakBudget(now, self._rate))
 
     def leave(self, receiver: int) -> None:
         """Forget a receiver."""
@@ -38,16 +41,20 @@ class Audience:
         """The receiver with this number."""
         return self._listeners.get(receiver)
 
-    def confirm(self, receiver: int, status: Status) -> None:
+    def confirm(self, now: float, receiver: int, status: Status) -> None:
         """Take a receiver's word for what it has."""
         listener = self._listeners.get(receiver)
         if listener is not None:
             listener.done = max(listener.done, status.lead)
+            listener.heard, listener.room = now, status.room
             listener.is_busy = status.is_fetching
+            listener.knows_end |= status.knows_end
 
     def is_done(self, lead: int) -> bool:
-        """Whether all of them have everything up to ``lead``, and all history that they want."""
-        return not self.behind(lead) and not any(one.is_busy for one in self._listeners.values())
+        """Whether all have everything up to ``lead`` and from history, and know of the end."""
+        return not self.behind(lead) and not any(
+            one.is_busy or not one.knows_end for one in self._listeners.values()
+        )
 
     def behind(self, lead: int) -> int:
         """How many datagrams up to ``lead`` are not known to be with all of them."""

@@ -34,6 +34,12 @@ class Bundler:
             queue.append(QueuedRun(topic, numbered))
         self.waiting += queue[-1].size
 
+    def begins(self, topic: int) -> int:
+        """The number of the first message of a topic of which nothing has left."""
+        head = self._queue[0] if self._queue else None
+        is_cut = isinstance(head, QueuedMessage) and head.topic == topic and head.is_begun
+        return self.tails[topic] + is_cut
+
     def pop_many(self, most: int) -> list[bytes]:
         """Take the records of at most ``most`` datagrams, each as full as it gets."""
         datagrams = list[bytes]()

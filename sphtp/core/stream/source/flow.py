@@ -8,42 +8,62 @@ mostly is left behind before anybody has waited for it.
 """
 
 from sys import maxsize
+from typing import NamedTuple
 
 from sphtp.core.alarms import earliest
 from sphtp.core.stream.bodies import Status
 from sphtp.core.stream.grants import first_grant
+from sphtp.core.stream.source.window import TransmissionWindow
+
+
+class Pace(NamedTuple):
+    """How far a receiver is: ``behind`` in datagrams, ``room`` in bytes, ``silence`` in seconds.
+
+    ``is_left_behind`` says that the source no longer waits for it.
+    """
+
+    behind: int
+    room: int
+    silence: float
+    is_left_behind: bool
 
 
 class _Pace:
-    """One receiver: it has all up to ``lead``; ``limit`` is the highest datagram it can take."""
+    """One receiver: it has all up to ``at``; ``limit`` is as far as it can take more."""
 
-    __slots__ = ("lead", "limit", "since")
+    __slots__ = ("at", "lead", "limit", "since")
 
-    def __init__(self, now: float, lead: int, limit: int) -> None:
+    def __init__(self, now: float, lead: int, at: int, limit: int) -> None:
         self.lead = lead
+        self.at = at
         self.limit = limit
         # Since when its word is awaited; None while it is not.
         self.since: float | None = now
 
+    @property
+    def half(self) -> int:
+        """Where half of what it can take has been sent: by then it should have spoken."""
+        return self.at + (self.limit - self.at) // 2
+
 
 class Flow:
-    """Receivers by number. ``window`` is in bytes, and so is ``size``, of a datagram.
+    """Receivers by number. ``reach`` is in bytes, as are positions in the transmission window.
 
-    A window of 0 holds nothing back.
+    A reach of 0 holds nothing back.
     """
 
-    def __init__(self, window: int, size: int, patience: float) -> None:
-        self.reach = window // size
-        """How many datagrams the source may be ahead."""
+    def __init__(self, reach: int, patience: float, window: TransmissionWindow) -> None:
+        self.reach = reach
+        """How many bytes the source may be ahead."""
         self.limit: int | None = None
-        """The highest datagram that may leave; None when nobody is waited for."""
+        """The position up to which datagrams may leave; None when nobody is waited for."""
         self.left_behind = 0
         """How often somebody was left behind."""
-        self._size = size
+        self._window = window
         self._patience = patience
         self._followed: dict[int, _Pace] = {}
         self._left: dict[int, _Pace] = {}
-        # The datagram with which the source is too far ahead of somebody's word.
+        # The position at which the source is too far ahead of somebody's word.
         self._ahead = maxsize
 
     @property
@@ -55,10 +75,15 @@ class Flow:
                 ends = earliest(ends, pace.since + self._patience)
         return ends
 
+    def is_left(self, receiver: int) -> bool:
+        """Whether a receiver was left behind, and has not kept up since."""
+        return receiver in self._left
+
     def join(self, now: float, receiver: int, lead: int) -> None:
         """Wait for one more, which needs nothing up to ``lead``."""
         if self.reach:
-            self._followed[receiver] = _Pace(now, lead, lead + first_grant(self.reach))
+            at = self._window.position_of(lead)
+            self._followed[receiver] = _Pace(now, lead, at, at + first_grant(self.reach))
             self._find_limit()
 
     def leave(self, receiver: int) -> None:
@@ -67,25 +92,26 @@ class Flow:
         self._left.pop(receiver, None)
         self._find_limit()
 
-    def hear(self, receiver: int, status: Status, lead: int) -> None:
-        """Take a receiver's word. One that was left behind is waited for again when it keeps up.
-
-        ``lead`` is the source's.
-        """
+    def hear(self, receiver: int, status: Status) -> None:
+        """Take a receiver's word. One that was left behind is waited for when it keeps up again."""
         pace = self._followed.get(receiver) or self._left.get(receiver)
-        limit = status.lead + min(self.reach, status.room // self._size)
-        if pace is None or status.lead < pace.lead or limit <= pace.limit:
+        if pace is None or status.lead < pace.lead:
             return
-        pace.lead, pace.limit, pace.since = status.lead, limit, None
-        if receiver in self._left and limit > lead:
+        at = self._window.position_of(status.lead)
+        limit = at + min(self.reach, status.room)
+        if limit <= pace.limit:
+            return
+        pace.lead, pace.at, pace.limit, pace.since = status.lead, at, limit, None
+        if receiver in self._left and limit > self._window.position:
             self._followed[receiver] = self._left.pop(receiver)
         self._find_limit()
 
-    def go_on(self, now: float, lead: int) -> None:
-        """Take it that the source has sent all up to ``lead``."""
-        if lead >= self._ahead:
+    def go_on(self, now: float) -> None:
+        """Take note that datagrams have left."""
+        position = self._window.position
+        if position >= self._ahead:
             for pace in self._followed.values():
-                if pace.since is None and lead >= pace.lead + self.reach // 2:
+                if pace.since is None and position >= pace.half:
                     pace.since = now
             self._find_limit()
 
@@ -114,5 +140,5 @@ class Flow:
     def _find_limit(self) -> None:
         paces = self._followed.values()
         self.limit = min((pace.limit for pace in paces), default=None)
-        leads = (pace.lead for pace in paces if pace.since is None)
-        self._ahead = min(leads, default=maxsize) + self.reach // 2
+        halves = (pace.half for pace in paces if pace.since is None)
+        self._ahead = min(halves, default=maxsize)

@@ -21,7 +21,7 @@ GRAIN: Final = 1 / 64
 
 
 class Kept(NamedTuple):
-    """Consecutive messages that have ``parts`` numbers each, from ``first`` on."""
+    """Consecutive messages from ``first`` on; one that is large was sent in several ``parts``."""
 
     first: int
     parts: int
@@ -52,7 +52,7 @@ class Block:
     @property
     def low(self) -> int:
         """The lowest number that counts."""
-        return self.first + self.dropped * self.parts
+        return self.first + self.dropped
 
     def __len__(self) -> int:
         return len(self.payloads) - self.dropped
@@ -80,9 +80,9 @@ class Block:
 
     def cut(self, first: int, last: int) -> Kept:
         """Return the messages that have a number between."""
-        start = max((first - self.first) // self.parts, self.dropped)
-        stop = (last - self.first) // self.parts + 1
-        return Kept(self.first + start * self.parts, self.parts, self.payloads[start:stop])
+        start = max(first - self.first, self.dropped)
+        stop = last - self.first + 1
+        return Kept(self.first + start, self.parts, self.payloads[start:stop])
 
 
 class TopicHistory:

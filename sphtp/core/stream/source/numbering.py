@@ -1,4 +1,4 @@
-"""The numbers of messages: consecutive per topic; a large one takes as many as it has fragments."""
+"""The numbers of messages: consecutive per topic, one each. Large ones travel in fragments."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from sphtp.errors import MessageTooLargeError
 
 
 class Numbered(NamedTuple):
-    """Consecutive messages of a topic that take ``parts`` numbers each, from ``first`` on."""
+    """Consecutive messages of a topic from ``first`` on; a large one has several ``parts``."""
 
     first: int
     parts: int
@@ -18,7 +18,7 @@ class Numbered(NamedTuple):
     @property
     def end(self) -> int:
         """The number after the last one's."""
-        return self.first + self.parts * len(self.payloads)
+        return self.first + len(self.payloads)
 
 
 class Numbering:

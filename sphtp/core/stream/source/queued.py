@@ -127,6 +127,11 @@ class QueuedMessage:
         self._part = 0
         self.size = _size(numbered.lengths)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether some of the fragments have left."""
+        return self._part > 0
+
     def extend(self, _topic: int, _numbered: Numbered) -> bool:
         """Nothing waits in here beside the message."""
         return False
@@ -139,8 +144,9 @@ class QueuedMessage:
             return None
         fragment = Fragment(self.topic, self.next, self._part, self._parts, piece)
         self._part += 1
-        self.next += 1
         is_last = self._part == self._parts
+        # A message has been sent when all of it was.
+        self.next += is_last
         self.size -= self.size if is_last else len(piece)
         return encode_fragment(fragment)
 

@@ -15,12 +15,13 @@ from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Secrets
 from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
+from sphtp.core.stream.grants import OVERHEAD
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.audience import Audience
 from sphtp.core.stream.source.bundling import Bundler
 from sphtp.core.stream.source.counters import SourceCounters, SourceStatistics, snapshot
 from sphtp.core.stream.source.events import SourceClosed, SourceEvent
-from sphtp.core.stream.source.flow import Flow
+from sphtp.core.stream.source.flow import Flow, Pace
 from sphtp.core.stream.source.hearing import Hearing
 from sphtp.core.stream.source.history import History
 from sphtp.core.stream.source.numbering import Numbering
@@ -29,6 +30,7 @@ from sphtp.core.stream.source.repair_desk import ALL, Outgoing, RepairDesk
 from sphtp.core.stream.source.repairs import Repairs
 from sphtp.core.stream.source.session_schedule import SessionSchedule
 from sphtp.core.stream.source.table import (
+    OVER,
     REPAIRING,
     SAYS,
     SOURCE,
@@ -75,7 +77,9 @@ class Source:
         self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
         self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
-        self._flow = Flow(settings.flow_window, size, settings.patience)
+        # Less than a datagram would be no window.
+        reach = max(settings.flow_window, size + OVERHEAD) if settings.flow_window else 0
+        self._flow = Flow(reach, settings.patience, self._window)
         pulse = Pulse(settings)
         self._transmission = Transmission(
             size, pulse, self._bundler, self._window, self._flow, counters
@@ -104,6 +108,11 @@ class Source:
         return self._state
 
     @property
+    def is_closing(self) -> bool:
+        """Whether nothing new will leave: window and tails are the last ones."""
+        return self._state in OVER
+
+    @property
     def window(self) -> Window:
         """Which datagrams it has sent and still has."""
         return self._window.span
@@ -130,13 +139,33 @@ class Source:
 
     @property
     def reach(self) -> int:
-        """How many datagrams it may be ahead of a receiver; 0 for no matter how many."""
+        """How many bytes it may be ahead of a receiver; 0 for no matter how many."""
         return self._flow.reach
 
     @property
     def unrepaired(self) -> int:
         """How many datagrams are not known to be with all receivers."""
         return self._audience.behind(self._window.lead)
+
+    def end(self, topic: int) -> int:
+        """The number after the last message of a topic that was sent, even if it has not left."""
+        return self._numbering.next[topic]
+
+    def begins(self, topic: int) -> int:
+        """The number of the first message of a topic of which nothing has left."""
+        return self._bundler.begins(topic)
+
+    def pace(self, now: float, receiver: int) -> Pace:
+        """How far a receiver is that has joined and not left."""
+        listener = self._audience.find(receiver)
+        if listener is None:
+            raise LocalError(f"there is no receiver {receiver}")
+        return Pace(
+            behind=max(self._window.lead - listener.done, 0),
+            room=listener.room,
+            silence=now - listener.heard,
+            is_left_behind=self._flow.is_left(receiver),
+        )
 
     def statistics(self) -> SourceStatistics:
         """Return what it counts."""
@@ -174,10 +203,14 @@ class Source:
 
     # Inputs
 
-    def handle_joined(self, now: float, receiver: int) -> None:
-        """A receiver came; what it is to have begins after the present window."""
-        self._audience.join(now, receiver, self._window.lead)
-        self._flow.join(now, receiver, self._window.lead)
+    def handle_joined(self, now: float, receiver: int, settled: int | None = None) -> None:
+        """A receiver came; what it is to have begins after the present window.
+
+        One that came back has everything up to the datagram ``settled``.
+        """
+        lead = self._window.lead
+        self._audience.join(now, receiver, lead if settled is None else min(settled, lead))
+        self._flow.join(now, receiver, lead)
         self._sessions.handle_joined(now)
 
     def handle_left(self, now: float, receiver: int) -> None:
@@ -195,8 +228,8 @@ class Source:
             return
         status = self._hearing.handle_feedback_untrusted(now, receiver, body)
         if status is not None:
-            self._audience.confirm(receiver, status)
-            self._flow.hear(receiver, status, self._window.lead)
+            self._audience.confirm(now, receiver, status)
+            self._flow.hear(receiver, status)
             self._transmission.look(now)
             self._progress(now)
 

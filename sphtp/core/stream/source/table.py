@@ -27,7 +27,7 @@ class SourceInput(Name):
     SEND = "the application sends"
     CLOSE = "the application closes"
     DRAINED = "the last datagram has left"
-    DONE = "every receiver has everything"
+    DONE = "every receiver has everything, and knows that it is the end"
     LINGER_OVER = "lingered long enough"
     SAID = "the last session message has left"
 
@@ -73,6 +73,9 @@ SOURCE: Final = Machine(
 
 REPAIRING: Final = frozenset({S.ACTIVE, S.DRAINING, S.CLOSING})
 """States in which NAKs are heard."""
+
+OVER: Final = frozenset({S.CLOSING, S.ENDING, S.CLOSED})
+"""States in which all that there was has left."""
 
 SAYS: Final = {S.CLOSING: BodyFlag.CLOSING, S.ENDING: BodyFlag.CLOSED}
 """Flags of session messages, where there are any."""

@@ -3,6 +3,7 @@
 from sys import maxsize
 from typing import Final
 
+from sphtp.core.stream.grants import OVERHEAD
 from sphtp.core.stream.settings import MEBIBYTE
 from sphtp.core.stream.source.buckets import full_pacer
 from sphtp.core.stream.source.bundling import Bundler
@@ -78,9 +79,11 @@ class Transmission:
             self.ready = None
 
     def _allowed(self) -> int:
-        """How many datagrams the receivers can take."""
+        """How many datagrams the receivers can take, however large they will be."""
         limit = self._flow.limit
-        return maxsize if limit is None else max(limit - self._window.lead, 0)
+        if limit is None:
+            return maxsize
+        return max(limit - self._window.position, 0) // (self._size + OVERHEAD)
 
     def _send(self, now: float, most: int) -> list[bytes]:
         datagrams = self._bundler.pop_many(most)
@@ -91,7 +94,7 @@ class Transmission:
         size = sum(map(len, bodies))
         self._pacer.sent(now, size, self._pulse.data_rate(now))
         self._pulse.handle_data(now, size, waits=self._bundler.waiting > 0)
-        self._flow.go_on(now, first + len(bodies) - 1)
+        self._flow.go_on(now)
         self._counters.datagrams_sent += len(bodies)
         self._counters.bytes_sent += size
         return bodies

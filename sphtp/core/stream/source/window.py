@@ -6,17 +6,36 @@ evicted: a window in which nothing is could repair no tail.
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 
 from sphtp.core.stream.bodies import Window
+from sphtp.core.stream.grants import OVERHEAD
+from sphtp.core.stream.wire import DATA_OVERHEAD
 
 
 class TransmissionWindow:
     """Records of datagrams by sqn, from ``trail`` to ``lead``; sizes in bytes, ages in seconds."""
 
-    __slots__ = ("_age", "_batches", "_limit", "_records", "lead", "size", "trail")
+    __slots__ = (
+        "_age",
+        "_batches",
+        "_ends",
+        "_floor",
+        "_limit",
+        "_records",
+        "lead",
+        "position",
+        "size",
+        "trail",
+    )
 
     def __init__(self, first: int, limit: int, age: float) -> None:
         self.lead = first - 1
+        self.position = 0
+        """Bytes that all datagrams so far are charged with."""
+        # The position behind each datagram that is kept, and that before the first of them.
+        self._ends: dict[int, int] = {}
+        self._floor = 0
         self.trail = first
         self.size = 0
         self._limit = limit
@@ -36,9 +55,19 @@ class TransmissionWindow:
         self.lead += len(records)
         self._records.update(zip(range(first, self.lead + 1), records, strict=True))
         self.size += sum(map(len, records))
+        charges = (DATA_OVERHEAD + OVERHEAD + len(some) for some in records)
+        ends = list(accumulate(charges, initial=self.position))[1:]
+        self._ends.update(zip(range(first, self.lead + 1), ends, strict=True))
+        self.position = ends[-1]
         self._batches.append((now, self.lead))
         self.expire(now)
         return first
+
+    def position_of(self, sqn: int) -> int:
+        """The position behind a datagram; of those no longer kept, that behind the last one."""
+        if sqn >= self.lead:
+            return self.position
+        return self._ends[sqn] if sqn >= self.trail else self._floor
 
     def find(self, sqn: int) -> bytes:
         """The records of a datagram; raises ``KeyError`` when it is not in the window."""
@@ -50,6 +79,7 @@ class TransmissionWindow:
         trail_by_age = self._trail_by_age(now - self._age)
         while trail < self.lead and (size > self._limit or trail < trail_by_age):
             size -= len(records.pop(trail))
+            self._floor = self._ends.pop(trail)
             trail += 1
         self.trail, self.size = trail, size
         batches = self._batches

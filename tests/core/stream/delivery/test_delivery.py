@@ -5,9 +5,18 @@ from typing import Any
 import pytest
 
 from sphtp.core.stream.delivery.delivery import Delivery
-from sphtp.core.stream.delivery.items import End, Item
+from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.delivery.table import DELIVERY, Delivering
-from sphtp.core.stream.events import Arrived, Batch, GivenUp, Loss, LossReason, Origin
+from sphtp.core.stream.events import (
+    Arrived,
+    Batch,
+    EndReason,
+    GivenUp,
+    Loss,
+    LossReason,
+    Origin,
+    StreamEnd,
+)
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Fragment, Record, Run
 from sphtp.core.stream.settings import StreamSettings
@@ -58,7 +67,7 @@ class Stage:
 
     def end(self, *, fetching: bool = False) -> list[Item]:
         """End the session; return what is told."""
-        self.delivery.handle_end(fetching=fetching)
+        self.delivery.handle_end(EndReason.CLOSED, fetching=fetching)
         return drain(self.delivery)
 
 
@@ -191,27 +200,12 @@ def test_without_traffic_a_gap_is_lost_after_a_generation_interval(ordered: bool
     assert stage.delivery.poll_timeout() is None
 
 
-def test_what_is_lost_before_the_first_message_is_not_told() -> None:
+def test_what_is_lost_before_the_first_message_is_told() -> None:
     script = wholes(1, 1)
     stage = Stage(script)
     assert stage.come(1) == []
-    assert stage.give_up(0) == [live(script, 1)]
-    assert stage.delivery.statistics().lost == 0
-
-
-def test_in_order_of_arrival_the_first_message_may_come_after_losses_behind_it() -> None:
-    script = Script()
-    script.whole(1)
-    script.large(2)
-    script.whole(1)
-    stage = Stage(script, ordered=False)
-    assert stage.come(1) == []
-    stage.line.see(script.sqn + 2)
-    assert stage.give_up(2) == []
-    stage.delivery.handle_tail(0.0, 3, script.sqn + 2)
-    assert drain(stage.delivery) == []
-    assert stage.come(3) == [live(script, 3)]
-    assert stage.come(0) == [live(script, 0), Loss(1, 2, LossReason.TIMEOUT)]
+    assert stage.give_up(0) == [Loss(100, 100, LossReason.TIMEOUT), live(script, 1)]
+    assert stage.delivery.statistics().lost == 1
 
 
 def test_a_late_joiner_was_promised_what_is_lost_before_the_first_message() -> None:
@@ -256,35 +250,52 @@ def test_a_message_with_a_lost_part_is_lost_as_a_whole(ordered: bool, lost: int)
     stage = Stage(script, ordered=ordered)
     items = stage.come(*(place for place in range(5) if place != 1 + lost))
     items += stage.give_up(1 + lost)
-    assert Loss(1, 3, LossReason.TIMEOUT) in items
+    assert Loss(1, 1, LossReason.TIMEOUT) in items
     assert len(items) == 3
     assert stage.delivery.statistics().waiting_bytes == 0
 
 
 @BOTH
-def test_parts_that_come_after_their_message_is_lost_extend_the_loss(ordered: bool) -> None:
+def test_parts_that_come_after_their_message_is_lost_change_nothing(ordered: bool) -> None:
     script = Script()
     script.whole(1)
     script.large(3)
     script.whole(1)
     stage = Stage(script, ordered=ordered)
-    stage.come(0)
-    stage.line.see(2)
-    stage.delivery.handle_tail(0.0, 2, 1)
-    assert stage.give_up(1) == [Loss(1, 1, LossReason.TIMEOUT)]
-    assert stage.come(3) == [Loss(2, 3, LossReason.TIMEOUT)]
-    assert stage.come(2) == []
-    assert stage.come(4) == [live(script, 4)]
+    stage.come(0, 2, 4)
+    assert Loss(1, 1, LossReason.TIMEOUT) in stage.give_up(1) + stage.give_up(3)
+    for place in (1, 3):
+        stage.delivery.handle_arrived(0.0, script.arrived(place))
+    assert drain(stage.delivery) == []
+    assert stage.delivery.statistics().duplicates == 2
+    assert stage.delivery.statistics().waiting_bytes == 0
 
 
-def test_a_loss_reaches_parts_that_were_not_sent_yet() -> None:
+@BOTH
+def test_what_is_lost_around_a_message_in_parts_is_told_of_it_apart(ordered: bool) -> None:
+    script = Script()
+    script.whole(1)
+    script.whole(1)
+    script.large(3)
+    script.whole(1)
+    script.whole(1)
+    stage = Stage(script, ordered=ordered)
+    items = stage.come(0, 3, 6)
+    items += stage.give_up(1) + stage.come(2, 4) + stage.give_up(5)
+    for loss in (Loss(1, 1, LossReason.TIMEOUT), Loss(3, 3, LossReason.TIMEOUT)):
+        assert loss in items
+    assert Batch(2, [script.sent[2].payload], Origin.LIVE) in items
+
+
+def test_a_message_of_which_a_part_is_lost_is_lost_when_something_follows_it() -> None:
     script = Script()
     script.whole(1)
     script.large(3)
     stage = Stage(script)
     stage.come(0, 2)
-    assert stage.give_up(1) == [Loss(1, 3, LossReason.TIMEOUT)]
+    assert stage.give_up(1) == [], "it is not known yet whether it was sent as a whole"
     assert stage.come(3) == []
+    assert stage.tell_tail() == [Loss(1, 1, LossReason.TIMEOUT)]
 
 
 @BOTH
@@ -295,7 +306,7 @@ def test_who_joins_in_the_middle_of_a_message_begins_behind_it(ordered: bool) ->
     stage = Stage(script, ordered=ordered)
     stage.line.lead = 0
     stage.delivery = Delivery(SETTINGS, TOPIC, 1, 0, stage.line.is_missing_between, ordered=ordered)
-    assert stage.come(1, 2, 3) == [live(script, 3)]
+    assert stage.come(1, 2, 3) == [Batch(1, [b"m1"], Origin.LIVE)]
 
 
 @BOTH
@@ -305,9 +316,9 @@ def test_records_that_contradict_a_message_in_parts_are_refused(ordered: bool) -
     stage = Stage(script, ordered=ordered)
     stage.come(0)
     lies: list[Record] = [
-        Run(TOPIC, 1, [b"a"]),
-        Fragment(TOPIC, 1, 0, 2, b"b"),
-        Fragment(TOPIC, 2, 2, 9, b"c"),
+        Run(TOPIC, 0, [b"a"]),
+        Fragment(TOPIC, 0, 1, 2, b"b"),
+        Fragment(TOPIC, 0, 2, 9, b"c"),
     ]
     stage.delivery.handle_arrived(0.0, Arrived(99, False, lies))
     assert stage.delivery.statistics().refused == 3
@@ -322,7 +333,11 @@ def test_a_message_over_the_limit_is_lost(ordered: bool) -> None:
     script.whole(1)
     stage = Stage(script, StreamSettings(max_message=10), ordered=ordered)
     items = stage.come(0, 1, 2, 3, 4, 5)
-    assert items == [live(script, 0), Loss(1, 4, LossReason.MAP_OVERFLOW), live(script, 5)]
+    assert items == [
+        live(script, 0),
+        Loss(1, 1, LossReason.MAP_OVERFLOW),
+        Batch(2, [b"m2"], Origin.LIVE),
+    ]
 
 
 def test_numbers_that_no_source_reaches_are_refused() -> None:
@@ -385,7 +400,7 @@ def test_at_the_end_gaps_are_settled_and_what_waits_is_told(ordered: bool) -> No
     items = stage.come(0, 2) + stage.end()
     assert live(script, 2) in items
     assert Loss(101, 101, LossReason.SESSION_END) in items
-    assert items[-1] == End()
+    assert isinstance(items[-1], StreamEnd)
     assert stage.delivery.state is Delivering.ENDED
 
 
@@ -396,7 +411,8 @@ def test_a_message_cut_off_by_the_end_is_lost(ordered: bool) -> None:
     script.large(3)
     stage = Stage(script, ordered=ordered)
     assert stage.come(0, 1, 2) == [live(script, 0)]
-    assert stage.end() == [Loss(1, 3, LossReason.SESSION_END), End()]
+    lost = Loss(1, 1, LossReason.SESSION_END)
+    assert stage.end() == [lost, StreamEnd(EndReason.CLOSED, 2)]
 
 
 @BOTH
@@ -404,7 +420,7 @@ def test_after_the_end_nothing_is_told(ordered: bool) -> None:
     script = wholes(1, 1, 1)
     stage = Stage(script, ordered=ordered)
     stage.come(0)
-    assert stage.end() == [End()]
+    assert stage.end() == [StreamEnd(EndReason.CLOSED, 101)]
     assert stage.come(1, 2) == []
     assert stage.tell_tail() == []
     stage.delivery.handle_given_up(GivenUp(Span(0, 99), LossReason.TIMEOUT))
@@ -446,7 +462,7 @@ def test_what_cannot_be_fetched_is_lost() -> None:
     ]
 
 
-def test_a_part_that_cannot_be_fetched_takes_its_message_along() -> None:
+def test_a_message_of_which_parts_are_lost_is_fetched_as_a_whole() -> None:
     script = Script()
     script.whole(1)
     script.large(3)
@@ -456,9 +472,9 @@ def test_a_part_that_cannot_be_fetched_takes_its_message_along() -> None:
     stage.line.see(3)
     stage.give_up(3)
     stage.tell_tail()
-    assert list(stage.delivery.wanted) == [Span(1, 1), Span(3, 3)]
+    assert list(stage.delivery.wanted) == [Span(1, 1)]
     stage.delivery.handle_missed(Span(1, 1), LossReason.GONE)
-    assert drain(stage.delivery) == [Loss(1, 3, LossReason.GONE)]
+    assert drain(stage.delivery) == [Loss(1, 1, LossReason.GONE)]
     assert not stage.delivery.wanted
 
 
@@ -519,7 +535,11 @@ def test_the_end_waits_for_what_is_being_fetched() -> None:
     stage.come(0, 2)
     assert stage.end(fetching=True) == []
     stage.delivery.handle_fetched(Run(TOPIC, 101, [b"m101"]))
-    assert drain(stage.delivery) == [Batch(101, [b"m101"], Origin.OTR), live(script, 2), End()]
+    assert drain(stage.delivery) == [
+        Batch(101, [b"m101"], Origin.OTR),
+        live(script, 2),
+        StreamEnd(EndReason.CLOSED, 103),
+    ]
 
 
 def test_parts_cut_off_by_the_end_are_fetched() -> None:
@@ -529,7 +549,8 @@ def test_parts_cut_off_by_the_end_are_fetched() -> None:
     stage = Stage(script, fetches=True)
     stage.come(0, 1)
     assert stage.end(fetching=True) == []
-    assert list(stage.delivery.wanted) == [Span(2, 3)]
-    for place in (2, 3):
+    assert list(stage.delivery.wanted) == [Span(1, 1)]
+    for place in (1, 2, 3):
         stage.delivery.handle_fetched(script.datagrams[place][0])
-    assert drain(stage.delivery) == [Batch(1, [script.sent[1].payload], Origin.OTR), End()]
+    batch = Batch(1, [script.sent[1].payload], Origin.OTR)
+    assert drain(stage.delivery) == [batch, StreamEnd(EndReason.CLOSED, 2)]

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from sphtp.core.stream.bodies import Body, BodyFlag, Data
-from sphtp.core.stream.delivery.items import End, Item
-from sphtp.core.stream.events import Batch
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.events import Batch, StreamEnd
 from sphtp.core.stream.receiver.statistics import UNRECOVERED
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
@@ -29,7 +29,7 @@ class CountsAddUp(Judge):
         for item in items:
             if isinstance(item, Batch):
                 self._told[subscriber] += len(item.payloads)
-            elif not isinstance(item, End):
+            elif not isinstance(item, StreamEnd):
                 self._lost[subscriber] += item.last - item.first + 1
 
     def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:

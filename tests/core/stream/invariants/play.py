@@ -15,6 +15,7 @@ from sphtp.testing.subscriber import Subscriber
 from tests.core.stream.invariants.ledger import Ledger
 from tests.core.stream.invariants.reception import Reception, read
 from tests.core.stream.invariants.schedule import (
+    Cut,
     Fate,
     Join,
     Leave,
@@ -56,6 +57,8 @@ class Play(Broadcast):
         self.first = schedule.first
         self.receptions: dict[Subscriber, Reception] = {}
         self.ledgers: dict[Publisher, Ledger] = {}
+        self.fates: dict[Publisher, Fate] = {}
+        """How those that are no more have ended."""
         self.living: list[Publisher] = []
         """Sources that may send."""
         self.present: list[Subscriber] = []
@@ -110,6 +113,11 @@ class Play(Broadcast):
             if said is not None and subscriber.transport.poll_timeout() is not None:
                 reception.hear(now, said)
 
+    def _tell_closing(self, subscriber: Subscriber) -> None:
+        if subscriber.transport.poll_timeout() is not None and not self.schedule.down.corrupt:
+            self.receptions[subscriber].learn(self.now, subscriber.publisher.source.window)
+        super()._tell_closing(subscriber)
+
     # Steps
 
     def _do(self, step: Step) -> None:
@@ -124,6 +132,8 @@ class Play(Broadcast):
                 self._set_faults(down=step.down, up=step.up)
                 self.run(step.seconds)
                 self._set_faults(down=False, up=False)
+            case Cut():
+                self._set_faults(down=step.down, up=step.up)
             case Wait():
                 self.run(step.seconds)
             case Restart():
@@ -181,7 +191,7 @@ class Play(Broadcast):
         return publisher
 
     def _live(self, publisher: Publisher) -> None:
-        self.ledgers[publisher] = Ledger(publisher, self.schedule.topics)
+        self.ledgers[publisher] = Ledger(self.schedule.topics)
         self.living.append(publisher)
 
     def _admit(self, publisher: Publisher, join: Join, address: Address | None = None) -> None:
@@ -213,6 +223,9 @@ class Play(Broadcast):
             self.run(settings.generation + settings.fetch_timeout)
         for publisher in self.living:
             self._finish(publisher, self.schedule.fate)
+        if self.schedule.dark:
+            self.run(self.schedule.dark)
+            self._set_faults(down=False, up=False)
         self.run(
             settings.linger
             + settings.activity_timeout
@@ -222,6 +235,7 @@ class Play(Broadcast):
         )
 
     def _finish(self, publisher: Publisher, fate: Fate) -> None:
+        self.fates[publisher] = fate
         if fate is Fate.CLOSE:
             self.close(publisher)
         else:

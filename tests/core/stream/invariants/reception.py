@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
-from sphtp.core.stream.bodies import Body, BodyFlag, Data
+from sphtp.core.stream.bodies import Body, BodyFlag, Data, Window
 from sphtp.core.stream.records import decode_records_untrusted
 from sphtp.core.stream.wire import decode_body_untrusted
 from sphtp.errors import RemoteError
@@ -43,8 +43,12 @@ class Reception:
         if isinstance(said, Data) and said.sqn >= self.start:
             self._find(now, said.sqn - 1)
             self._take(said.sqn, is_repair=BodyFlag.REPAIR in said.flags)
-        self._find(now, said.window.lead)
-        self.trail = max(self.trail, said.window.trail)
+        self.learn(now, said.window)
+
+    def learn(self, now: float, window: Window) -> None:
+        """Take what is said of the window, be it over the channel."""
+        self._find(now, window.lead)
+        self.trail = max(self.trail, window.trail)
 
     def _take(self, sqn: int, *, is_repair: bool) -> None:
         if is_repair and sqn in self.found and sqn not in self.here:

@@ -59,6 +59,13 @@ class Partition(NamedTuple):
     seconds: float
 
 
+class Cut(NamedTuple):
+    """Nothing passes, this way or that, until another one says otherwise."""
+
+    down: bool
+    up: bool
+
+
 class Wait(NamedTuple):
     seconds: float
 
@@ -76,7 +83,7 @@ class Tell(NamedTuple):
     lie: Lie
 
 
-Step = Send | Join | Leave | Partition | Wait | Restart | Tell
+Step = Send | Join | Leave | Partition | Cut | Wait | Restart | Tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +106,8 @@ class Schedule:
     line: LineFaults
     steps: tuple[Step, ...]
     fate: Fate
+    dark: float = 0.0
+    """Seconds from when the sources end in which nothing passes."""
 
     @property
     def settings(self) -> StreamSettings:
@@ -230,6 +239,66 @@ def _draw_send(random: Random, topics: int) -> Send:
     large = random.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 10))
     sizes = (LARGE,) * large or sizes
     return Send(random.randrange(2), random.randrange(topics), sizes)
+
+
+CUTS: Final = (0.05, 0.3, 1.5, 4.0, 12.0)
+"""Seconds, from less than a round of repairs to more than a generation interval."""
+
+
+def draw_cuts(random: Random) -> Schedule:
+    """Draw one in which a source sends to a few receivers, and the network is cut meanwhile.
+
+    That may be at the head, before anything came, in the middle, and at the end, while the source
+    closes or vanishes.
+    """
+    places = random.sample(("head", "middle", "end"), random.choice((1, 1, 2, 3)))
+    steps: list[Step] = []
+    if random.random() < 0.3:
+        steps.append(_draw_send(random, 1))
+    steps += [_draw_cut_join(random) for _ in range(random.choice((1, 1, 2, 4)))]
+    for place in ("head", "middle", "tail"):
+        if place in places:
+            steps.append(Cut(down=True, up=random.random() < 0.8))
+            steps += [_draw_send(random, 1) for _ in range(random.randrange(4))]
+            steps += [Wait(random.choice(CUTS)), _draw_send(random, 1), Cut(down=False, up=False)]
+        if random.random() < 0.3:
+            steps.append(_draw_cut_join(random))
+        steps += [_draw_send(random, 1), Wait(random.choice((0.001, 0.05, 1.0)))]
+    is_dark = "end" in places
+    if is_dark:
+        steps += [Cut(down=True, up=True), _draw_send(random, 1)]
+    changes: dict[str, Any] = dict(HASTY) if random.random() < 0.5 else {}
+    if random.random() < 0.5:
+        changes |= random.choice(
+            ({"retention": 0}, {"retention_count": 3}, {"window_age": 0.1}, {"linger": 1.0})
+        )
+    return Schedule(
+        seed=0,
+        profile="lan",
+        changes=changes,
+        is_fair=False,
+        shared=random.random() < 0.2,
+        sources=1,
+        topics=1,
+        first=random.choice((1, 2**32 - 20)),
+        down=Faults(delay=DELAY, loss=random.choice((0.0, 0.0, 0.05, 0.3))),
+        up=Faults(delay=DELAY, loss=random.choice((0.0, 0.05, 0.3))),
+        line=LineFaults(refused=random.choice((0.0, 0.5)), cut=random.choice((0.0, 0.05))),
+        steps=tuple(steps),
+        fate=random.choice((Fate.CLOSE, Fate.CLOSE, *Fate)),
+        dark=random.choice(CUTS) if is_dark else 0.0,
+    )
+
+
+def _draw_cut_join(random: Random) -> Join:
+    terms = Terms(
+        ordered=random.random() < 0.7,
+        late_join=random.choice((0, 0, 3, ALL)),
+        recover=random.random() < 0.5,
+    )
+    if not terms.late_join and random.random() < 0.2:
+        terms = terms._replace(after=random.choice((-1, 2)))
+    return Join(0, terms, True)
 
 
 schedules: st.SearchStrategy[Schedule] = st.randoms(use_true_random=False).map(draw_schedule)

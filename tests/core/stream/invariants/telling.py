@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from sphtp.core.stream.delivery.items import End, Item
-from sphtp.core.stream.events import Batch, Loss
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
 from sphtp.core.stream.ranges import RangeSet, Span
-from sphtp.core.stream.receiver.statistics import UNRECOVERED
 from sphtp.testing.subscriber import Subscriber
 from tests.core.stream.invariants.ledger import Ledger
 from tests.core.stream.invariants.play import Judge, Play
+from tests.core.stream.invariants.schedule import Fate
 
 
 class TellsOnceAsItWasSent(Judge):
@@ -22,7 +22,7 @@ class TellsOnceAsItWasSent(Judge):
         for item in items:
             if isinstance(item, Batch):
                 self._check_batch(subscriber, item)
-            elif not isinstance(item, End):
+            elif not isinstance(item, StreamEnd):
                 self._pass(subscriber, Span(item.first, item.last))
 
     def finish(self) -> None:
@@ -36,8 +36,8 @@ class TellsOnceAsItWasSent(Judge):
             sent = self._ledger(subscriber).find(topic, number)
             assert sent is not None, f"no message has the number {number}"
             assert sent.payload == payload
-            self._pass(subscriber, Span(number, number + sent.parts - 1))
-            number += sent.parts
+            self._pass(subscriber, Span(number, number))
+            number += 1
 
     def _pass(self, subscriber: Subscriber, span: Span) -> None:
         known = self._known.setdefault(subscriber, RangeSet())
@@ -61,7 +61,7 @@ class EndsOnce(Judge):
     def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         for item in items:
             assert subscriber not in self._ended, f"{item} is told after the end"
-            if isinstance(item, End):
+            if isinstance(item, StreamEnd):
                 self._ended.add(subscriber)
                 assert subscriber.subscription.statistics().transport.pending == 0
 
@@ -71,45 +71,49 @@ class EndsOnce(Judge):
             assert subscriber.poll_timeout() is None
 
 
-class BeginsWhereAgreed(Judge):
-    """Late join, live and recovery are one stream from the agreed start (14).
+class SentIsDeliveredOrToldLost(Judge):
+    """What was sent to a receiver is delivered or told lost, exactly, from the agreed start (14).
 
-    It ends where the stream does for who heard all datagrams.
+    That start is where the source knew of it, or the history that it wants. The end is where the
+    source says it is; of a source that vanished, behind all that the receiver has heard of.
     """
 
     def finish(self) -> None:
         for subscriber in self.play.present:
-            told = [item for item in subscriber.items if not isinstance(item, End)]
-            if told:
-                self._check_start(subscriber, min(item.first for item in told))
-                self._check_end(subscriber, max(self._end_of(subscriber, item) for item in told))
+            end = subscriber.end
+            assert end is not None
+            told = RangeSet()
+            for item in subscriber.items:
+                if isinstance(item, Batch):
+                    told.add(item.first, item.first + len(item.payloads) - 1)
+                elif isinstance(item, Loss):
+                    told.add(item.first, item.last)
+            self._check_reason(subscriber, end)
+            start = self._check_start(subscriber, told.first if told else end.next)
+            assert list(told) == ([Span(start, end.next - 1)] if start < end.next else [])
 
-    def _check_start(self, subscriber: Subscriber, first: int) -> None:
+    def _check_reason(self, subscriber: Subscriber, end: StreamEnd) -> None:
+        sent = self.play.ledgers[subscriber.publisher].ends[subscriber.terms.topic]
+        closed = self.play.fates[subscriber.publisher] is Fate.CLOSE
+        if end.reason is EndReason.CLOSED:
+            assert closed, "nobody closed it"
+            assert end.next == sent, f"{sent} were sent, {end.next} told"
+        else:
+            # A group is silent where the network carries no multicast, whatever its source does.
+            assert not closed or self.play.schedule.shared, f"it was closed, and did not {end}"
+            assert subscriber.joined_at <= end.next <= sent
+
+    def _check_start(self, subscriber: Subscriber, first: int) -> int:
         terms, live = subscriber.terms, subscriber.joined_at
-        ledger = self.play.ledgers[subscriber.publisher]
-        wanted = max(live - terms.late_join, 0)
-        assert first >= wanted
-        if terms.late_join and not self._forgets():
-            assert first <= ledger.whole_from(terms.topic, wanted)
-
-    def _end_of(self, subscriber: Subscriber, item: Batch | Loss) -> int:
-        """The number after those of an item."""
-        if isinstance(item, Loss):
-            return item.last + 1
-        last = item.first + len(item.payloads) - 1
-        sent = self.play.ledgers[subscriber.publisher].find(subscriber.terms.topic, last)
-        assert sent is not None
-        return last + sent.parts
-
-    def _check_end(self, subscriber: Subscriber, end: int) -> None:
-        transport, publisher = subscriber.transport, subscriber.publisher
-        statistics = transport.statistics()
-        if transport.lead == publisher.source.window.lead and not any(
-            getattr(statistics, name) for name in UNRECOVERED.values()
-        ):
-            tail = dict(publisher.source.tails)[subscriber.terms.topic]
-            # More is told lost when the end has cut a message in two.
-            assert end >= tail, "who heard of all was told of all"
+        if terms.after is not None:
+            assert first == min(terms.after + 1, live)
+        elif not terms.late_join:
+            assert first == live
+        else:
+            wanted = max(live - terms.late_join, 0)
+            assert first >= wanted
+            assert first == wanted or self._forgets()
+        return first
 
     def _forgets(self) -> bool:
         changes = self.play.schedule.changes

@@ -13,7 +13,7 @@ from sphtp.core.stream.events import Batch
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.subscriber import Subscriber, Terms
 from tests.profiles import brisk
 
 few = settings(max_examples=max(brisk.max_examples // 15, 1))
@@ -126,3 +126,37 @@ def test_nor_do_those_who_lose_something_themselves_on_average(seed: int) -> Non
     seeds = range(seed, seed + 40)
     usual = sum(mean_latency(this, 8, 3000, 0.05, 0.05) for this in seeds)
     assert sum(mean_latency(this, 8, 3000, 0.05, 1.0) for this in seeds) <= 1.1 * usual
+
+
+class Worst(Observer):
+    """The longest that a message took; ``sent_at`` is when each was sent, in seconds."""
+
+    def __init__(self) -> None:
+        self.sent_at = list[float]()
+        self.delay = 0.0
+
+    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+        for item in items:
+            assert isinstance(item, Batch)
+            last = item.first + len(item.payloads)
+            self.delay = max([self.delay, *(now - at for at in self.sent_at[item.first : last])])
+
+
+def test_one_that_is_frozen_holds_up_nobody_at_60_kilobytes_a_second(seed: int) -> None:
+    """Where datagrams may have 31 kB and have 500 bytes, too: what counts are bytes."""
+    watch = Worst()
+    settings = StreamSettings().for_loopback(65_507)
+    broadcast = Broadcast(seed, 0, Faults(delay=DELAY), settings, observers=[watch])
+    frozen, _, other = (broadcast.join(terms=Terms(burst=1 << 20)) for _ in range(3))
+    for step in range(720):
+        if step == 120:
+            broadcast.vanish(frozen)
+        watch.sent_at.append(broadcast.now)
+        broadcast.send([bytes(500)])
+        broadcast.run(1 / 120)
+    assert watch.delay < 0.01
+    source = broadcast.publisher.source
+    now = broadcast.now
+    assert source.pace(now, frozen.number).behind >= 600
+    assert source.pace(now, frozen.number).silence > 4.9
+    assert source.pace(now, other.number).silence < 3

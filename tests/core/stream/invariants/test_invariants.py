@@ -22,10 +22,15 @@ from tests.core.stream.invariants.repairing import (
     RepairsAreSpacedAndPaced,
     WindowIsBounded,
 )
-from tests.core.stream.invariants.schedule import Schedule, draw_schedule, schedules
+from tests.core.stream.invariants.schedule import (
+    Schedule,
+    draw_cuts,
+    draw_schedule,
+    schedules,
+)
 from tests.core.stream.invariants.telling import (
-    BeginsWhereAgreed,
     EndsOnce,
+    SentIsDeliveredOrToldLost,
     TellsOnceAsItWasSent,
 )
 from tests.core.stream.invariants.waiting import EverythingComes, NothingIsStuck
@@ -41,7 +46,7 @@ JUDGES: Final[tuple[type[Judge], ...]] = (
     ConfirmsOnce,
     WindowIsBounded,
     EndsOnce,
-    BeginsWhereAgreed,
+    SentIsDeliveredOrToldLost,
     CountsAddUp,
 )
 
@@ -58,3 +63,9 @@ def test_they_hold_whatever_happens(schedule: Schedule) -> None:
 def test_they_hold_for_seeds(batch: Sequence[int]) -> None:
     for seed in batch:
         play(replace(draw_schedule(Random(seed)), seed=seed), JUDGES)
+
+
+@pytest.mark.parametrize("batch", [[*range(60)], *soaked([range(60, 10_060)])], ids=len)
+def test_wherever_the_network_is_cut_sent_is_delivered_and_told_lost(batch: Sequence[int]) -> None:
+    for seed in batch:
+        play(replace(draw_cuts(Random(seed)), seed=seed), JUDGES)

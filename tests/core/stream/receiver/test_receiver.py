@@ -233,13 +233,13 @@ def test_a_source_that_sends_is_there() -> None:
 
 
 def test_a_source_that_is_silent_vanished() -> None:
-    ear = Ear(generation=30.0)
+    ear = Ear(generation=60.0)
     ear.lose()
     ear.send()
-    ear.wait(14.9)
+    ear.wait(29.9)
     assert ear.receiver.state is ACTIVE
     ear.session()
-    ear.wait(14.9)
+    ear.wait(29.9)
     assert ear.receiver.state is ACTIVE
     ear.wait(0.2)
     assert ear.receiver.state is ENDED

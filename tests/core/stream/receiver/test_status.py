@@ -5,62 +5,67 @@ import pytest
 from sphtp.core.stream.bodies import Status
 from sphtp.core.stream.receiver.status import StatusReports
 
-REACH, SIZE, BURST = 8, 1000, 100
-ROOM = REACH * SIZE
+REACH, BURST, LEAD = 8000, 100_000, 7
 
 
 @pytest.fixture
 def reports() -> StatusReports:
-    return StatusReports(REACH, SIZE, BURST, 100)
+    return StatusReports(REACH, BURST)
 
 
-def poll(reports: StatusReports, lead: int, room: int = ROOM) -> Status | None:
-    return reports.poll(lead, lead, room, is_fetching=False)
+def poll(reports: StatusReports, taken: int, room: int = REACH) -> Status | None:
+    return reports.poll(LEAD, taken, 0, room)
 
 
 def test_a_report_is_due_when_a_quarter_of_the_reach_is_used_up(reports: StatusReports) -> None:
-    told = [lead for lead in range(100, 107) if poll(reports, lead)]
-    assert told == [100, 102, 104, 106]
+    told = [taken for taken in range(0, 7000, 1000) if poll(reports, taken)]
+    assert told == [0, 2000, 4000, 6000]
 
 
 def test_the_first_report_needs_no_question(reports: StatusReports) -> None:
     """The source may have asked before this side listened, and waits for a report now."""
-    assert not poll(reports, 102, room=0), "it has no more room than the source knows"
-    assert not reports.is_due(102, 102, SIZE)
-    assert reports.is_due(102, 102, 2 * SIZE)
-    assert poll(reports, 102) == Status(102, ROOM)
+    assert not poll(reports, 2000, room=0), "it has no more room than the source knows"
+    assert not reports.is_due(2000, 0, 1000)
+    assert reports.is_due(2000, 0, 2000)
+    assert poll(reports, 2000) == Status(LEAD, REACH)
 
 
 def test_who_does_not_know_where_the_source_was_reports_when_asked() -> None:
-    reports = StatusReports(REACH, SIZE, BURST)
-    assert not poll(reports, 1000)
+    reports = StatusReports(REACH, BURST, knows_lead=False)
+    assert not poll(reports, 1_000_000)
     reports.ask()
-    assert poll(reports, 1000) == Status(1000, ROOM)
-    assert poll(reports, 1002) == Status(1002, ROOM)
+    assert poll(reports, 1_000_000) == Status(LEAD, REACH)
+    assert poll(reports, 1_002_000) == Status(LEAD, REACH)
 
 
 def test_no_more_room_is_told_than_a_reach(reports: StatusReports) -> None:
-    assert poll(reports, 104, room=10**9) == Status(104, ROOM)
-    assert poll(reports, 108, room=3 * SIZE) is None
-    assert poll(reports, 112, room=3 * SIZE) == Status(112, 3 * SIZE)
+    assert poll(reports, 4000, room=10**9) == Status(LEAD, REACH)
+    assert poll(reports, 8000, room=3000) is None
+    assert poll(reports, 12_000, room=3000) == Status(LEAD, 3000)
 
 
 def test_a_source_that_never_waits_is_told_only_when_it_asks() -> None:
-    reports = StatusReports(0, SIZE, BURST, 100)
+    reports = StatusReports(0, BURST)
     assert not poll(reports, 100_000)
     reports.ask()
-    assert poll(reports, 100_000) == Status(100_000, ROOM)
+    assert poll(reports, 100_000) == Status(LEAD, REACH)
     assert not poll(reports, 200_000)
 
 
+def test_what_it_fetches_and_knows_is_told_with_it(reports: StatusReports) -> None:
+    reports.ask()
+    status = reports.poll(LEAD, 0, 0, REACH, is_fetching=True, knows_end=True)
+    assert status == Status(LEAD, REACH, is_fetching=True, knows_end=True)
+
+
 def test_a_small_socket_is_not_flooded_whatever_is_missing() -> None:
-    reports = StatusReports(REACH, SIZE, 4, 100)
+    reports = StatusReports(REACH, 4000)
 
-    def status(settled: int, lead: int) -> Status | None:
-        return reports.poll(settled, lead, ROOM, is_fetching=False)
+    def status(taken: int, behind_gap: int) -> Status | None:
+        return reports.poll(LEAD, taken, behind_gap, REACH)
 
-    assert status(100, 100) == Status(100, 4 * SIZE)
-    assert status(101, 101) == Status(101, 4 * SIZE)
-    assert status(101, 102) == Status(101, 5 * SIZE), "what came behind a gap has left the socket"
-    assert status(101, 105) == Status(101, 8 * SIZE)
-    assert status(101, 107) is None, "a reach is a reach"
+    assert status(0, 0) == Status(LEAD, 4000)
+    assert status(1000, 0) == Status(LEAD, 4000)
+    assert status(2000, 1000) == Status(LEAD, 5000), "what came behind a gap has left the socket"
+    assert status(5000, 4000) == Status(LEAD, 8000)
+    assert status(7000, 6000) is None, "a reach is a reach"

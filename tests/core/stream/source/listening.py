@@ -154,5 +154,6 @@ def only(said: list[Said], kind: type[B]) -> B:
 
 
 def say_done(source: Source, now: float, receiver: int, lead: int) -> None:
-    """Let a receiver say that it has everything up to ``lead``."""
-    source.handle_feedback_untrusted(now, receiver, encode_status(Status(lead, 1 << 24)))
+    """Let a receiver say that it has everything up to ``lead``, and knows of the end."""
+    status = Status(lead, 1 << 24, knows_end=True)
+    source.handle_feedback_untrusted(now, receiver, encode_status(status))

@@ -49,7 +49,7 @@ def test_the_slowest_counts() -> None:
     audience.join(0.0, 1, lead=5)
     audience.join(0.0, 2, lead=7)
     assert audience.behind(9) == 4
-    audience.confirm(1, Status(20, 0))
+    audience.confirm(0.0, 1, Status(20, 0))
     assert audience.behind(9) == 2
     audience.leave(2)
     audience.leave(2)

@@ -44,7 +44,7 @@ def test_it_lingers_says_so_and_repairs() -> None:
 
 def test_when_it_lingered_it_says_three_times_that_it_is_over() -> None:
     room = closing()
-    room.advance(0.999)
+    room.advance(4.999)
     room.forget()
     room.advance(0.002)
     assert state(room) is S.ENDING
@@ -60,9 +60,14 @@ def test_when_it_lingered_it_says_three_times_that_it_is_over() -> None:
     assert room.source.poll_transmit(room.now + 100.0) is None
 
 
-def test_it_ends_early_when_all_receivers_have_everything() -> None:
+def test_it_ends_early_when_all_receivers_have_everything_and_know_that_it_is_the_end() -> None:
     room = closing()
     lead = room.source.window.lead
+    for receiver in (1, 2):
+        status = encode_status(Status(lead, 1 << 24))
+        room.source.handle_feedback_untrusted(room.now, receiver, status)
+    assert state(room) is S.CLOSING, "for all they know more will come"
+    room = closing()
     say_done(room.source, room.now, 1, lead)
     say_done(room.source, room.now, 2, lead - 1)
     assert room.source.unrepaired == 1
@@ -140,7 +145,7 @@ def test_repairs_that_wait_at_the_end_are_dropped() -> None:
     sqns = room.send_datagrams(40)
     room.source.close(room.now)
     room.nak(*sqns)
-    room.advance(0.999)
+    room.advance(4.999)
     room.forget()
     assert room.source.statistics().waiting_repairs > 10
     room.advance(30.0)

@@ -194,7 +194,8 @@ def check_content(said: list[Said], sent: dict[int, list[bytes]]) -> None:
     for records in originals.values():
         for record in decode_records_untrusted(records):
             assert record.first == following[record.topic]
-            following[record.topic] = record.last + 1
+            is_whole = not isinstance(record, Fragment) or record.part + 1 == record.parts
+            following[record.topic] = record.last + is_whole
             messages = heard[record.topic]
             if not isinstance(record, Fragment):
                 messages += record.payloads
