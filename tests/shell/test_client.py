@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from socket import AF_INET, SOCK_DGRAM, socket
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from sphtp.core.control.records import ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Reason
 from sphtp.messages import MessageFactory
-from sphtp.shell.bus import BusError, ListeningPublisher, Publisher
+from sphtp.shell.bus import BusAddressInUseError, BusError, ListeningPublisher, Publisher
 from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder
@@ -241,7 +242,7 @@ async def test_without_servers_a_client_is_suspended_and_its_channels_live_on():
 
 
 async def test_no_server_is_an_error_that_says_so():
-    complaint = r"within 0\.2 s: no server was heard; dialled tcp://127\.0\.0\.1:9$"
+    complaint = r"dialled tcp://127\.0\.0\.1:9; connection refused by 127\.0\.0\.1:9$"
     with pytest.raises(sphtp.UnreachableError, match=complaint):
         async with open_client("tcp://127.0.0.1:9", timers=TIMERS, timeout=0.2):
             raise AssertionError("there is none")
@@ -275,12 +276,40 @@ async def test_a_client_that_is_not_admitted_is_refused():
 
 @pytest.mark.parametrize(
     ("servers", "complaint"),
-    [([], "servers is empty"), (["127.0.0.1:8764"], "server address '127.0.0.1:8764': allowed is")],
+    [
+        ([], "servers is empty"),
+        (["127.0.0.1"], "server address '127.0.0.1': allowed is host:port"),
+        ([8764], "server address 8764: allowed is text such as"),
+        ([("127.0.0.1", "8764")], "allowed is text such as"),
+    ],
 )
 async def test_addresses_that_make_no_sense_are_named(servers, complaint):
     with pytest.raises(sphtp.SettingsError, match=complaint):
         async with open_client(servers):
             raise AssertionError("no such server")
+
+
+async def test_addresses_may_be_pairs_or_lack_their_scheme():
+    async with on_two_ports_in_a_row() as opened:
+        plain = str(opened.address).removeprefix("tcp://")
+        host, _, port = plain.rpartition(":")
+        servers: Any
+        for servers in (plain, [(host, int(port))], [("[::1]", int(port)), plain], opened.address):
+            async with open_client(servers) as client:
+                assert set(client.servers) == {opened.id}
+
+
+@asynccontextmanager
+async def on_two_ports_in_a_row():
+    while True:
+        with Publisher() as publisher:
+            bind = ServerAddress.parse(publisher.listen(ANY.pub))
+        try:
+            async with open_server(ServerOptions(bind=bind, new_cluster=True)) as opened:
+                yield opened
+                return
+        except BusAddressInUseError:
+            continue  # of a random port, the next one may be taken
 
 
 async def test_waiting_for_a_peer_has_a_deadline_and_a_name():

@@ -136,7 +136,7 @@ def test_empty_and_foreign_variables_are_nothing() -> None:
         ("max_clients", "7169", "7168"),
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("log_format", "xml", "'console' or 'json'"),
-        ("advertise", "somewhere", "scheme://host:port"),
+        ("advertise", "somewhere", "allowed is host:port"),
         ("new", "perhaps", "boolean"),
     ],
 )
@@ -198,6 +198,11 @@ def test_more_than_loopback_needs_the_flag_that_says_so(host: str) -> None:
     result = call("--host", host)
     assert result.exit_code == 2
     assert "--insecure" in result.output
+
+
+def test_ipv6_may_have_the_brackets_that_it_has_in_addresses() -> None:
+    settings = load({"host": "[::1]"})
+    assert (settings.host, str(settings.bind())) == ("::1", "tcp://[::1]:8764")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
