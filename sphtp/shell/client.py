@@ -1,7 +1,6 @@
 """A client: registered with the servers, introduced to peers, and in channels with some of them."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +20,7 @@ from sphtp.errors import UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.client_statistics import ClientStatistics
 from sphtp.shell.feed import Listener
+from sphtp.shell.lifetime import block
 from sphtp.shell.node import Node
 from sphtp.shell.peer import Peer
 from sphtp.shell.registration import Bus, Registration
@@ -133,7 +133,7 @@ class Client:
             )
         return peer
 
-    @asynccontextmanager
+    @block
     async def open_channel(self, peer_id: int, *, timeout: float = 5.0) -> AsyncIterator[Channel]:
         """Open a channel to a peer for the length of the block; leaving it drains and closes.
 
@@ -147,7 +147,7 @@ class Client:
         async with self._node.open_channel(host, port, *more, wanted=peer_id) as channel:
             yield channel
 
-    @asynccontextmanager
+    @block
     async def open_source(
         self, *topics: str, settings: StreamSettings | None = None, group: Group | None = None
     ) -> AsyncIterator[Source]:
@@ -162,7 +162,7 @@ class Client:
             finally:
                 self._tell_topics([topic for topic in self._topics if topic not in topics])
 
-    @asynccontextmanager
+    @block
     async def subscribe(
         self,
         peer_id: int,

@@ -23,7 +23,7 @@ from sphtp.shell.addresses import Outlook
 from sphtp.shell.client import Client
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.keys import draw_identity
-from sphtp.shell.lifetime import running
+from sphtp.shell.lifetime import block, running
 from sphtp.shell.opening import open_node
 from sphtp.shell.patience import Patience
 from sphtp.shell.peer import Peer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 
 
-@asynccontextmanager
+@block
 async def open_client(
     servers: Servers,
     *,

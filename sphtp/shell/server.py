@@ -1,7 +1,6 @@
 """A server on real sockets: drives `ServerMachine`, decides nothing."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from sphtp.shell.bus import (
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.lifetime import running
+from sphtp.shell.lifetime import block, running
 from sphtp.shell.probe import find_trouble
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.server_options import ServerOptions, require_protection
@@ -63,7 +62,7 @@ class ServerStatistics:
     """Addresses of other servers that the bus cannot make sense of."""
 
 
-@asynccontextmanager
+@block
 async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Server"]:
     """Run a server for the length of the block; leaving the block leaves the cluster's view.
 
