@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from sphtp import (
     ControlTimers,
+    Peer,
     ServerAddress,
     ServerKey,
     ServerLimits,
@@ -29,7 +30,6 @@ from sphtp.core.control.limits import (
     MIN_HANDSHAKE_TIMEOUT,
     SPARE_CONNECTIONS,
 )
-from sphtp.core.control.records import PeerRecord
 from sphtp.core.secure.identity import parse_key
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import is_loopback
@@ -301,7 +301,7 @@ class ServerSettings(BaseModel):
             return None
         return Tls(self.tls_ca, self.tls_cert, self.tls_key, self.tls_mutual)
 
-    def admit(self) -> Callable[[PeerRecord], bool]:
+    def admit(self) -> Callable[[Peer], bool]:
         """Return who may come. Raises ``SettingsError``."""
         if not self.allow_key and self.allow_file is None:
             return everybody

@@ -10,7 +10,7 @@ import trio
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientEvent, Refused
+from sphtp.core.control.events import Refused
 from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
@@ -22,6 +22,7 @@ from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.patience import Patience
+from sphtp.shell.presence import ClientEvent, of_client
 from sphtp.shell.probe import Hope, Trouble, find_trouble
 from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching
@@ -111,8 +112,9 @@ class Registration:
         while (event := self.machine.poll_event()) is not None:
             if isinstance(event, Refused):
                 self._refusal = event
-            self._on_event(event)
-            self.feed.publish(event)
+            told = of_client(event)
+            self._on_event(told)
+            self.feed.publish(told)
         self._changed.unpark_all()
         self._limits.look(trio.current_time())
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sphtp.core.control.records import PeerRecord, ServerAddress
+from sphtp import Peer
+from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
@@ -292,9 +293,9 @@ def test_the_files_become_options(tmp_path: Path) -> None:
     assert options.signing_key is not None
     assert options.signing_key.certificate == authority.certify(options.signing_key.public)
     assert set(options.server_keys) == {authority.public, keys[1]}
-    assert [options.admit(PeerRecord(7, 5, key=key)) for key in keys] == [True, True, False]
+    assert [options.admit(Peer(7, b"", (), 5, key=key)) for key in keys] == [True, True, False]
     assert (options.limits.announces_per_second, options.limits.lookups_per_second) == (7, 9)
-    assert load().options().admit(PeerRecord(7, 5))
+    assert load().options().admit(Peer(7, b"", (), 5))
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,10 @@ def printed(document: dict[str, object]) -> str:
 
 def test_nobody_there_is_exit_code_4() -> None:
     address = f"tcp://127.0.0.1:{unused_port()}"
-    result = CliRunner().invoke(status, [address, "--timeout", "0.05"])
+    result = CliRunner().invoke(status, [address])
     assert result.exit_code == 4
-    assert address in result.output
-    assert "0.05 s" in result.output
-    assert f"connection refused by 127.0.0.1:{address.rpartition(':')[2]}" in result.output
+    refused = f"connection refused by {address.removeprefix('tcp://')}"
+    assert result.output == f"Error: no answer from {address}: {refused}\n"
 
 
 def test_without_an_address_the_usual_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
