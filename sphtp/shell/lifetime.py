@@ -83,8 +83,10 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     except BaseExceptionGroup as group:
         if len(group.exceptions) > 1:
             raise
+        alone = group.exceptions[0]
         # Of a group of the block, the nursery has made a copy.
-        alone = group.exceptions[0] if of_task is not None else of_block
+        if isinstance(alone, BaseExceptionGroup) and of_block is not None and of_task is None:
+            alone = of_block
     if alone is not None:
         # What is handled while the block is left, a cancellation, has nothing to do with it.
         context = alone.__context__
