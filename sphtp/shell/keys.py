@@ -113,8 +113,13 @@ def load_public(path: Path) -> bytes:
 def check_new(paths: Iterable[Path]) -> None:
     """Raise ``SettingsError`` when there is a file already where one is to be written."""
     for path in paths:
-        if path.exists():
-            raise SettingsError(f"{path} is there already, and is not overwritten")
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise SettingsError(f"cannot write {path}: {error.strerror}") from error
+        raise SettingsError(f"{path} is there already, and is not overwritten")
 
 
 def load_public_keys(path: str | Path) -> frozenset[bytes]:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from sphtp import Reason, ServerAddress, ServerOptions, open_client, open_server
-from sphtp.events import ClientEntered, ClientLeft
+from sphtp.events import ClientLeft
 from tests.deadline import within_20_seconds
 from tests.house.pages import ROOT, sections
 
@@ -32,15 +32,19 @@ async def test_a_program_that_is_asked_to_end_says_good_bye(number: signal.Signa
         text = program().replace("tcp://127.0.0.1:8764", str(server.address))
         with server.events() as events:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-c", text], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                [sys.executable, "-u", "-c", text],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
+            assert process.stdout is not None
+            async with process.stdout:
+                assert (await process.stdout.receive_some()).startswith(b"registered")
+                process.send_signal(number)
+                assert await process.wait() == (1 if number == signal.SIGINT else 0)
             async for event in events:
-                if isinstance(event, ClientEntered):
-                    process.send_signal(number)
                 if isinstance(event, ClientLeft):
                     assert event.reason is Reason.LEFT
                     break
-        assert await process.wait() == (1 if number == signal.SIGINT else 0)
 
 
 async def test_a_block_that_is_cancelled_says_good_bye() -> None:
