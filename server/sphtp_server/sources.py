@@ -147,7 +147,9 @@ def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterato
         reason = detail["msg"].removeprefix("Value error, ")
         if name in settings:
             setting = settings[name]
-            yield f"{setting.origin} = {setting.value!r}: {reason}"
+            value = setting.value
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            yield f"{setting.origin} = {shown!r}: {reason}"
         else:
             said = ", ".join(f"{key} from {one.origin}" for key, one in settings.items())
             yield f"{reason} ({said})" if said else reason

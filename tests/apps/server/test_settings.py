@@ -201,6 +201,11 @@ def test_more_than_loopback_needs_the_flag_that_says_so(host: str) -> None:
     assert "--insecure" in result.output
 
 
+def test_a_repeatable_setting_is_shown_as_it_was_typed() -> None:
+    with pytest.raises(SettingsError, match=r"^option --join = 'a:1 nonsense': server address"):
+        load({"join": ("a:1", "nonsense")})
+
+
 def test_ipv6_may_have_the_brackets_that_it_has_in_addresses() -> None:
     settings = load({"host": "[::1]"})
     assert (settings.host, str(settings.bind())) == ("::1", "tcp://[::1]:8764")
