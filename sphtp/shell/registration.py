@@ -151,8 +151,8 @@ class Registration:
             return f"heard {heard}, which acknowledge no new id while they are joining"
         if self.machine.last_refusal is not None:
             return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
-        why = self._bus.vouching.why_refused
-        reason = "" if why is None else f"; {why}"
+        refused = self._bus.vouching.why_refused
+        reason = "" if refused is None else f"; {refused}"
         return f"heard {heard}, but not all of the view acknowledged{reason}"
 
     def _perform(self, command: BusCommand) -> None:
