@@ -377,7 +377,7 @@ async def test_addresses_may_be_pairs_or_lack_their_scheme():
 @asynccontextmanager
 async def on_two_ports_in_a_row():
     while True:
-        with Publisher() as publisher:
+        with ListeningPublisher() as publisher:
             bind = ServerAddress.parse(publisher.listen(ANY.pub))
         try:
             async with open_server(ServerOptions(bind=bind, new_cluster=True)) as opened:

@@ -10,7 +10,7 @@ import trio
 
 import sphtp
 from sphtp import ServerAddress, ServerOptions, Tls, UnreachableError
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import ListeningPublisher
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds
 
@@ -31,7 +31,7 @@ def server(
 
 
 def unused() -> ServerAddress:
-    with Publisher() as first, Publisher() as second:
+    with ListeningPublisher() as first, ListeningPublisher() as second:
         return ServerAddress(first.listen(PLAIN.pub), second.listen(PLAIN.pub))
 
 
@@ -166,7 +166,7 @@ async def test_a_failure_is_told_within_a_second(
             pytest.fail("it is registered")
 
     async def tells(ask: Callable[..., Awaitable[object]]) -> None:
-        took = []
+        took: list[float] = []
         # On a machine that has much else to do, one try may take longer.
         while len(took) < 3 and min(took, default=1.0) >= 1.0:
             start = trio.current_time()
