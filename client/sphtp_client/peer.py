@@ -164,8 +164,8 @@ class _Work:
                 self._miss(slab, peer_id, "it is not among the peers any more")
         slabs = {peer_id: slab for slab, peer_id in self.circle.roster.items()}
         async for event in events:
-            if isinstance(event, library.PeerLeft) and event.record.id in slabs:
-                self._miss(slabs[event.record.id], event.record.id, event.reason.name.lower())
+            if isinstance(event, library.PeerLeft) and event.peer.id in slabs:
+                self._miss(slabs[event.peer.id], event.peer.id, event.reason.name.lower())
 
     def _miss(self, slab: int, peer_id: int, reason: str) -> None:
         if slab not in self.circle.links:

@@ -52,6 +52,7 @@ class Reach:
             list(self.servers),
             data=data,
             timeout=self.wait,
+            wait=self.wait,
             timers=self.timers,
             channel_settings=self.channel,
             impairment=self.impairment,

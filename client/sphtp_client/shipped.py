@@ -1,5 +1,6 @@
 """The scenarios that come with the project, by name."""
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,20 @@ class ScenarioFile(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Find the file."""
         path = Path(value)
-        if path.is_file():
-            return path
+        try:
+            is_directory = stat.S_ISDIR(path.stat().st_mode)
+        except FileNotFoundError:
+            complaint = f"{str(value)!r} is neither a file nor one of"
+        except OSError as error:
+            # Not "no file": what is there may be the scenario.
+            if path.name != str(value):
+                why = f"cannot read {path}: {error.strerror}"
+                raise click.BadParameter(why, ctx, param) from error
+            complaint = f"cannot read {path}: {error.strerror}; and it is none of"
+        else:
+            if not is_directory:
+                return path
+            complaint = f"{str(value)!r} is a directory, and neither a file nor one of"
         if value in shipped_scenarios():
             return FOLDER / f"{value}.toml"
-        names = ", ".join(shipped_scenarios())
-        complaint = f"{str(value)!r} is neither a file nor one of {names}."
-        raise click.BadParameter(complaint, ctx, param)
+        raise click.BadParameter(f"{complaint} {', '.join(shipped_scenarios())}.", ctx, param)

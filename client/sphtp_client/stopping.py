@@ -7,14 +7,10 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from sphtp.shell.lifetime import running
+from sphtp.shell.signals import ending
 from sphtp_client.verdict import Verdict
 
 STDIN = 0
-_SIGNALS = {
-    signal.SIGINT: Verdict.INTERRUPTED,
-    signal.SIGTERM: Verdict.TERMINATED,
-    signal.SIGHUP: Verdict.TERMINATED,
-}
 
 
 async def run_until_stopped(
@@ -31,7 +27,8 @@ async def run_until_stopped(
             if with_stdin:
                 nursery.start_soon(watch_stdin)
             async for number in signals:
-                stop(_SIGNALS[signal.Signals(number)])
+                is_ctrl_c = number == signal.SIGINT
+                stop(Verdict.INTERRUPTED if is_ctrl_c else Verdict.TERMINATED)
 
     async def watch_stdin() -> None:
         await _wait_stdin_closed()
@@ -43,7 +40,7 @@ async def run_until_stopped(
 
     scope = trio.CancelScope()
     # The receiver stays open while the work is being cleaned up: no second Ctrl-C breaks that.
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
+    with trio.open_signal_receiver(*ending()) as signals:
         async with running(watch):
             with scope:
                 await work()

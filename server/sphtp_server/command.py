@@ -26,8 +26,10 @@ def server(config: Path | None, **flags: Any) -> None:
     Log lines go to standard output. The first one says "started"; with --log-format json its
     fields id, pub and sub tell the server's number and its two addresses with their real ports.
 
-    SIGINT and SIGTERM make it leave cleanly. Exit codes: 0 it left, 2 a wrong setting or a port
-    that is in use.
+    SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 make it leave cleanly; what it was started to
+    ignore, as nohup does with SIGHUP, it ignores. It reads no settings anew.
+
+    Exit codes: 0 it left, 2 a wrong setting or a port that is in use.
     """
     try:
         settings = SOURCES.load(flags, os.environ, config)

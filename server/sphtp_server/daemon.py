@@ -1,4 +1,4 @@
-"""The daemon: a server, its log, and what ends it (two signals, or a closed standard input)."""
+"""The daemon: a server, its log, and what ends it (signals, or a closed standard input)."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ import trio
 
 from sphtp import Server, ServerState, open_server
 from sphtp.core.control.counters import Count
+from sphtp.shell.signals import ending
 from sphtp_server.descriptors import raise_limit
 from sphtp_server.happenings import Happenings
 from sphtp_server.logs import Id, Log
@@ -50,7 +51,7 @@ async def serve(settings: ServerSettings, log: Log) -> None:
         BusError, SettingsError: it cannot listen there, or not with these files.
     """
     # Signals are caught before the first line is written: its reader may send one at once.
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*ending()) as signals:
         options = settings.options()
         raise_limit(log, options.limits.connections)
         async with open_server(options) as server, trio.open_nursery() as nursery:

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from sphtp import Reason
-from sphtp.core.control.records import ClusterView, Member, PeerRecord
-from sphtp.core.control.vocabulary import MemberState
+from sphtp import ClusterView, Member, MemberState, Peer, Reason
 from sphtp.events import (
     ClientChanged,
     ClientEntered,
@@ -68,8 +66,11 @@ def _of_loss(event: MemberLeft) -> LogLevel:
     return "info" if event.reason is Reason.LEFT else "warning"
 
 
-def _client(record: PeerRecord) -> Fields:
-    return {"client": Id(record.id), "addresses": [f"{c.host} {c.port}" for c in record.candidates]}
+def _client(client: Peer) -> Fields:
+    return {
+        "client": Id(client.id),
+        "addresses": [f"{host} {port}" for host, port in client.addresses],
+    }
 
 
 def _member(member: Member) -> Fields:
@@ -80,8 +81,8 @@ def _member(member: Member) -> Fields:
 _Line = tuple[Callable[[Any], LogLevel], str, Callable[[Any], Fields]]
 
 _LINES: Final[dict[type[ServerEvent], _Line]] = {
-    ClientEntered: (_always("info"), "client entered", lambda event: _client(event.record)),
-    ClientChanged: (_always("debug"), "client changed", lambda event: _client(event.record)),
+    ClientEntered: (_always("info"), "client entered", lambda event: _client(event.client)),
+    ClientChanged: (_always("debug"), "client changed", lambda event: _client(event.client)),
     ClientSuspected: (
         _always("warning"),
         "client suspected",
@@ -90,7 +91,7 @@ _LINES: Final[dict[type[ServerEvent], _Line]] = {
     ClientLeft: (
         _always("info"),
         "client left",
-        lambda event: {"client": Id(event.record.id), "reason": event.reason.name.lower()},
+        lambda event: {"client": Id(event.client.id), "reason": event.reason.name.lower()},
     ),
     MemberEntered: (_always("info"), "server entered", lambda event: _member(event.member)),
     MemberLeft: (

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from sphtp import (
     ControlTimers,
+    Peer,
     ServerAddress,
     ServerKey,
     ServerLimits,
@@ -29,7 +30,6 @@ from sphtp.core.control.limits import (
     MIN_HANDSHAKE_TIMEOUT,
     SPARE_CONNECTIONS,
 )
-from sphtp.core.control.records import PeerRecord
 from sphtp.core.secure.identity import parse_key
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import is_loopback
@@ -48,6 +48,14 @@ def _address(text: object) -> object:
         raise ValueError(str(error)) from error
 
 
+def _host(text: object) -> object:
+    """Without the brackets that IPv6 has in addresses."""
+    if isinstance(text, str) and text.startswith("[") and text.endswith("]"):
+        return text[1:-1]
+    return text
+
+
+Host = Annotated[str, BeforeValidator(_host)]
 Address = Annotated[str, BeforeValidator(_address)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -57,7 +65,7 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
+    host: Host = Field("127.0.0.1", description="Address to listen on.")
     pub_port: Port = Field(8764, description="Port to publish on; 0 takes any that is free.")
     sub_port: int | None = Field(
         None,
@@ -293,7 +301,7 @@ class ServerSettings(BaseModel):
             return None
         return Tls(self.tls_ca, self.tls_cert, self.tls_key, self.tls_mutual)
 
-    def admit(self) -> Callable[[PeerRecord], bool]:
+    def admit(self) -> Callable[[Peer], bool]:
         """Return who may come. Raises ``SettingsError``."""
         if not self.allow_key and self.allow_file is None:
             return everybody

@@ -43,7 +43,8 @@ class Sources(Generic[M]):
         """Give a click command one option per field, and ``--config``."""
         for name, field in reversed(self.model.model_fields.items()):
             command = _option(name, field, self.variable(name))(command)
-        path = click.Path(exists=True, dir_okay=False, path_type=Path)
+        # Not exists=True: of a file that may not be read, click would say that there is none.
+        path = click.Path(path_type=Path)
         text = "TOML file with these settings, one key each, with _ for -."
         return click.option("--config", type=path, envvar=f"{self.prefix}CONFIG", help=text)(
             command
@@ -72,8 +73,10 @@ class Sources(Generic[M]):
             return
         try:
             content = tomllib.loads(config.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-            raise SettingsError(f"{config}: {error}") from error
+        except OSError as error:
+            raise SettingsError(f"cannot read {config}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{config} is not TOML: {error}") from error
         for key, value in content.items():
             if key not in self.model.model_fields:
                 allowed = ", ".join(self.model.model_fields)
@@ -144,7 +147,9 @@ def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterato
         reason = detail["msg"].removeprefix("Value error, ")
         if name in settings:
             setting = settings[name]
-            yield f"{setting.origin} = {setting.value!r}: {reason}"
+            value = setting.value
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            yield f"{setting.origin} = {shown!r}: {reason}"
         else:
             said = ", ".join(f"{key} from {one.origin}" for key, one in settings.items())
             yield f"{reason} ({said})" if said else reason

@@ -16,6 +16,10 @@ from sphtp import BusError, ServerAddress, Tls, fetch_status, load_secret, parse
 from sphtp.errors import SettingsError, UnreachableError
 
 UNREACHABLE: Final = 4
+INTERRUPTED: Final = 130
+
+DEFAULT_ADDRESS: Final = "tcp://127.0.0.1:8764"
+"""Where a server listens that was told nothing else."""
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -34,7 +38,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAd
 
 
 @click.command(short_help="Ask a server how it is.")
-@click.argument("address", callback=_address)
+@click.argument("address", default=DEFAULT_ADDRESS, callback=_address)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
 @click.option(
     "--timeout",
@@ -62,9 +66,12 @@ def status(
     server_key: tuple[str, ...],
     **tls: Path | None,
 ) -> None:
-    """Ask the server at ADDRESS, such as tcp://127.0.0.1:8764, for its view, clients and counters.
+    """Ask the server at ADDRESS for its view, clients and counters.
 
-    Exit codes: 0 it answered, 2 a wrong call, 4 it did not answer in time.
+    By default that is tcp://127.0.0.1:8764. Where nobody answers it says why: the connection was
+    refused, the secret is another one, the certificate is not accepted, and so on.
+
+    Exit codes: 0 it answered, 2 a wrong call, 4 it did not answer, 130 after Ctrl-C.
     """
     try:
         secret = None if secret_file is None else load_secret(secret_file)
@@ -75,6 +82,8 @@ def status(
     except UnreachableError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(UNREACHABLE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:

@@ -3,8 +3,8 @@
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
-from typing import Final
 from urllib.parse import urlsplit
 
 import trio
@@ -12,22 +12,21 @@ import trio
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.row import Address
 from sphtp.errors import SettingsError, UnreachableError
-
-RETRY: Final = 0.25
-"""Seconds between two rounds of asking for names that nobody knows yet."""
+from sphtp.shell.lifetime import running
+from sphtp.shell.patience import GRACE, Patience
+from sphtp.shell.probe import Hope, Trouble
 
 
 class Outlook:
     """This machine as the servers see it. Programs start in any order, so a name may come late.
 
-    Its methods raise ``UnreachableError`` when there is no way to any of the servers ``timeout``
-    seconds after this was made.
+    Its methods raise ``UnreachableError`` when there is no way to any of the servers for longer
+    than ``patience`` has it.
     """
 
-    def __init__(self, servers: Sequence[ServerAddress], timeout: float) -> None:
+    def __init__(self, servers: Sequence[ServerAddress], patience: Patience) -> None:
         self._servers = [_host_and_port(server.pub) for server in servers]
-        self.timeout = timeout
-        self.deadline = trio.current_time() + timeout
+        self._patience = patience
 
     async def where_to_bind(self) -> str:
         """Choose the address to bind: the one that faces the servers, or all when they differ.
@@ -65,15 +64,19 @@ class Outlook:
         return [Candidate(str(address), port) for address in outside or own]
 
     async def _facing(self) -> list[str]:
-        complaint = f"{', '.join(host for host, _ in self._servers)} still being looked up"
-        with trio.CancelScope(deadline=self.deadline):
+        patience = self._patience
+        slow = Trouble(Hope.SOON, f"{', '.join(h for h, _ in self._servers)} still being looked up")
+        trouble = slow
+        with trio.CancelScope(deadline=patience.deadline):
             while True:
-                facing, complaints = await self._look()
+                async with running(partial(_warn_later, patience, slow)):
+                    facing, complaints = await self._look()
                 if facing:
                     return facing
-                complaint = "; ".join(complaints)
-                await trio.sleep(RETRY)
-        raise UnreachableError(f"not registered within {self.timeout:g} s: {complaint}")
+                trouble = Trouble(Hope.LATER, "; ".join(complaints))
+                patience.note(trouble)
+                await trio.sleep(patience.pause)
+        raise patience.give_up(trouble.text)
 
     async def _look(self) -> tuple[list[str], list[str]]:
         """Return the addresses that face servers, and what was said of servers without any."""
@@ -85,6 +88,11 @@ class Outlook:
             except UnreachableError as error:
                 complaints[str(error)] = None
         return list(facing), list(complaints)
+
+
+async def _warn_later(patience: Patience, trouble: Trouble) -> None:
+    await trio.sleep(GRACE)
+    patience.note(trouble)
 
 
 def is_loopback(host: str) -> bool:

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final
 
 import trio
 
@@ -20,14 +22,18 @@ from sphtp.shell.encoding import PLAIN, Encoding, check_limit
 from sphtp.shell.readers import Readers
 from sphtp.shell.receipt import Callback, Desk, Receipt
 
+PARTING: Final = 0.5
+"""Seconds that what was sent may take to arrive once an error has ended the block of a channel."""
+
 
 class Channel(trio.abc.ReceiveChannel[Any]):
     """Reliable messages in order, and unreliable ones, between this node and one peer.
 
     A message is anything that msgpack carries: None, booleans, numbers, text, bytes, lists and
     maps; or, where the node was opened with ``messages``, of one of their types. A channel is
-    closed by leaving its ``async with`` block, which waits until everything sent has arrived.
-    Several tasks may send, and several receive.
+    closed by leaving its ``async with`` block, which waits until everything sent has arrived; after
+    an error in the block for half a second at most, and the error leaves it as it is. Several tasks
+    may send, and several receive.
     """
 
     def __init__(
@@ -233,6 +239,19 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             self.abort("closed without waiting")
             raise
         self._check_delivered(closed)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.aclose()
+            return
+        # What went wrong in the block is the news; that something was not delivered follows.
+        with trio.move_on_after(PARTING), suppress(trio.BrokenResourceError):
+            await self.aclose()
 
     def abort(self, why: str = "aborted") -> None:
         """Close at once; the peer is told why, once, and what is not acknowledged may be lost."""

@@ -1,7 +1,6 @@
 """A client: registered with the servers, introduced to peers, and in channels with some of them."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +11,7 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientEvent, Established, PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.events import Established
 from sphtp.core.control.records import Member
 from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
@@ -21,15 +20,16 @@ from sphtp.errors import UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.client_statistics import ClientStatistics
 from sphtp.shell.feed import Listener
+from sphtp.shell.lifetime import block
 from sphtp.shell.node import Node
 from sphtp.shell.peer import Peer
+from sphtp.shell.presence import ClientEvent, PeerChanged, PeerEntered, PeerLeft
 from sphtp.shell.registration import Bus, Registration
+from sphtp.shell.search import Search, Wanted
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
 from sphtp.shell.streams.terms import Terms
-
-Wanted = int | Callable[[Peer], bool]
 
 
 class Client:
@@ -109,8 +109,11 @@ class Client:
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
         """Send the servers a message of the application.
 
-        Raises ``StateError`` unless command and parameters have numbers from 0x0100 on, and
-        ``MessageTooLargeError`` over 65,536 bytes in all; with a secret, over 65,500.
+        Raises:
+            StateError: command and parameters do not have numbers from 0x0100 to 0xffff, or no
+                server is heard (``state``).
+            MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
+                22 and 4 for each parameter are taken; with a secret, another 36.
         """
         self._machine.publish(trio.current_time(), command, parameters)
         self._registration.flush()
@@ -118,22 +121,25 @@ class Client:
     async def wait_for_peer(self, wanted: Wanted, *, timeout: float = 30.0) -> Peer:
         """Wait for a peer, named by its id or by what a function says of it.
 
-        Raises ``UnreachableError`` when none has come after ``timeout`` seconds.
+        Peers tell of themselves what they like: where the function fails on a peer's data, that is
+        not the one, and the function is asked again when the data has changed. What no data can
+        cause, a name or an attribute of ``Peer`` that does not exist, leaves as it is.
+
+        Raises ``UnreachableError`` when none has come after ``timeout`` seconds; if the function
+        failed, it says so, and the last error is its cause.
         """
         if isinstance(wanted, int) and wanted not in self._peers:
             self._machine.lookup(trio.current_time(), wanted)
             self._registration.flush()
+        search = Search(wanted)
         with trio.move_on_after(timeout):
-            await self._registration.wait(lambda: self._find(wanted) is not None)
-        peer = self._find(wanted)
+            await self._registration.wait(lambda: search.find(self._peers) is not None)
+        peer = search.find(self._peers)
         if peer is None:
-            name = f"peer {wanted:#010x}" if isinstance(wanted, int) else "the wanted peer"
-            raise UnreachableError(
-                f"{name} did not appear within {timeout:g} s; {len(self._peers)} others are here"
-            )
+            raise search.in_vain(timeout, len(self._peers))
         return peer
 
-    @asynccontextmanager
+    @block
     async def open_channel(self, peer_id: int, *, timeout: float = 5.0) -> AsyncIterator[Channel]:
         """Open a channel to a peer for the length of the block; leaving it drains and closes.
 
@@ -147,7 +153,7 @@ class Client:
         async with self._node.open_channel(host, port, *more, wanted=peer_id) as channel:
             yield channel
 
-    @asynccontextmanager
+    @block
     async def open_source(
         self, *topics: str, settings: StreamSettings | None = None, group: Group | None = None
     ) -> AsyncIterator[Source]:
@@ -162,7 +168,7 @@ class Client:
             finally:
                 self._tell_topics([topic for topic in self._topics if topic not in topics])
 
-    @asynccontextmanager
+    @block
     async def subscribe(
         self,
         peer_id: int,
@@ -234,18 +240,13 @@ class Client:
         self._machine.set_topics(trio.current_time(), topics)
         self._registration.flush()
 
-    def _find(self, wanted: Wanted) -> Peer | None:
-        if isinstance(wanted, int):
-            return self._peers.get(wanted)
-        return next((peer for peer in self._peers.values() if wanted(peer)), None)
-
     def _note(self, event: ClientEvent) -> None:
         match event:
             case Established(client_id, _):
                 self._node.peer_id = client_id
-            case PeerEntered(record) | PeerChanged(record):
-                self._peers[record.id] = Peer.from_record(record)
-            case PeerLeft(record, _):
-                self._peers.pop(record.id, None)
+            case PeerEntered(peer) | PeerChanged(peer):
+                self._peers[peer.id] = peer
+            case PeerLeft(peer, _):
+                self._peers.pop(peer.id, None)
             case _:
                 pass

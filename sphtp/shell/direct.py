@@ -1,7 +1,6 @@
 """Two peers without a server: one opens a node and tells where, the other dials it."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.gate.security import SEALED, Security
@@ -9,13 +8,14 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.shell.addresses import local_address_towards
 from sphtp.shell.channel import Channel
+from sphtp.shell.lifetime import block
 from sphtp.shell.opening import open_node
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
 
 
-@asynccontextmanager
+@block
 async def open_channel(
     host: str,
     port: int,

@@ -7,11 +7,11 @@ from pathlib import Path
 from secrets import token_bytes, token_hex
 from typing import Final
 
-from sphtp.core.control.records import PeerRecord
 from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.core.secure.signing import Certificate, ClusterKey, ServerKey
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
+from sphtp.shell.peer import Peer
 from sphtp.shell.private import read_own
 from sphtp.shell.randomness import SECRETS
 
@@ -113,8 +113,13 @@ def load_public(path: Path) -> bytes:
 def check_new(paths: Iterable[Path]) -> None:
     """Raise ``SettingsError`` when there is a file already where one is to be written."""
     for path in paths:
-        if path.exists():
-            raise SettingsError(f"{path} is there already, and is not overwritten")
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise SettingsError(f"cannot write {path}: {error.strerror}") from error
+        raise SettingsError(f"{path} is there already, and is not overwritten")
 
 
 def load_public_keys(path: str | Path) -> frozenset[bytes]:
@@ -128,10 +133,10 @@ def load_public_keys(path: str | Path) -> frozenset[bytes]:
     return frozenset(keys)
 
 
-def allow_only(keys: Iterable[bytes]) -> Callable[[PeerRecord], bool]:
+def allow_only(keys: Iterable[bytes]) -> Callable[[Peer], bool]:
     """Return what to give ``ServerOptions(admit=...)`` so that only these public keys may come."""
     allowed = frozenset(keys)
-    return lambda record: record.key in allowed
+    return lambda peer: peer.key in allowed
 
 
 def _save(path: Path, what: str, key: str, overwrite: bool) -> None:

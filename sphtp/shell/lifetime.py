@@ -1,9 +1,53 @@
-"""A task that runs beside a block and ends with it."""
+"""Blocks: what is open as long as they last, and the task that runs beside one."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from types import TracebackType
+from typing import Generic, ParamSpec, TypeVar
 
 import trio
+
+from sphtp.errors import SphtpError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def block(
+    function: Callable[P, AsyncIterator[T]],
+) -> Callable[P, AbstractAsyncContextManager[T]]:
+    """Make a function a context manager as ``asynccontextmanager`` does, one that programs use.
+
+    An error of this library on the way into the block says by itself what is wrong: it leaves
+    without the dozen frames between the line of the program and the one that raised it.
+    """
+    managed = asynccontextmanager(function)
+
+    @wraps(function)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
+        return _Block(managed(*args, **kwargs))
+
+    return opened
+
+
+class _Block(AbstractAsyncContextManager[T], Generic[T]):
+    def __init__(self, managed: AbstractAsyncContextManager[T]) -> None:
+        self._managed = managed
+
+    async def __aenter__(self) -> T:
+        try:
+            return await self._managed.__aenter__()
+        except SphtpError as error:
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._managed.__aexit__(kind, error, traceback)
 
 
 @asynccontextmanager
@@ -11,18 +55,49 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Run ``task`` beside the block and cancel it at the block's end; its error ends the block.
 
     An error that comes alone leaves as itself, so that ``except ValueError`` around the block
-    works as it reads; a nursery would wrap it in a group of one.
+    works as it reads; a nursery would wrap it in a group of one. An error of the block leaves as
+    the same object, a group of the block's own nursery too: only then does ``contextlib`` give it
+    the traceback back that it came with, and the frames of this library are not in it.
     """
+    of_block: BaseException | None = None
+    of_task: BaseException | None = None
     alone: BaseException | None = None
+
+    async def watched() -> None:
+        nonlocal of_task
+        try:
+            await task()
+        except BaseException as error:
+            of_task = None if _is_cancelled(error) else error
+            raise
+
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(task)
-            yield
+            nursery.start_soon(watched)
+            try:
+                yield
+            except BaseException as error:
+                of_block = error
+                raise
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if len(group.exceptions) > 1:
             raise
         alone = group.exceptions[0]
-    # Raised out here, the group does not become its context.
+        # Of a group of the block, the nursery has made a copy.
+        if isinstance(alone, BaseExceptionGroup) and of_block is not None and of_task is None:
+            alone = of_block
     if alone is not None:
-        raise alone
+        # What is handled while the block is left, a cancellation, has nothing to do with it.
+        context = alone.__context__
+        try:
+            raise alone
+        finally:
+            alone.__context__ = context
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Tell whether it is nothing but cancellation: by itself, or in groups of a nursery."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)

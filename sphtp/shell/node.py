@@ -23,7 +23,7 @@ from sphtp.shell.addresses import resolve
 from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import PLAIN, Encoding
-from sphtp.shell.lifetime import running
+from sphtp.shell.lifetime import block, running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.questions import asked
@@ -95,7 +95,7 @@ class Node:
             **asdict(self._bounds),
         )
 
-    @asynccontextmanager
+    @block
     async def open_channel(
         self,
         host: str,
@@ -130,7 +130,7 @@ class Node:
         async with dialling as channel:
             yield channel
 
-    @asynccontextmanager
+    @block
     async def open_source(
         self, *topics: str, settings: StreamSettings | None = None, group: Group | None = None
     ) -> AsyncIterator[Source]:
@@ -150,7 +150,7 @@ class Node:
         async with self._streams.open_source(topics, settings or StreamSettings(), group) as source:
             yield source
 
-    @asynccontextmanager
+    @block
     async def subscribe(
         self,
         host: str,

@@ -1,7 +1,6 @@
 """Opening a node: its socket, its identity, and what watches it."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from sphtp.core.schema import Schema
 from sphtp.shell.encoding import encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
+from sphtp.shell.lifetime import block
 from sphtp.shell.memory import keep_freed_memory
 from sphtp.shell.node import Node
 from sphtp.shell.questions import asked
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
 
 
-@asynccontextmanager
+@block
 async def open_node(
     host: str = "127.0.0.1",
     port: int = 0,

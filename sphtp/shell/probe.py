@@ -97,6 +97,7 @@ class _Door:
         self.host = host
         self.name = _joined(host, port)
         self.is_connected = False
+        self._has_shaken_hands = False
         self._port = port
         self._protocol = protocol
 
@@ -104,13 +105,24 @@ class _Door:
         """Connect and exchange the first bytes. Raises ``OSError`` where that is impossible."""
         async with self._connected() as stream:
             try:
-                header = await _exchange(self._secured(stream, tls), self._protocol)
+                if tls is None:
+                    header = await _exchange(stream, self._protocol)
+                else:
+                    secured = trio.SSLStream(stream, _context(tls), server_hostname=self.host)
+                    await secured.do_handshake()
+                    self._has_shaken_hands = True
+                    header = await _exchange(secured, self._protocol)
             except trio.BrokenResourceError as error:
-                return Trouble(Hope.NONE, self._why_broken(error.__cause__, tls))
+                if isinstance(error.__cause__, ssl.SSLError) and not self._has_shaken_hands:
+                    return Trouble(Hope.NONE, self._why_no_handshake(error.__cause__, tls))
+                header = b""
             except SettingsError as error:
                 return Trouble(Hope.NONE, str(error))
         if header == _HEADER % self._protocol:
             return None
+        if not header and tls is not None and self._has_shaken_hands:
+            # Our certificate is judged after the handshake, by TLS 1.3.
+            return Trouble(Hope.NONE, self._why_no_handshake(None, tls))
         if not header and tls is None and await self._speaks_tls():
             return Trouble(Hope.NONE, f"{self.name} speaks TLS: dial tls+tcp://{self.name}")
         return Trouble(Hope.NONE, self._why_strange(header))
@@ -127,11 +139,6 @@ class _Door:
             self.is_connected = True
             yield trio.SocketStream(connected)
 
-    def _secured(self, stream: trio.abc.Stream, tls: Tls | None) -> trio.abc.Stream:
-        if tls is None:
-            return stream
-        return trio.SSLStream(stream, _context(tls), server_hostname=self.host)
-
     async def _speaks_tls(self) -> bool:
         anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         anybody.check_hostname = False
@@ -143,15 +150,13 @@ class _Door:
             return False
         return True
 
-    def _why_broken(self, cause: BaseException | None, tls: Tls | None) -> str:
+    def _why_no_handshake(self, cause: ssl.SSLError | None, tls: Tls | None) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"the certificate of {self.name} is not accepted: {cause.verify_message}"
-        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
+        if cause is not None and cause.reason == "WRONG_VERSION_NUMBER":
             return f"{self.name} speaks no TLS: dial tcp://{self.name}, or give it a certificate"
-        if isinstance(cause, ssl.SSLError) and tls is not None:
-            ours = "wants to see a certificate" if tls.cert is None else "refuses our certificate"
-            return f"{self.name} {ours}"
-        return self._why_strange(b"")
+        has_none = tls is None or tls.cert is None
+        return f"{self.name} {'wants to see a' if has_none else 'refuses our'} certificate"
 
     def _why_strange(self, header: bytes) -> str:
         if header == _HEADER % SUB:

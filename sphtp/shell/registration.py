@@ -3,23 +3,28 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientEvent, Refused
+from sphtp.core.control.events import Refused
 from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
-from sphtp.errors import RefusedError, SettingsError, UnreachableError
+from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
+from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.tls import Tls, is_tls
+from sphtp.shell.patience import Patience
+from sphtp.shell.presence import ClientEvent, of_client
+from sphtp.shell.probe import Hope, Trouble, find_trouble
+from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching
 
 
@@ -60,6 +65,7 @@ class Registration:
         self._refusal: Refused | None = None
         self._dialled: list[ServerAddress] = []
         self._limits = LimitLog(machine.counters)
+        self._trouble: Trouble | None = None
 
     async def run(self) -> None:
         """Keep the registration alive."""
@@ -85,15 +91,17 @@ class Registration:
                 raise RefusedError(f"the servers refuse this client: {reason}", reason)
             await self._changed.park()
 
-    async def wait_established(self, timeout: float, deadline: float) -> None:
-        """Wait until every server of the view has acknowledged; ``timeout`` is for the complaint.
+    async def wait_established(self, patience: Patience, tls: Tls | None) -> None:
+        """Wait until every server of the view has acknowledged.
 
-        Raises ``UnreachableError``, which says who did not answer, and ``RefusedError``.
+        Raises ``UnreachableError``, which says why not, as soon as waiting is of no use, and
+        ``RefusedError``.
         """
-        with trio.CancelScope(deadline=deadline):
-            await self.wait(lambda: self.machine.state is ClientState.ESTABLISHED)
-            return
-        raise UnreachableError(f"not registered within {timeout:g} s: {self._what_is_missing()}")
+        async with running(partial(self._look_for_trouble, patience, tls)):
+            with trio.CancelScope(deadline=patience.deadline):
+                await self.wait(lambda: self.machine.state is ClientState.ESTABLISHED)
+                return
+            raise patience.give_up(self._what_is_missing())
 
     def flush(self) -> None:
         """Perform what the machine asks for, and tell what it reports."""
@@ -104,32 +112,48 @@ class Registration:
         while (event := self.machine.poll_event()) is not None:
             if isinstance(event, Refused):
                 self._refusal = event
-            self._on_event(event)
-            self.feed.publish(event)
+            told = of_client(event)
+            self._on_event(told)
+            self.feed.publish(told)
         self._changed.unpark_all()
         self._limits.look(trio.current_time())
+
+    async def _look_for_trouble(self, patience: Patience, tls: Tls | None) -> None:
+        await trio.sleep(patience.first_look)
+        while True:
+            self._trouble = await self._find_trouble(tls)
+            patience.note(self._trouble)
+            await trio.sleep(patience.pause)
+
+    async def _find_trouble(self, tls: Tls | None) -> Trouble | None:
+        if (secrets := self._bus.vouching.why_unheard) is not None:
+            return Trouble(Hope.NONE, secrets)
+        if self.machine.servers:
+            held_up = self._are_all_joining or self.machine.last_refusal is not None
+            return Trouble(Hope.SOON, self._what_is_missing()) if held_up else None
+        if self._bus.publisher.connections and self._bus.subscriber.connections:
+            return None
+        return await find_trouble(self._dialled, tls)
+
+    @property
+    def _are_all_joining(self) -> bool:
+        members = self.machine.servers.values()
+        return all(member.state is MemberState.JOINING for member in members)
 
     def _what_is_missing(self) -> str:
         servers = self.machine.servers
         if not servers:
             tried = ", ".join(map(str, self._dialled))
-            return f"no server was heard; dialled {tried}{self._what_may_be_wrong()}"
-        joining = [member for member in servers.values() if member.state is MemberState.JOINING]
+            why = "" if self._trouble is None else f"; {self._trouble.text}"
+            return f"no server was heard; dialled {tried}{why}"
         heard = _listed(servers)
-        if len(joining) == len(servers):
+        if self._are_all_joining:
             return f"heard {heard}, which acknowledge no new id while they are joining"
         if self.machine.last_refusal is not None:
             return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
-        why = self._bus.vouching.why_refused
-        reason = "" if why is None else f"; {why}"
+        refused = self._bus.vouching.why_refused
+        reason = "" if refused is None else f"; {refused}"
         return f"heard {heard}, but not all of the view acknowledged{reason}"
-
-    def _what_may_be_wrong(self) -> str:
-        if (why := self._bus.vouching.why_unheard) is not None:
-            return f"; {why}"
-        if any(is_tls(address.pub) for address in self._dialled):
-            return "; with TLS, that may be for a certificate that one side does not accept"
-        return ""
 
     def _perform(self, command: BusCommand) -> None:
         match command:

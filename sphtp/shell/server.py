@@ -1,18 +1,17 @@
 """A server on real sockets: drives `ServerMachine`, decides nothing."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
 
+from sphtp.core.control import events as core_events
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
 from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.outputs import Audience, Dial, HangUp, ServerBusCommand
-from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
+from sphtp.core.control.records import ClusterView, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.errors import SettingsError
@@ -28,7 +27,9 @@ from sphtp.shell.bus import (
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.lifetime import running
+from sphtp.shell.lifetime import block, running
+from sphtp.shell.peer import Peer
+from sphtp.shell.presence import Clients, ServerEvent, of_server
 from sphtp.shell.probe import find_trouble
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.server_options import ServerOptions, require_protection
@@ -63,7 +64,7 @@ class ServerStatistics:
     """Addresses of other servers that the bus cannot make sense of."""
 
 
-@asynccontextmanager
+@block
 async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Server"]:
     """Run a server for the length of the block; leaving the block leaves the cluster's view.
 
@@ -125,6 +126,7 @@ class Server:
         self._advertised = advertised
         self._bus = bus
         self._tls = tls
+        self._clients = Clients(machine.clients)
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
         machine.handle_start(trio.current_time())
@@ -156,9 +158,9 @@ class Server:
         return self._machine.view
 
     @property
-    def clients(self) -> Mapping[int, PeerRecord]:
+    def clients(self) -> Mapping[int, Peer]:
         """Whoever is registered, here or at another server, by id."""
-        return self._machine.clients
+        return self._clients
 
     def status(self) -> dict[str, Any]:
         """Return what ``sphtp status`` shows, ready for JSON."""
@@ -204,9 +206,11 @@ class Server:
         """Send a message of the application to the subscribers of ``simulation``.
 
         Raises:
-            StateError, WireError: see ``ServerMachine.publish``.
-            MessageTooLargeError: over 65,536 bytes in all; with a secret, over 65,500; with a key
-                that signs, over 65,288.
+            StateError: command and parameters do not have numbers from 0x0100 to 0xffff.
+            MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
+                10 and 4 for each parameter are taken; with a secret, another 36; with a
+                key that signs, 248.
+            WireError: ``simulation`` is no number of 32 bits.
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
         self._flush()
@@ -234,7 +238,7 @@ class Server:
         trouble = await find_trouble([address], self._tls)
         if address in self._machine.missing:
             why = self._why_silent(address) if trouble is None else trouble.text
-            self._tell(JoinFailing(address, why))
+            self._tell(core_events.JoinFailing(address, why))
 
     def _why_silent(self, address: ServerAddress) -> str:
         if dropped := self._machine.counters[Count.UNVOUCHED]:
@@ -281,9 +285,9 @@ class Server:
         while (event := self._machine.poll_event()) is not None:
             self._tell(event)
 
-    def _tell(self, event: ServerEvent) -> None:
-        self._feed.publish(event)
-        if isinstance(event, StateChanged):
+    def _tell(self, event: core_events.ServerEvent) -> None:
+        self._feed.publish(of_server(event))
+        if isinstance(event, core_events.StateChanged):
             self._changed.set()
             self._changed = trio.Event()
 

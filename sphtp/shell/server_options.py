@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from sphtp.core.control.limits import ServerLimits
-from sphtp.core.control.records import PeerRecord, ServerAddress
+from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.secure.signing import ServerKey
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import is_loopback
 from sphtp.shell.admitting import everybody
+from sphtp.shell.peer import Peer
 from sphtp.shell.tls import SCHEME, Tls, is_tls
 
 
@@ -34,7 +35,7 @@ class ServerOptions:
     """Nobody holds an id yet, so there is nothing to wait for."""
     timers: ControlTimers = field(default_factory=ControlTimers)
     limits: ServerLimits = field(default_factory=ServerLimits)
-    admit: Callable[[PeerRecord], bool] = everybody
+    admit: Callable[[Peer], bool] = everybody
     """Asked about each new client; False refuses it, and so does an error, which is logged with
     where it came from under ``sphtp.server``. See ``allow_only``."""
     secret: bytes | None = field(default=None, repr=False)

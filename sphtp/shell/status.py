@@ -14,9 +14,11 @@ from sphtp.core.control.outputs import topic
 from sphtp.core.control.parts import Assembly
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import Status
-from sphtp.errors import UnreachableError
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import Arrival, Publisher, Subscriber
+from sphtp.shell.lifetime import running
+from sphtp.shell.patience import Patience
+from sphtp.shell.probe import Hope, Trouble, find_trouble
 from sphtp.shell.randomness import decisions
 from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, vouching
@@ -44,11 +46,13 @@ async def fetch_status(
     One of ``server_keys`` has to sign the answer, or to vouch for the key that does.
 
     Raises:
-        UnreachableError: it did not answer within ``timeout`` seconds.
+        UnreachableError: it did not answer, and why: within a second where nobody listens or the
+            secret is another one, else after ``timeout`` seconds.
         BusError: the bus cannot make sense of the address.
         SettingsError: the secret, the keys or the files do not fit, or not the address.
     """
     require_tls([address], tls)
+    patience = Patience(timeout, missing=f"no answer from {address}")
     bell = Bell()
     number = draw_client_id(decisions(None))
     with (
@@ -62,17 +66,34 @@ async def fetch_status(
         publisher.dial(address.sub)
         trust = vouching(secret, server_keys)
         answer = _Answer(trust)
+
+        async def look_for_trouble() -> None:
+            await trio.sleep(patience.first_look)
+            while True:
+                answer.trouble = await find()
+                patience.note(answer.trouble)
+                await trio.sleep(patience.pause)
+
+        async def find() -> Trouble | None:
+            if trust.why_unheard is not None:
+                return Trouble(Hope.NONE, trust.why_unheard)
+            if subscriber.connections and publisher.connections:
+                return None
+            return await find_trouble([address], tls)
+
         ask_at = trio.current_time() + REPEAT
-        with trio.move_on_after(timeout):
-            while answer.document is None:
-                with bell.listening(ask_at):
-                    answer.add(await subscriber.receive_arrivals())
-                    continue
-                bell.answer()
-                publisher.send(trust.mark(StatusRequest(number).encode()))
-                ask_at = trio.current_time() + REPEAT
+        async with running(look_for_trouble):
+            with trio.CancelScope(deadline=patience.deadline):
+                while answer.document is None:
+                    with bell.listening(ask_at):
+                        answer.add(await subscriber.receive_arrivals())
+                        continue
+                    bell.answer()
+                    publisher.send(trust.mark(StatusRequest(number).encode()))
+                    ask_at = trio.current_time() + REPEAT
     if answer.document is None:
-        raise UnreachableError(f"no answer from {address} within {timeout:g} s{answer.why_none()}")
+        trouble = answer.trouble
+        raise patience.give_up("it says nothing" if trouble is None else trouble.text)
     return answer.document
 
 
@@ -81,15 +102,11 @@ class _Answer:
 
     def __init__(self, trust: Vouching) -> None:
         self.document: dict[str, Any] | None = None
+        self.trouble: Trouble | None = None
         self._trust = trust
         self._counters = Counters()
         self._intake = Intake(self._counters, for_client=True)
         self._parts = Assembly[bytes]()
-
-    def why_none(self) -> str:
-        """What may be wrong, as an error says it; nothing when there is no sign of it."""
-        why = self._trust.why_unheard
-        return "" if why is None else f"; {why}"
 
     def add(self, batch: list[Arrival]) -> None:
         for arrival in batch:

@@ -7,8 +7,8 @@ import trio
 
 import sphtp
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.events import Suspended
 from sphtp.core.control.records import ServerAddress
+from sphtp.events import Suspended
 from sphtp.shell.bus import ListeningPublisher
 from tests.deadline import within_20_seconds
 from tests.shell.test_client import ANY, TIMERS, client, cluster, kept, server, wait_for

@@ -7,11 +7,11 @@ import trio
 import sphtp
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import Counters
-from sphtp.core.control.events import Established, IdLost
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.server_messages import Ack, Nack
 from sphtp.core.control.vocabulary import Reason
+from sphtp.events import Established, IdLost
 from sphtp.shell.bus import Subscriber
 from tests.deadline import within_20_seconds
 from tests.shell.test_client import agreed, client, cluster, kept, server, wait_for

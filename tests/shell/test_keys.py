@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sphtp.core.control.records import PeerRecord
+from sphtp import Peer
 from sphtp.core.secure.identity import format_key
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import (
@@ -96,9 +96,9 @@ def test_public_keys_stand_one_per_line(tmp_path: Path) -> None:
     keys = load_public_keys(file)
     assert keys == {one, other}
     admits = allow_only(keys)
-    assert admits(PeerRecord(7, 5, key=one))
-    assert not admits(PeerRecord(7, 5, key=draw_identity().public))
-    assert not admits(PeerRecord(7, 5))
+    assert admits(Peer(7, b"", (), 5, key=one))
+    assert not admits(Peer(7, b"", (), 5, key=draw_identity().public))
+    assert not admits(Peer(7, b"", (), 5))
 
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:

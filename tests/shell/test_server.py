@@ -13,17 +13,9 @@ import trio
 from sphtp.core.control.client_messages import Announce, ClientMessage, ClientUser, Heartbeat, Leave
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Counters
-from sphtp.core.control.events import (
-    ClientEntered,
-    ClientLeft,
-    ClientSuspected,
-    JoinFailing,
-    ServerEvent,
-    UserMessage,
-)
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.outputs import topic
-from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.records import ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import (
     Ack,
     Nack,
@@ -36,6 +28,14 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import UnreachableError
+from sphtp.events import (
+    ClientEntered,
+    ClientLeft,
+    ClientSuspected,
+    JoinFailing,
+    ServerEvent,
+    UserMessage,
+)
 from sphtp.shell.bus import (
     MAX_MESSAGE_SIZE,
     BusAddressInUseError,
@@ -45,6 +45,7 @@ from sphtp.shell.bus import (
     Subscriber,
 )
 from sphtp.shell.feed import Listener
+from sphtp.shell.peer import Peer
 from sphtp.shell.server import Server, open_server
 from sphtp.shell.server_options import ServerOptions
 from sphtp.shell.status import fetch_status
@@ -136,7 +137,7 @@ async def test_an_announcement_is_acknowledged_and_registered() -> None:
         answer = await client.hear(Ack)
         entered = await happening(events, ClientEntered)
         assert (answer.sender, answer.holders) == (server.id, ((ID, NONCE),))
-        assert (entered.record.id, entered.record.nonce) == (ID, NONCE)
+        assert (entered.client.id, entered.client.nonce) == (ID, NONCE)
         assert list(server.clients) == [ID]
 
 
@@ -163,7 +164,7 @@ async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
         await client.hear(Ack)
         client.say(Leave(ID, NONCE))
         left = await happening(events, ClientLeft)
-        assert (left.record.id, left.reason) == (ID, Reason.LEFT)
+        assert (left.client.id, left.reason) == (ID, Reason.LEFT)
         assert not server.clients
 
 
@@ -191,10 +192,10 @@ async def test_a_silent_client_is_suspected_and_then_gone() -> None:
 
 
 async def test_nobody_is_registered_whom_the_application_does_not_admit() -> None:
-    asked: list[PeerRecord] = []
+    asked: list[Peer] = []
 
-    def admit(record: PeerRecord) -> bool:
-        asked.append(record)
+    def admit(peer: Peer) -> bool:
+        asked.append(peer)
         return False
 
     options = replace(FOUNDER, admit=admit)
@@ -202,7 +203,7 @@ async def test_nobody_is_registered_whom_the_application_does_not_admit() -> Non
         client.say(Announce(ID, NONCE))
         assert (await client.hear(Nack)).reason is Reason.DENIED
         assert not server.clients
-    assert [record.id for record in asked] == [ID]
+    assert [peer.id for peer in asked] == [ID]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ async def test_a_client_of_one_server_is_known_to_the_other() -> None:
             events = second.events()
             client.say(Announce(ID, NONCE))
             await client.hear(Ack)
-            assert (await happening(events, ClientEntered)).record.nonce == NONCE
+            assert (await happening(events, ClientEntered)).client.nonce == NONCE
 
 
 @pytest.mark.parametrize("new_cluster", [False, True])

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import pytest
 
-from sphtp.core.control.events import MemberLeft, ServerEvent
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
+from sphtp.events import MemberLeft, ServerEvent
 from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, open_server

@@ -51,7 +51,7 @@ class Quantity(click.ParamType[float]):
 
 
 class UdpAddress(click.ParamType[Address]):
-    """``host:port``; IPv6 in brackets."""
+    """``host:port`` or ``udp://host:port``; IPv6 in brackets."""
 
     name = "host:port"
 
@@ -62,7 +62,10 @@ class UdpAddress(click.ParamType[Address]):
         if not isinstance(value, str):
             host, port = value
             return host, port
-        host, colon, port = value.rpartition(":")
+        scheme, _, rest = value.rpartition("://")
+        if scheme not in ("", "udp"):
+            self.fail(f"{value!r} is {scheme}, and only UDP is relayed: host:port", param, ctx)
+        host, colon, port = rest.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         is_right = bare and (":" not in bare or host != bare)
         if not (colon and is_right and port.isascii() and port.isdecimal() and len(port) < 6):

@@ -67,7 +67,7 @@ class ClientVoice:
         self._identity.give_up()
 
     def publish(self, command: int, parameters: Sequence[Parameter]) -> None:
-        """Send a command of the application. Raises ``StateError`` and ``WireError``."""
+        """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
         check_user_message(command, parameters)
         self._say(ClientUser(*self._identity.holder, command, tuple(parameters)))
 

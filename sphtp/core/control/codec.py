@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 from sphtp.core.control.vocabulary import USER_COMMANDS, USER_PARAMETERS
 from sphtp.core.wire import Reader, Writer
-from sphtp.errors import StateError, WireError, untrusted
+from sphtp.errors import MessageTooLargeError, StateError, WireError, untrusted
 
 MAX_MESSAGE = 65536
 """Bytes of the largest message; larger ones are dropped."""
+
+MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
+"""Bytes of a parameter's data, and the highest number of a parameter or a command."""
 
 
 class Parameter(NamedTuple):
@@ -29,23 +32,39 @@ class Message:
     parameters: tuple[Parameter, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the bytes. Raises ``WireError`` when a number or the whole is too large."""
+        """Return the bytes.
+
+        Raises ``MessageTooLargeError`` when a parameter or the whole is too large, ``WireError``
+        when a number is.
+        """
         writer = Writer().u32(self.simulation).u32(self.sender).u16(self.command)
         for parameter in self.parameters:
+            if len(parameter.data) > MAX_PARAMETER:
+                raise MessageTooLargeError(
+                    f"a parameter of {len(parameter.data)} bytes; at most {MAX_PARAMETER} fit"
+                )
             writer.u16(parameter.id).prefixed(parameter.data, Writer.u16)
         data = writer.finish()
         if len(data) > MAX_MESSAGE:
-            raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
+            raise MessageTooLargeError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
         return data
 
 
 def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
-    """Raise ``StateError`` when a command of the application uses numbers of the protocol."""
-    if command < USER_COMMANDS:
-        raise StateError(f"command {command:#06x} belongs to the protocol")
+    """Raise ``StateError`` when a command of the application uses numbers of the protocol.
+
+    Or numbers that do not exist.
+    """
+    _check_number("command", command, USER_COMMANDS)
     for parameter in parameters:
-        if parameter.id < USER_PARAMETERS:
-            raise StateError(f"parameter {parameter.id:#06x} belongs to the protocol")
+        _check_number("parameter", parameter.id, USER_PARAMETERS)
+
+
+def _check_number(what: str, number: int, lowest: int) -> None:
+    if number < lowest:
+        raise StateError(f"{what} {number:#06x} belongs to the protocol")
+    if number > MAX_NUMBER:
+        raise StateError(f"{what} {number:#x} is over {MAX_NUMBER:#06x}")
 
 
 @untrusted

@@ -16,9 +16,10 @@ REVISIONS = 1 << 32
 """Revisions of data that can be told apart; counting wraps around, and leaves out 0, "no data"."""
 
 _ALLOWED = (
-    "scheme://host:port or scheme://host:port,port with scheme tcp or tls+tcp, "
-    f"{MAX_URL} characters at most"
+    "host:port, tcp://host:port or tls+tcp://host:port, with IPv6 as [::1]:port, and with ,port "
+    f"behind it where the second port is not the next one; {MAX_URL} characters at most"
 )
+_SCHEME = "tcp://"
 _URL = re.compile(
     r"(?P<base>(?:tcp|tls\+tcp)://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+))"
     r":(?P<port>[0-9]{1,5})"
@@ -61,9 +62,11 @@ class ServerAddress:
     def parse(cls, text: str) -> "ServerAddress":
         """Read ``tcp://host:port`` (listening on the next port) or ``tcp://host:port,port``.
 
-        Port 0 stands for any free port, at both sockets. Raises ``SettingsError``.
+        Without a scheme it is ``tcp``. Port 0 stands for any free port, at both sockets. Raises
+        ``SettingsError``.
         """
         first, comma, second = text.partition(",")
+        first = first if "://" in first else _SCHEME + first
         base, port = _split(first, text)
         if not comma:
             return cls(first, f"{base}:{_checked(port and port + 1, text)}")

@@ -211,7 +211,7 @@ class ServerMachine:
     ) -> None:
         """Send a command of the application to one client, or with id 0 to all.
 
-        Raises ``StateError`` when they use numbers of the protocol, ``WireError`` when too large.
+        Raises ``StateError`` when they use numbers of the protocol, ``MessageTooLargeError``.
         """
         self._wake(now)
         check_user_message(command, parameters)

@@ -12,11 +12,10 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import StreamSettings
-from sphtp.core.control.events import PeerLeft
-from sphtp.core.control.records import PeerRecord
+from sphtp import Peer, StreamSettings
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import UnreachableError
+from sphtp.events import PeerLeft
 
 
 class Channel:
@@ -155,7 +154,7 @@ class Client:
         if self._hub.clients.pop(self.id, None) is None:
             return
         for other in self._hub.clients.values():
-            other.hear(PeerLeft(PeerRecord(self.id, 1), reason))
+            other.hear(PeerLeft(Peer(self.id, b"", (), 1), reason))
 
 
 class Hub:

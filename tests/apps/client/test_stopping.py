@@ -32,6 +32,8 @@ async def test_work_that_ends_by_itself_was_not_stopped(stdin):
         (signal.SIGINT, Verdict.INTERRUPTED),
         (signal.SIGTERM, Verdict.TERMINATED),
         (signal.SIGHUP, Verdict.TERMINATED),
+        (signal.SIGUSR1, Verdict.TERMINATED),
+        (signal.SIGUSR2, Verdict.TERMINATED),
     ],
 )
 async def test_a_signal_stops_the_work_and_lets_it_clean_up(number, verdict):
@@ -96,3 +98,18 @@ async def test_an_error_of_the_work_leaves_as_it_is():
 
     with pytest.raises(ValueError, match="as it is"):
         await run_until_stopped(work)
+
+
+async def test_a_signal_that_was_to_be_ignored_is():
+    """As `nohup` does it."""
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await trio.testing.wait_all_tasks_blocked()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with trio.fail_after(5):
+            assert await run_until_stopped(work) is None
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -67,6 +67,8 @@ def test_what_is_none(kind: str, text: str) -> None:
         ("127.0.0.1:9000", ("127.0.0.1", 9000)),
         ("localhost:0", ("localhost", 0)),
         ("[::1]:65535", ("::1", 65_535)),
+        ("udp://127.0.0.1:9000", ("127.0.0.1", 9000)),
+        ("udp://[::1]:9", ("::1", 9)),
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
@@ -74,7 +76,20 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "9000", ":9000", "host", "host:", "host:x", "::1:9000", "[]:1", "h:65536", "h:-1"]
+    "text",
+    [
+        "",
+        "9000",
+        ":9000",
+        "host",
+        "host:",
+        "host:x",
+        "::1:9000",
+        "[]:1",
+        "h:65536",
+        "h:-1",
+        "tcp://h:1",
+    ],
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(click.BadParameter):

@@ -94,7 +94,7 @@ def ask(*arguments: str) -> Result:
     return CliRunner().invoke(status, arguments)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 async def test_a_signal_makes_it_leave_the_view_and_end_well(number: signal.Signals) -> None:
     options = ServerOptions(
         bind=ServerAddress.parse("tcp://127.0.0.1:0"),

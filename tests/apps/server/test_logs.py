@@ -8,7 +8,10 @@ from typing import get_args
 import pytest
 
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import (
+from sphtp.core.control.records import ClusterView, Member, ServerAddress
+from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.vocabulary import MemberState, Reason
+from sphtp.events import (
     ClientEntered,
     ClientLeft,
     ClientSuspected,
@@ -18,15 +21,13 @@ from sphtp.core.control.events import (
     StateChanged,
     ViewChanged,
 )
-from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord, ServerAddress
-from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.vocabulary import MemberState, Reason
+from sphtp.shell.peer import Peer
 from sphtp_server.daemon import LIMITS, log_drops
 from sphtp_server.happenings import _LINES, Happenings
 from sphtp_server.logs import LogFormat, LogLevel, open_log
 from sphtp_server.settings import ServerSettings
 
-CLIENT = PeerRecord(5, 9, (Candidate("127.0.0.1", 700),))
+CLIENT = Peer(5, b"", (("127.0.0.1", 700),), 9)
 MEMBER = Member(8, 9, ServerAddress.parse("tcp://a:1"))
 OWN = Member(4, 9, ServerAddress.parse("tcp://b:1"))
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sphtp.core.control.records import PeerRecord, ServerAddress
+from sphtp import Peer
+from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
@@ -136,7 +137,7 @@ def test_empty_and_foreign_variables_are_nothing() -> None:
         ("max_clients", "7169", "7168"),
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("log_format", "xml", "'console' or 'json'"),
-        ("advertise", "somewhere", "scheme://host:port"),
+        ("advertise", "somewhere", "allowed is host:port"),
         ("new", "perhaps", "boolean"),
     ],
 )
@@ -198,6 +199,16 @@ def test_more_than_loopback_needs_the_flag_that_says_so(host: str) -> None:
     result = call("--host", host)
     assert result.exit_code == 2
     assert "--insecure" in result.output
+
+
+def test_a_repeatable_setting_is_shown_as_it_was_typed() -> None:
+    with pytest.raises(SettingsError, match=r"^option --join = 'a:1 nonsense': server address"):
+        load({"join": ("a:1", "nonsense")})
+
+
+def test_ipv6_may_have_the_brackets_that_it_has_in_addresses() -> None:
+    settings = load({"host": "[::1]"})
+    assert (settings.host, str(settings.bind())) == ("::1", "tcp://[::1]:8764")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
@@ -287,9 +298,9 @@ def test_the_files_become_options(tmp_path: Path) -> None:
     assert options.signing_key is not None
     assert options.signing_key.certificate == authority.certify(options.signing_key.public)
     assert set(options.server_keys) == {authority.public, keys[1]}
-    assert [options.admit(PeerRecord(7, 5, key=key)) for key in keys] == [True, True, False]
+    assert [options.admit(Peer(7, b"", (), 5, key=key)) for key in keys] == [True, True, False]
     assert (options.limits.announces_per_second, options.limits.lookups_per_second) == (7, 9)
-    assert load().options().admit(PeerRecord(7, 5))
+    assert load().options().admit(Peer(7, b"", (), 5))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 import io
 
 import pytest
+import trio
 from click.testing import CliRunner
 from rich.console import Console
 
+from sphtp import ServerAddress
 from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.status import read_untrusted
 from sphtp_server.status import show, status
@@ -26,15 +28,38 @@ def printed(document: dict[str, object]) -> str:
 
 def test_nobody_there_is_exit_code_4() -> None:
     address = f"tcp://127.0.0.1:{unused_port()}"
-    result = CliRunner().invoke(status, [address, "--timeout", "0.05"])
+    result = CliRunner().invoke(status, [address])
     assert result.exit_code == 4
-    assert address in result.output
-    assert "0.05 s" in result.output
+    refused = f"connection refused by {address.removeprefix('tcp://')}"
+    assert result.output == f"Error: no answer from {address}: {refused}\n"
+
+
+def test_without_an_address_the_usual_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def fetch(address: ServerAddress, **_: object) -> dict[str, object]:
+        await trio.lowlevel.checkpoint()
+        asked.append(address)
+        return {"id": 8}
+
+    monkeypatch.setattr("sphtp_server.status.fetch_status", fetch)
+    assert CliRunner().invoke(status, []).exit_code == 0
+    assert asked == [ServerAddress.parse("tcp://127.0.0.1:8764")]
+
+
+def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupt(*_: object, **__: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sphtp_server.status.fetch_status", interrupt)
+    result = CliRunner().invoke(status, [])
+    assert (result.exit_code, result.output) == (130, "")
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["tcp://host:99999"], ["tcp://host:1", "--timeout", "0"], ["tcp://a?b:1"]],
+    [["nonsense"], ["tcp://host:99999"], ["tcp://host:1", "--timeout", "0"], ["tcp://a?b:1"]],
 )
 def test_a_wrong_call_is_exit_code_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(status, arguments).exit_code == 2

@@ -160,6 +160,7 @@ async def main(plan: dict[str, Any]) -> None:
             port=plan["port"],
             advertise=[tuple(address) for address in plan["advertise"]],
             timeout=plan["patience"],
+            wait=plan["patience"],
             timers=sphtp.ControlTimers(**plan["timers"]),
             channel_settings=sphtp.ChannelSettings(**plan["channel"]),
             instruments=[writer] if writer else [],

@@ -20,7 +20,7 @@ from sphtp.core.control.fields import FEATURES, NONCE, VERSION, Gone
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
-from sphtp.errors import RemoteError, WireError
+from sphtp.errors import MessageTooLargeError, RemoteError
 from tests.core.control.bus import address
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, V4
 
@@ -79,7 +79,7 @@ def test_a_message_over_64_kib_is_refused_on_both_sides() -> None:
     assert decode_message_untrusted(data).parameters == largest
     with pytest.raises(RemoteError):
         decode_message_untrusted(data + b"\0")
-    with pytest.raises(WireError):
+    with pytest.raises(MessageTooLargeError):
         Message(7, 7, 1, (Parameter(1, bytes(65535)),)).encode()
 
 

@@ -63,7 +63,8 @@ def test_any_two_ports_survive(pub: int, sub: int) -> None:
     [
         *(
             "",
-            "localhost:1",
+            "localhost",
+            "//localhost:1",
             "udp://h:1",
             "tcp://h",
             "tcp://h:65536",
@@ -78,6 +79,18 @@ def test_any_two_ports_survive(pub: int, sub: int) -> None:
 def test_bad_server_addresses_are_named(text: str) -> None:
     with pytest.raises(SettingsError, match="server address"):
         ServerAddress.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("127.0.0.1:8764", "tcp://127.0.0.1:8764"),
+        ("host:1,3", "tcp://host:1,3"),
+        ("[::1]:0", "tcp://[::1]:0"),
+    ],
+)
+def test_an_address_without_a_scheme_is_tcp(text: str, whole: str) -> None:
+    assert ServerAddress.parse(text) == ServerAddress.parse(whole)
 
 
 @pytest.mark.parametrize("url", ["tcp://h:1,2", "h", "tcp://h:65536", f"tcp://{'h' * 249}:1"])
@@ -116,7 +129,7 @@ def test_newer_revisions_are_less_than_half_way_round_ahead() -> None:
 
 
 def test_the_message_says_what_is_allowed() -> None:
-    with pytest.raises(SettingsError, match=r"scheme://host:port.*tcp or tls\+tcp"):
+    with pytest.raises(SettingsError, match=r"host:port, tcp://host:port or tls\+tcp://host"):
         ServerAddress.parse("8764")
 
 

@@ -1,0 +1,68 @@
+"""How long somebody waits for servers that are not heard, and what they are told meanwhile."""
+
+import logging
+from typing import Final
+
+import trio
+
+from sphtp.errors import UnreachableError
+from sphtp.shell.probe import Hope, Trouble
+
+FIRST_LOOK: Final = 0.2
+"""Seconds until somebody asks why no server was heard; on one machine one is heard after 0.01."""
+
+GRACE: Final = 0.5
+"""Seconds for which trouble may pass by itself before anybody is told."""
+
+PAUSE: Final = 0.15
+"""Seconds between two looks, so that there are several before the grace is over."""
+
+LONG_PAUSE: Final = 1.0
+"""Seconds between two looks later on, while somebody waits for a server to be started."""
+
+log: Final = logging.getLogger("sphtp.client")
+
+
+class Patience:
+    """The time that something asked of servers may take, from now on.
+
+    ``timeout`` is for servers that are there, ``wait`` for those that may still come: seconds.
+    ``missing`` is what has not happened, as errors and warnings say it.
+    """
+
+    def __init__(
+        self, timeout: float, wait: float = 0.0, *, missing: str = "not registered"
+    ) -> None:
+        self._missing = missing
+        self._began = trio.current_time()
+        self._wait = wait
+        self.seconds = max(timeout, wait)
+        self.deadline = self._began + self.seconds
+        self.first_look = min(FIRST_LOOK, self.seconds / 2)
+        self._warned: set[str] = set()
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        return PAUSE if self._passed <= GRACE else LONG_PAUSE
+
+    def note(self, trouble: Trouble | None) -> None:
+        """Raise ``UnreachableError`` where waiting is of no use; else warn in the log, once."""
+        if trouble is None or self._passed < GRACE:
+            return
+        given = self._wait if trouble.hope is Hope.LATER else 0.0
+        if trouble.hope is not Hope.SOON and self._passed >= given:
+            waited = f" within {given:g} s" if given else ""
+            raise UnreachableError(f"{self._missing}{waited}: {trouble.text}")
+        if trouble.text not in self._warned:
+            self._warned.add(trouble.text)
+            left = self.deadline - trio.current_time()
+            log.warning("%s yet: %s; waits for up to %.3g s", self._missing, trouble.text, left)
+
+    def give_up(self, why: str) -> UnreachableError:
+        """Return the error for when time is up."""
+        return UnreachableError(f"{self._missing} within {self.seconds:g} s: {why}")
+
+    @property
+    def _passed(self) -> float:
+        return trio.current_time() - self._began

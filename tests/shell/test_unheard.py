@@ -1,0 +1,242 @@
+"""Why no server is heard: told within a second, in plain words, over real sockets on loopback."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+import sphtp
+from sphtp import ServerAddress, ServerOptions, Tls, UnreachableError
+from sphtp.shell.bus import ListeningPublisher
+from tests.certificates import Authority
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+HOST = "127.0.0.1"
+PLAIN = ServerAddress.parse(f"tcp://{HOST}:0")
+SECURE = ServerAddress.parse(f"tls+tcp://{HOST}:0")
+SECRET, OTHER = bytes(range(32)), bytes(32)
+
+Opening = Callable[[Path], AbstractAsyncContextManager[tuple[ServerAddress, dict[str, object]]]]
+
+
+def server(
+    bind: ServerAddress = PLAIN, secret: bytes | None = None, tls: Tls | None = None
+) -> AbstractAsyncContextManager[sphtp.Server]:
+    return sphtp.open_server(ServerOptions(bind=bind, new_cluster=True, secret=secret, tls=tls))
+
+
+def unused() -> ServerAddress:
+    with ListeningPublisher() as first, ListeningPublisher() as second:
+        return ServerAddress(first.listen(PLAIN.pub), second.listen(PLAIN.pub))
+
+
+@asynccontextmanager
+async def wrong_secret(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server(secret=SECRET) as opened:
+        yield opened.address, {"secret": OTHER}
+
+
+@asynccontextmanager
+async def no_secret(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server(secret=SECRET) as opened:
+        yield opened.address, {}
+
+
+@asynccontextmanager
+async def needless_secret(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server() as opened:
+        yield opened.address, {"secret": SECRET}
+
+
+@asynccontextmanager
+async def nobody(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    yield unused(), {}
+
+
+@asynccontextmanager
+async def unknown_name(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    yield ServerAddress.parse("tcp://nobody.invalid:8764"), {}
+
+
+@asynccontextmanager
+async def other_family(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server() as opened:
+        there = opened.address
+        yield ServerAddress(*(url.replace(HOST, "[::1]") for url in (there.pub, there.sub))), {}
+
+
+@asynccontextmanager
+async def no_way(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    yield ServerAddress.parse("tcp://255.255.255.255:8764"), {}
+
+
+@asynccontextmanager
+async def tls_for_a_plain_server(
+    folder: Path,
+) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server() as opened:
+        secure = (
+            url.replace("tcp://", "tls+tcp://") for url in (opened.address.pub, opened.address.sub)
+        )
+        yield ServerAddress(*secure), {"tls": Tls(Authority(folder).ca)}
+
+
+@asynccontextmanager
+async def plain_for_a_tls_server(
+    folder: Path,
+) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server(SECURE, tls=Tls(None, *Authority(folder).issue(HOST))) as opened:
+        plain = (url.removeprefix("tls+") for url in (opened.address.pub, opened.address.sub))
+        yield ServerAddress(*plain), {}
+
+
+@asynccontextmanager
+async def bad_certificate(folder: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server(SECURE, tls=Tls(None, *Authority(folder).issue(HOST))) as opened:
+        yield opened.address, {"tls": Tls(Authority(folder, "stranger").ca)}
+
+
+@asynccontextmanager
+async def certificate_wanted(
+    folder: Path,
+) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    authority = Authority(folder)
+    tls = Tls(authority.ca, *authority.issue(HOST), mutual=True)
+    async with server(SECURE, tls=tls) as opened:
+        yield opened.address, {"tls": Tls(authority.ca)}
+
+
+@asynccontextmanager
+async def another_service(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async def answer(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some()
+            await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with listening(answer) as address:
+        yield address, {}
+
+
+@asynccontextmanager
+async def second_port(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    async with server() as opened:
+        yield ServerAddress.parse(opened.address.sub), {}
+
+
+@asynccontextmanager
+async def listening(
+    handler: Callable[[trio.SocketStream], Awaitable[object]],
+) -> AsyncIterator[ServerAddress]:
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, handler, 0, host=HOST)
+        [listener] = await nursery.start(serve)
+        url = f"tcp://{HOST}:{listener.socket.getsockname()[1]}"
+        yield ServerAddress(url, url)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("opening", "words"),
+    [
+        (wrong_secret, "wrong secret"),
+        (no_secret, "no secret: the servers have one, and none was given here"),
+        (needless_secret, "the servers have no secret, and one was given here"),
+        (nobody, r"connection refused by 127\.0\.0\.1:\d+$"),
+        (unknown_name, "nobody.invalid.*Name or service not known"),
+        (other_family, r"connection refused by \[::1\]:\d+$"),
+        (no_way, r"no way to 255\.255\.255\.255"),
+        (tls_for_a_plain_server, "speaks no TLS: dial tcp://127"),
+        (plain_for_a_tls_server, r"speaks TLS: dial tls\+tcp://127"),
+        (bad_certificate, r"the certificate of 127\.0\.0\.1:\d+ is not accepted"),
+        (certificate_wanted, "wants to see a certificate"),
+        (another_service, "is no SphTP server: it answered b'HTTP/1.1'"),
+        (second_port, "is a server's second port; name its first one"),
+    ],
+)
+async def test_a_failure_is_told_within_a_second(
+    opening: Opening, words: str, tmp_path: Path
+) -> None:
+    async def register(address: ServerAddress, **more: object) -> None:
+        async with sphtp.open_client([address], **more):  # type: ignore[arg-type]
+            pytest.fail("it is registered")
+
+    async def tells(ask: Callable[..., Awaitable[object]]) -> None:
+        took: list[float] = []
+        # On a machine that has much else to do, one try may take longer.
+        while len(took) < 3 and min(took, default=1.0) >= 1.0:
+            start = trio.current_time()
+            with pytest.raises(UnreachableError, match=words):
+                await ask(address, **more)
+            took.append(trio.current_time() - start)
+        assert min(took) < 1.0
+
+    async with opening(tmp_path) as (address, more), trio.open_nursery() as nursery:
+        nursery.start_soon(tells, register)
+        nursery.start_soon(tells, sphtp.fetch_status)
+
+
+async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It may be a server that was stopped and goes on, so that time is up only after `timeout`."""
+
+    async def say_nothing(_: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with listening(say_nothing) as address:
+        start = trio.current_time()
+        with pytest.raises(UnreachableError, match=r"within 1\.5 s: .* takes connections and says"):
+            async with sphtp.open_client([address], timeout=1.5):
+                pytest.fail("it is registered")
+        assert trio.current_time() - start >= 1.5
+    [record] = caplog.records
+    assert record.name == "sphtp.client"
+    assert "takes connections and says nothing: no SphTP server, or a stopped one" in record.message
+
+
+async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    address = unused()
+
+    async def come_later() -> None:
+        while not caplog.messages:
+            await trio.lowlevel.checkpoint()
+        async with sphtp.open_server(ServerOptions(bind=address, new_cluster=True)):
+            await registered.wait()
+
+    registered = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come_later)
+        async with sphtp.open_client([address], wait=10):
+            registered.set()
+    [warning] = caplog.messages
+    assert warning.startswith(f"not registered yet: connection refused by {HOST}:")
+
+
+async def test_a_wrong_secret_is_not_waited_out() -> None:
+    async with server(secret=SECRET) as opened:
+        start = trio.current_time()
+        with pytest.raises(UnreachableError, match="wrong secret"):
+            async with sphtp.open_client([opened.address], secret=OTHER, wait=10):
+                pytest.fail("it is registered")
+        assert trio.current_time() - start < 1.0
+
+
+async def test_one_server_that_answers_is_enough() -> None:
+    async with server() as opened, sphtp.open_client([unused(), opened.address]) as client:
+        assert set(client.servers) == {opened.id}
+
+
+async def test_a_server_that_is_joining_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with sphtp.open_server(ServerOptions(bind=PLAIN)) as joining:
+        with pytest.raises(UnreachableError, match="no new id while they are joining"):
+            async with sphtp.open_client([joining.address], timeout=1.0):
+                pytest.fail("it is registered")
+    [warning] = caplog.messages
+    assert "acknowledge no new id while they are joining" in warning
