@@ -91,7 +91,8 @@ class Visitors:
         most, number = counts.most_common(1)[0]
         if is_stranger and number < counts[host] + 2:
             return False
-        newest = max((it for it in asked if it.origin[0][0] == most), key=lambda it: it.came)
+        of_host = [it for it in reversed(asked) if it.origin[0][0] == most]
+        newest = max(of_host, key=lambda it: it.came)
         self.forget(newest.origin)
         return True
 
