@@ -7,6 +7,7 @@ from typing import Protocol, Self, TextIO
 from rich.console import Console
 from rich.live import Live
 
+from sphtp.core.printable import printable
 from sphtp_client.board import Board
 from sphtp_client.lines import write_line
 from sphtp_client.table import render, summary
@@ -96,7 +97,8 @@ class LiveDisplay:
     def _draw(self, now: float) -> None:
         self._drawn = now
         while self._board.news:
-            self._live.console.print(self._board.news.popleft(), markup=False, highlight=False)
+            news = printable(self._board.news.popleft())
+            self._live.console.print(news, markup=False, highlight=False)
         self._live.update(render(self._board, self._steps, now - self._began), refresh=True)
 
 

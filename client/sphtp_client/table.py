@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from sphtp.core.printable import printable
 from sphtp_client.board import Board, Role, Seat
 from sphtp_client.events import LinkReport
 
@@ -38,7 +40,13 @@ def _servers(board: Board) -> Table:
         table.add_column(heading)
     for seat in board.of(Role.SERVER):
         url = (seat.address or "").partition(",")[0]
-        row = (seat.name, _text(seat.pid), _hex(seat.id), url, _clients_of(seat, board))
+        row = (
+            seat.name,
+            _text(seat.pid),
+            _hex(seat.id),
+            Text(printable(url)),
+            _clients_of(seat, board),
+        )
         table.add_row(*row, _state(seat))
     return table
 

@@ -1,11 +1,12 @@
 """Logs: one line per event on standard output, for people or as JSON."""
 
 import sys
-from collections.abc import Callable
-from typing import Final, Literal, TextIO
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 
+from sphtp.core.printable import printable, printable_lines
 from sphtp.shell.lines import Lines
 
 LogFormat = Literal["console", "json"]
@@ -38,12 +39,26 @@ def open_log(level: LogLevel, form: LogFormat, output: TextIO | None = None) -> 
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _make_printable,
             _RENDERERS[form](output.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )
     log: Log = logger.bind()
     return log
+
+
+def _make_printable(_log: Any, _level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Let nothing that a peer said steer the terminal; a traceback keeps its lines."""
+    return {name: _shown(name, value) for name, value in event.items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return printable_lines(value) if name == "exception" else printable(value)
+    if isinstance(value, list | tuple):
+        return [_shown(name, one) for one in value]
+    return value
 
 
 class _Lines(Lines):

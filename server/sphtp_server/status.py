@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sphtp import BusError, ServerAddress, Tls, fetch_status, load_secret, parse_key
+from sphtp.core.printable import printable
 from sphtp.errors import SettingsError, UnreachableError
 
 UNREACHABLE: Final = 4
@@ -80,7 +81,7 @@ def status(
     except (BusError, SettingsError) as error:
         raise click.UsageError(str(error)) from error
     except UnreachableError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {printable(str(error))}", err=True)
         sys.exit(UNREACHABLE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -156,4 +157,4 @@ def _value(name: str, value: Any) -> Text:
 def _cell(value: Any) -> Text:
     # The words come from a server: neither markup nor escape sequences of theirs take effect.
     text = value if isinstance(value, str) else json.dumps(value)
-    return Text(text if text.isprintable() else repr(text))
+    return Text(printable(text))

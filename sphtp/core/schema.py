@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from sphtp.core.printable import printable
+
 EXCERPT = 100
-LONGEST = 1200
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Schema:
     def explain(self, other: Mismatch) -> str:
         """Say in words what ``compare`` found on the other side, which may say anything."""
         # Who was not told of all our types may name one that is here.
-        theirs = {_printable(other.line)} - {"", *self.lines}
+        theirs = {printable(other.line)} - {"", *self.lines}
         ours = {line for line in self.lines if digest_of(line) == other.digest}
         names = {line.partition(": ")[0] for line in theirs}
         ours |= {line for line in self.lines if line.partition(": ")[0] in names}
@@ -87,10 +88,6 @@ def difference(ours: Iterable[str], theirs: Iterable[str]) -> str | None:
 
 def _by_name(lines: Iterable[str]) -> dict[str, str]:
     return {name: what for name, _, what in (line.partition(": ") for line in lines)}
-
-
-def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in text[:LONGEST])
 
 
 def _name(schema_hash: int) -> str:

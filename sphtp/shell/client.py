@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import msgpack
 import trio
 
 from sphtp.core.control.client import ClientMachine
@@ -13,6 +12,7 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import Established
 from sphtp.core.control.records import Member
+from sphtp.core.packing import pack
 from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 from sphtp.core.stream.settings import StreamSettings
@@ -103,7 +103,7 @@ class Client:
 
     def set_data(self, data: Any) -> None:
         """Change what peers learn of this client."""
-        self._machine.set_data(trio.current_time(), msgpack.packb(data))
+        self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
 
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:

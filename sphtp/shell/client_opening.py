@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgpack
 import trio
 
 from sphtp.core.channel.gate.security import Security
@@ -16,6 +15,7 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.limits import ClientLimits
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.packing import pack
 from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError
@@ -135,7 +135,7 @@ def _make_machine(
         secrets=SECRETS,
         servers=servers,
         candidates=candidates,
-        data=b"" if data is None else msgpack.packb(data),
+        data=b"" if data is None else pack(data),
         ids=ids,
         key=identity.public,
         limits=limits or ClientLimits(),

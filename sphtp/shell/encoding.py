@@ -36,14 +36,13 @@ class Plain:
     most_at_once = NO_LIMIT
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """See ``Encoding``; raises what msgpack raises."""
+        """See ``Encoding``; raises as ``Packing.pack``."""
         if compress:
             raise StateError("without `messages` nothing is compressed")
-        payload: bytes = pack(value)
-        return payload
+        return pack(value)
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """See ``Encoding``; raises what msgpack raises."""
+        """See ``Encoding``; raises as ``Packing.pack``."""
         if compress:
             raise StateError("without `messages` nothing is compressed")
         return list(map(pack, values))

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import msgpack
-
 from sphtp.core.control.records import PeerRecord
+from sphtp.core.packing import MALFORMED, unpack
 from sphtp.core.row import Address
 
 
@@ -46,6 +45,6 @@ class Peer:
 
 def _decode(data: bytes) -> Any:
     try:
-        return msgpack.unpackb(data, strict_map_key=False) if data else None
-    except (ValueError, TypeError, msgpack.UnpackException):
+        return unpack(data) if data else None
+    except MALFORMED:
         return None

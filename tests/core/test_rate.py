@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.rate import RateLimit
+from sphtp.core.rate import MOST_KEYS, RateLimit, RateLimits
 
 
 @given(
@@ -37,3 +37,12 @@ def test_a_clock_that_steps_back_gives_nothing():
     limit = RateLimit(10)
     assert sum(limit.take(100.0) for _ in range(50)) == 10
     assert not limit.take(50.0)
+
+
+def test_each_key_has_its_own_and_the_keys_are_bounded():
+    limits = RateLimits[int](2)
+    assert [limits.take(0.0, key) for key in (1, 1, 1, 2)] == [True, True, False, True]
+    assert all(limits.take(0.0, key) for key in range(2, MOST_KEYS + 2))
+    assert limits.take(0.0, 1), "it was seen longest ago"
+    assert limits.take(0.0, MOST_KEYS + 1)
+    assert not limits.take(0.0, MOST_KEYS + 1)

@@ -2,6 +2,7 @@
 
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import msgpack
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 import sphtp
 from sphtp import ChannelSettings, Delivery, Impairment, Outcome
+from sphtp.errors import MessageTooLargeError
 from sphtp.shell.opening import open_node
 from tests.deadline import within_20_seconds
 
@@ -339,13 +341,28 @@ async def test_a_value_that_msgpack_cannot_carry_is_a_type_error():
             await here.send(object())
 
 
-@pytest.mark.parametrize("malformed", [b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\x81\x90\x01"])
+DEEP = b"\x91" * 128 + b"\x90"
+MALFORMED = [b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\x81\x90\x01", DEEP]
+
+
+@pytest.mark.parametrize("malformed", MALFORMED)
 async def test_a_message_that_is_not_msgpack_is_dropped_and_counted(malformed):
     async with connected() as (here, there):
         here._connection.port.send_many([malformed])
         await here.send("next")
         assert await there.receive() == "next"
         assert there.undecodable == 1
+
+
+async def test_a_message_that_the_peer_would_drop_is_not_sent():
+    async with connected() as (here, there):
+        deep: list[Any] = []
+        for _ in range(128):
+            deep = [deep]
+        with pytest.raises(MessageTooLargeError, match="deeper than max_depth, 128"):
+            await here.send(deep)
+        await here.send(deep[0])
+        assert await there.receive() == deep[0]
 
 
 async def test_maps_keep_keys_that_are_not_text():

@@ -181,7 +181,7 @@ async def test_a_bomb_is_dropped():
 
 
 async def test_no_more_is_inflated_at_once_than_there_is_room_for():
-    types = MessageFactory([Step], compression=Compression(max_size=32 << 20))
+    types = MessageFactory([Step], compression=Compression(max_size=2 << 20))
     async with connected(types, types) as (here, there):
         await here.send_many([Step(number) for number in range(5)])
         await trio.testing.wait_all_tasks_blocked(0.05)

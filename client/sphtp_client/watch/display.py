@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self, TextIO
 from rich.console import Console
 from rich.live import Live
 
+from sphtp.core.printable import printable
 from sphtp_client.display import LINE_EVERY
 from sphtp_client.lines import write_line
 from sphtp_client.watch.events import Ended, Joined, Lost, News, Summary
@@ -90,7 +91,8 @@ class PlainDisplay:
 
     def finish(self, now: float, scene: Scene, summary: Summary) -> None:
         """Write the table and the last line."""
-        console = Console(file=self._stream)
+        # A log has no colours, wherever it ends up.
+        console = Console(file=self._stream, no_color=True, force_terminal=False)
         with console.capture() as drawn:
             console.print(render(now, scene))
         write_line(self._stream, drawn.get().rstrip())
@@ -115,7 +117,7 @@ class LiveDisplay:
         """Print what is worth a line of its own."""
         sentence = SENTENCES.get(type(news))
         if sentence is not None:
-            self._live.console.print(sentence(news), markup=False, highlight=False)
+            self._live.console.print(printable(sentence(news)), markup=False, highlight=False)
 
     def show(self, now: float, scene: Scene) -> None:
         """Draw the table."""

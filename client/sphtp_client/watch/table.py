@@ -4,7 +4,9 @@ from math import hypot
 
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from sphtp.core.printable import printable
 from sphtp_client.frame import Momentum
 from sphtp_client.watch.scene import Scene, Sight
 
@@ -15,7 +17,7 @@ def render(now: float, scene: Scene) -> RenderableType:
     """Draw the slabs, and below them the last state that was seen of all of them."""
     run = scene.run
     table = Table(
-        title=f"{run.slabs} slabs, {run.steps} steps, scenario {run.scenario[:8]}",
+        title=Text(f"{run.slabs} slabs, {run.steps} steps, scenario {printable(run.scenario[:8])}"),
         title_justify="left",
     )
     for heading in NUMBERS:

@@ -1,18 +1,27 @@
 """Channels that others opened and nobody here has taken yet."""
 
-from collections import deque
+from collections import Counter
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.row import Address
 
 
 class Backlog:
-    """Those half open, and those that wait to be taken; ``limit`` of them at most."""
+    """Those half open, and those that wait to be taken; ``limit`` of them at most.
 
-    def __init__(self, limit: int) -> None:
+    Who they are from is told by the key that was proven, or by the host of those in the clear. When
+    there are no places left, whoever has most of them gives one up for somebody who has at least
+    two fewer; and what has waited for ``patience`` seconds gives its place to anybody. So no peer
+    shuts the others out, and none does for good.
+    """
+
+    def __init__(self, limit: int, patience: float) -> None:
         self._limit = limit
-        self._half_open: set[int] = set()
-        self._waiting: deque[Connection] = deque()
+        self._patience = patience
+        self._half_open: dict[int, Connection] = {}
+        # In the order in which they opened.
+        self._waiting: dict[int, Connection] = {}
 
     def __len__(self) -> int:
         return len(self._half_open) + len(self._waiting)
@@ -27,22 +36,49 @@ class Backlog:
         """Whether one waits to be taken."""
         return bool(self._waiting)
 
+    def make_room(self, now: float, opener: bytes) -> Connection | None:
+        """Take a place away for somebody else; return the channel that is to end for it, if any."""
+        places = [*self._waiting.values(), *self._half_open.values()]
+        counts = Counter(map(_opener_of, places))
+        if not counts:
+            return None
+        most, number = counts.most_common(1)[0]
+        if number >= counts[opener] + 2:
+            # The newest: the program is further from taking it than the others.
+            loser = next(it for it in reversed(places) if _opener_of(it) == most)
+        else:
+            loser = min(places, key=lambda it: it.began_at)
+            if now < loser.began_at + self._patience:
+                return None
+        self._half_open.pop(loser.connection_id, None)
+        self._waiting.pop(loser.connection_id, None)
+        return loser
+
     def expect(self, connection: Connection) -> None:
         """Take note of one that was answered and has to confirm it."""
-        self._half_open.add(connection.connection_id)
+        self._half_open[connection.connection_id] = connection
 
     def settle(self, connection: Connection) -> None:
         """Note whether it opened or ended meanwhile."""
         connection_id = connection.connection_id
         if connection_id in self._half_open and connection.state is not State.ANSWERING:
-            self._half_open.discard(connection_id)
+            del self._half_open[connection_id]
             # What closed without having opened was never a channel.
             if connection.state is not State.CLOSED:
-                self._waiting.append(connection)
+                self._waiting[connection_id] = connection
         is_over = connection.state is State.CLOSED and not connection.port.readable
-        if is_over and connection in self._waiting:
-            self._waiting.remove(connection)
+        if is_over and self._waiting.get(connection_id) is connection:
+            del self._waiting[connection_id]
 
     def take(self) -> Connection | None:
         """The one that waits for longest."""
-        return self._waiting.popleft() if self._waiting else None
+        return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
+
+
+def opener_of(key: bytes, address: Address | None) -> bytes:
+    """Whose place a channel takes: that of a key, or of a host as far as nobody proved one."""
+    return key or (address[0].encode() if address is not None else b"")
+
+
+def _opener_of(connection: Connection) -> bytes:
+    return opener_of(connection.peer_key, connection.address)

@@ -44,6 +44,7 @@ class Connection:
     ) -> None:
         self.opening = opening
         self.state = state
+        self.began_at = now
         self.peer_id = opening.wanted
         self.address: Address | None = None
         self.peer_key = b""

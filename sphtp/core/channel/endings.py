@@ -10,6 +10,7 @@ from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.channel.timers import Timer
+from sphtp.core.printable import printable
 from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 
@@ -110,7 +111,7 @@ def closed_by_peer(peer: str, close: Close) -> Closed:
     """The ending that the peer's CLOSE means; an unknown reason is no clean end."""
     clean = close.reason == CloseReason.DONE
     reason = CloseReason.DONE if clean else CloseReason.ABORTED
-    why = f": {close.text}" if close.text else ""
+    why = f": {printable(close.text)}" if close.text else ""
     verb = "closed" if clean else "aborted"
     return Closed(reason, f"{peer} {verb} the channel{why}", by_peer=True)
 

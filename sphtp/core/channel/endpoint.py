@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from sphtp.core.channel.backlog import Backlog, opener_of
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.dials import Dials
 from sphtp.core.channel.gate.wire import decode_greet_untrusted
@@ -52,11 +53,13 @@ class Endpoint:
         self._settings = settings
         self._make: Callable[..., Connection] = Connection
         self._memory = NodeMemory(settings.node_buffer_bytes)
-        self._services = Services(schema or Schema(), settings.backlog)
+        self._services = Services(schema or Schema(), settings.backlog, settings.timeout)
         self._refusals = Refusals(settings, self._services.main, self.counters)
         self._turns = Turns(self._settle)
         self._answered = Origins()
         self._dials = Dials()
+        # The key that was proven by whoever sent what is being handled.
+        self._asking = b""
         self._removed: Callable[[Connection], None] = lambda _: None
         self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
             Kind.DATA: self._handle_data_untrusted,
@@ -136,6 +139,16 @@ class Endpoint:
             handle(now, address, connection_id, datagram)
         except RemoteError:
             self.counters.malformed += 1
+
+    def handle_introduced_untrusted(
+        self, now: float, address: Address, key: bytes, datagram: bytes
+    ) -> None:
+        """Take a datagram from whoever has proven to have this key."""
+        self._asking = key
+        try:
+            self.handle_datagram_untrusted(now, address, datagram)
+        finally:
+            self._asking = b""
 
     def handle_row_untrusted(self, now: float, row: Row) -> None:
         """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
@@ -244,15 +257,27 @@ class Endpoint:
     ) -> Connection | None:
         schema = self._services.find(connect.offer.schema_hash) or self._services.main
         backlog = self._services.backlog(schema)
-        is_full = backlog.is_full or len(self._turns) >= self._settings.max_channels
         # What crosses an attempt of ours may take its place.
-        if is_full and not own:
+        if not own and not self._has_room(now, backlog, address):
             self._refusals.refuse_full(address, connect, backlog)
             return None
         opening = Opening(self._offer(schema, own), connect.token, schema=schema)
         connection = self._turns.add(self._connection(now, opening, State.ANSWERING))
         (self._dials.cross if own else backlog.expect)(connection)
         return connection
+
+    def _has_room(self, now: float, backlog: Backlog, address: Address) -> bool:
+        if len(self._turns) >= self._settings.max_channels:
+            return False
+        if not backlog.is_full:
+            return True
+        loser = backlog.make_room(now, opener_of(self._asking, address))
+        if loser is None:
+            return False
+        self.counters.over_backlog += 1
+        loser.abort(now, "nobody took the channel, and others wait")
+        self.touch(loser)
+        return True
 
     def _give_way(self, now: float, answered: Connection) -> Connection:
         """What crossed an attempt of ours is heard: return the connection that goes on."""

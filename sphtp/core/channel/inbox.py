@@ -14,6 +14,7 @@ from sphtp.core.channel.reorder import Ordered, Unordered
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.unreliable import COST as UNRELIABLE_COST
 from sphtp.core.channel.unreliable import UnreliableInbox
+from sphtp.core.packing import READ_BYTES
 from sphtp.errors import RemoteError
 
 BATCH: Final = 1024
@@ -220,10 +221,12 @@ class Inbox:
         self._account()
 
     def receive_many(self, limit: int) -> list[bytes]:
-        """Take up to ``limit`` messages; unreliable ones, which grow stale, come first."""
+        """Take up to ``limit`` messages; unreliable ones, which grow stale, come first.
+
+        It ends where they exceed ``READ_BYTES``.
+        """
         taken = self.unreliable.take(limit) if self.unreliable else []
-        reliable = self._take_ready(limit - len(taken))
-        size = sum(map(len, reliable))
+        reliable, size = self._take_ready(limit - len(taken))
         self._ready_count -= len(reliable)
         self._ready_bytes -= size
         self.credit.read(len(reliable), size)
@@ -238,16 +241,20 @@ class Inbox:
             for message in lane.incomplete()
         ]
 
-    def _take_ready(self, limit: int) -> list[bytes]:
+    def _take_ready(self, limit: int) -> tuple[list[bytes], int]:
+        """Return messages, and their bytes."""
         taken: list[bytes] = []
-        while self._ready and limit > len(taken):
+        size = 0
+        while self._ready and limit > len(taken) and size < READ_BYTES:
             batch, start = self._ready[0], self._read
             self._read += limit - len(taken)
-            taken += batch[start : self._read]
+            part = batch[start : self._read]
+            size += sum(map(len, part))
+            taken += part
             if self._read >= len(batch):
                 self._ready.popleft()
                 self._read = 0
-        return taken
+        return taken, size
 
     def _deliver(self, payloads: Sequence[bytes]) -> None:
         if not payloads:

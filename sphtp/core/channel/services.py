@@ -12,10 +12,10 @@ from sphtp.core.schema import Schema
 class Services:
     """The schemas that a channel may have, and the channels of each that nobody has taken yet."""
 
-    def __init__(self, schema: Schema, limit: int) -> None:
+    def __init__(self, schema: Schema, limit: int, patience: float) -> None:
         self.main = schema
         self.is_closed = False
-        self._limit = limit
+        self._limit, self._patience = limit, patience
         self._schemas: dict[int, Schema] = {}
         self._backlogs: dict[int, Backlog] = {}
         self.add(schema)
@@ -23,7 +23,7 @@ class Services:
     def add(self, schema: Schema) -> None:
         """Let channels of this schema in, too."""
         self._schemas[schema.schema_hash] = schema
-        self._backlogs[schema.schema_hash] = Backlog(self._limit)
+        self._backlogs[schema.schema_hash] = Backlog(self._limit, self._patience)
 
     def find(self, schema_hash: int) -> Schema | None:
         """The schema with this hash; None if there is no such service."""

@@ -64,7 +64,8 @@ _RETRY = (_A.WITHDRAW, _A.PAUSE)
 _LOSE_ID = (_A.TELL_ID_LOST, _A.WITHDRAW, _A.PAUSE)
 _LEAVE = (_A.WITHDRAW, _A.TELL_LEFT)
 _DENY = (_A.WITHDRAW, _A.TELL_REFUSED)
-_GREET = (_A.HEARTBEAT, _A.SEND_DATA, _A.LOOKUP)
+# A heartbeat that is before the data tells a revision that no server has, and draws a NACK.
+_GREET = (_A.SEND_DATA, _A.HEARTBEAT, _A.LOOKUP)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     Row(_S.SEARCHING, _E.SERVER_READY, _S.ANNOUNCING, _FIRST, "steps 3 to 5"),

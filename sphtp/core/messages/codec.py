@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from sphtp.core.messages.compression import Compression
-from sphtp.core.packing import pack, unpack, unpack_many
+from sphtp.core.packing import MAX_DEPTH, MAX_ELEMENTS, Packing
 from sphtp.core.schema import Schema
 from sphtp.errors import RemoteError, WireError, untrusted
 
@@ -42,23 +42,41 @@ class MessageCodec(Protocol):
 class PlainMessages:
     """Messages that are whatever msgpack carries: None, booleans, numbers, text, bytes, and
     lists and dicts of them.
+
+    Args:
+        compression: whether single messages may be deflated.
+        max_elements: values of a message; a list counts as one, and so does each of its members.
+        max_depth: lists and dicts that are nested; at most 128.
+
+    Raises:
+        SettingsError: a bound that is out of range.
     """
 
-    def __init__(self, *, compression: Compression | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        compression: Compression | None = None,
+        max_elements: int = MAX_ELEMENTS,
+        max_depth: int = MAX_DEPTH,
+    ) -> None:
         self.compression = compression
+        self._packing = Packing(max_elements, max_depth)
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
-        """Say what both peers must have alike: compression, if any."""
-        return [self.compression.describe()] if self.compression else []
+        """Say what both peers must have alike: bounds, if they are unusual; compression, if any."""
+        lines = self._packing.describe()
+        return [*lines, self.compression.describe()] if self.compression else lines
 
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
         """Return the message's bytes.
 
         Raises:
             WireError: msgpack cannot carry the value.
+            MessageTooLargeError: it has more values, or is nested deeper, than the peer takes.
         """
-        return deflate(self.compression, to_msgpack(value), _DEFLATED, compress)
+        data = to_msgpack(self._packing, value)
+        return deflate(self.compression, data, _DEFLATED, compress)
 
     def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
         """Return the bytes of each; raises as ``encode``."""
@@ -69,14 +87,14 @@ class PlainMessages:
         """Return the message.
 
         Raises:
-            RemoteError: these bytes are not msgpack, or inflate to too many.
+            RemoteError: these bytes are not msgpack, inflate to too many, or are out of bounds.
         """
-        return from_msgpack(inflate(self.compression, data, _DEFLATED))
+        return from_msgpack(self._packing, inflate(self.compression, data, _DEFLATED))
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """Return the messages, without those that are none."""
         # One that is deflated is no msgpack.
-        values = unpack_many(payloads)
+        values = self._packing.unpack_many(payloads)
         return decode_each_untrusted(self, payloads) if values is None else values
 
 
@@ -114,27 +132,27 @@ def inflate(compression: Compression | None, data: bytes, mark: bytes) -> bytes:
     return data
 
 
-def to_msgpack(value: Any) -> bytes:
+def to_msgpack(packing: Packing, value: Any) -> bytes:
     """Return a value as msgpack.
 
     Raises:
         WireError: msgpack cannot carry it.
+        MessageTooLargeError: it is out of bounds.
     """
     try:
-        data: bytes = pack(value)
+        return packing.pack(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"msgpack cannot carry it: {error}") from error
-    return data
 
 
-def from_msgpack(data: bytes) -> Any:
+def from_msgpack(packing: Packing, data: bytes) -> Any:
     """Return the value that msgpack bytes stand for.
 
     Raises:
-        WireError: they are not msgpack.
+        WireError: they are not msgpack, or out of bounds.
     """
     try:
-        return unpack(data)
+        return packing.unpack(data)
     except Exception as error:
         # msgpack has many ways to fail: a key that cannot be hashed is a TypeError.
         raise WireError(f"not msgpack: {type(error).__name__}: {error}") from error

@@ -8,7 +8,7 @@ from sphtp.errors import SettingsError, WireError, untrusted
 # Deflate by itself: datagrams have checksums of their own.
 _RAW = -zlib.MAX_WBITS
 
-ROOM = 64 << 20
+ROOM = 4 << 20
 """Bytes to which a batch may inflate; a single message, if it may be larger."""
 
 

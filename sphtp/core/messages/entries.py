@@ -9,6 +9,7 @@ from sphtp.core.messages.codec import from_msgpack, to_msgpack
 from sphtp.core.messages.describing import describe_bits
 from sphtp.core.messages.stream import Stream
 from sphtp.core.messages.streams import MeasureStream, ReadStream, WriteStream, read_all
+from sphtp.core.packing import Packing
 from sphtp.errors import SettingsError, WireError
 
 
@@ -89,9 +90,10 @@ class BitEntry:
 class PackedEntry:
     """A dataclass carried by msgpack: header in whole bytes, then an array of the fields."""
 
-    __slots__ = ("_record", "prefix", "text", "unpack")
+    __slots__ = ("_packing", "_record", "prefix", "text", "unpack")
 
-    def __init__(self, kind: type, number: int, header: Header) -> None:
+    def __init__(self, kind: type, number: int, header: Header, packing: Packing) -> None:
+        self._packing = packing
         self.prefix = header.prefix(number)
         self._record = record_of(kind)
         self.unpack = self._record.unpack
@@ -99,7 +101,7 @@ class PackedEntry:
 
     def write(self, message: Any) -> bytes:
         """Return header and message."""
-        return self.prefix + to_msgpack(self._record.pack(message))
+        return self.prefix + to_msgpack(self._packing, self._record.pack(message))
 
     def measure(self, message: Any) -> int:
         """Return the bits of header and message."""
@@ -107,10 +109,10 @@ class PackedEntry:
 
     def read(self, data: bytes) -> Any:
         """Return the message that follows the header; raises ``WireError``."""
-        return self.unpack(from_msgpack(data))
+        return self.unpack(from_msgpack(self._packing, data))
 
 
-def entry_for(kind: type, number: int, header: Header) -> BitEntry | PackedEntry:
+def entry_for(kind: type, number: int, header: Header, packing: Packing) -> BitEntry | PackedEntry:
     """Return the entry of a type.
 
     Raises:
@@ -119,5 +121,5 @@ def entry_for(kind: type, number: int, header: Header) -> BitEntry | PackedEntry
     if issubclass(kind, BitMessage):
         return BitEntry(kind, number, header)
     if is_dataclass(kind):
-        return PackedEntry(kind, number, header)
+        return PackedEntry(kind, number, header, packing)
     raise SettingsError(f"{kind.__name__} is neither a BitMessage nor a dataclass")

@@ -8,7 +8,7 @@ from sphtp.core.messages.codec import decode_each_untrusted, deflate, inflate
 from sphtp.core.messages.compression import Compression
 from sphtp.core.messages.entries import BitEntry, Entry, Header, PackedEntry, entry_for
 from sphtp.core.messages.streams import ReadStream
-from sphtp.core.packing import unpack_many
+from sphtp.core.packing import MAX_DEPTH, MAX_ELEMENTS, Packing
 from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, WireError, untrusted
 
@@ -26,22 +26,34 @@ class MessageFactory:
     Args:
         types: dataclasses, and subclasses of ``BitMessage``; no two of one name.
         compression: whether single messages may be deflated.
+        max_elements: values of a dataclass in msgpack; a list counts as one, and so does each of
+            its members, and of the array of fields.
+        max_depth: lists and dicts that are nested, that array among them; at most 128.
 
     Raises:
-        SettingsError: a type that cannot be carried; the message says which, and why.
+        SettingsError: a type that cannot be carried; the message says which, and why. Or a bound
+            that is out of range.
     """
 
-    def __init__(self, types: Iterable[type], *, compression: Compression | None = None) -> None:
+    def __init__(
+        self,
+        types: Iterable[type],
+        *,
+        compression: Compression | None = None,
+        max_elements: int = MAX_ELEMENTS,
+        max_depth: int = MAX_DEPTH,
+    ) -> None:
         self.types = tuple(sorted(types, key=lambda kind: kind.__name__))
         """The types, each at the place of its number."""
         _check_names(self.types)
         self.compression = compression
+        self._packing = Packing(max_elements, max_depth)
         self._header = Header(len(self.types), compression is not None)
         self._entries: dict[type, Entry] = {}
         self._packed: dict[bytes, PackedEntry] = {}
         self._in_bits: dict[int, BitEntry] = {}
         for number, kind in enumerate(self.types):
-            entry = self._entries[kind] = entry_for(kind, number, self._header)
+            entry = self._entries[kind] = entry_for(kind, number, self._header, self._packing)
             if isinstance(entry, PackedEntry):
                 self._packed[entry.prefix] = entry
             else:
@@ -57,6 +69,7 @@ class MessageFactory:
         compares two such lists.
         """
         lines = [f"{kind.__name__}: {entry.text}" for kind, entry in self._entries.items()]
+        lines += self._packing.describe()
         return sorted([*lines, self.compression.describe()] if self.compression else lines)
 
     def measure(self, message: Any) -> int:
@@ -76,6 +89,7 @@ class MessageFactory:
 
         Raises:
             WireError: the type is not registered, or a field's value does not fit.
+            MessageTooLargeError: it has more values, or is nested deeper, than the peer takes.
         """
         return deflate(self.compression, self._entry(message).write(message), _DEFLATED, compress)
 
@@ -110,7 +124,9 @@ class MessageFactory:
         found = map(self._packed.get, (payload[:size] for payload in payloads))
         entries = [entry for entry in found if entry is not None]
         is_packed = len(entries) == len(payloads)
-        rows = unpack_many([payload[size:] for payload in payloads]) if is_packed else None
+        rows = None
+        if is_packed:
+            rows = self._packing.unpack_many([payload[size:] for payload in payloads])
         if rows is None:
             return decode_each_untrusted(self, payloads)
         messages = []

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from sphtp.core.printable import printable
 from sphtp.core.schema import Schema
 from sphtp.core.stream.bodies import Window
 from sphtp.core.wire import Reader, Writer
@@ -215,8 +216,7 @@ def _decode_window(reader: Reader) -> Window:
 
 
 def _text(data: bytes) -> str:
-    text = data.decode(errors="replace")
-    return "".join(one if one.isprintable() else "?" for one in text)
+    return printable(data.decode(errors="replace"))
 
 
 _ENCODERS: Final[dict[type, tuple[MemberKind, Callable[..., None]]]] = {

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from sphtp.core.packing import READ_BYTES
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
 from sphtp.core.stream.subscription import SubscriptionStatistics
@@ -122,9 +123,10 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     def _fill(self, most: int) -> None:
         """Take what there is, and decode it: what came in several datagrams at once."""
         items, most = self._items, min(most, self._encoding.most_at_once)
-        had = len(items)
-        while len(items) < most:
+        had, size = len(items), 0
+        while len(items) < most and size < READ_BYTES:
             if payloads := self._take_payloads(most - len(items)):
+                size += sum(map(len, payloads))
                 items.extend(self._decode(payloads))
             elif type(self._item) is Loss:
                 items.append(self._item)
@@ -141,15 +143,18 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         poll_item = self._attendance.subscription.poll_item
         payloads = list(islice(self._batch, most))
         self._count(len(payloads))
-        while len(payloads) < most:
+        size = sum(map(len, payloads))
+        while len(payloads) < most and size < READ_BYTES:
             if self._item is None:
                 self._item = poll_item()
             if type(self._item) is not Batch:
                 break
             had, self._next = len(payloads), self._item.first
             self._batch, self._item = iter(self._item.payloads), None
-            payloads += islice(self._batch, most - had)
-            self._count(len(payloads) - had)
+            more = list(islice(self._batch, most - had))
+            self._count(len(more))
+            size += sum(map(len, more))
+            payloads += more
         return payloads
 
     def _count(self, taken: int) -> None:

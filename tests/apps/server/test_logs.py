@@ -177,3 +177,14 @@ def test_people_read_ids_as_everywhere_else() -> None:
 
 def test_every_event_has_a_line() -> None:
     assert {*_LINES, ViewChanged} == set(get_args(ServerEvent))
+
+
+@pytest.mark.parametrize("form", get_args(LogFormat))
+def test_what_others_say_steers_no_terminal(form: LogFormat) -> None:
+    hostile = "\x1b[2J\x9b1m\u202e"
+    with TemporaryFile("w+") as output:
+        open_log("info", form, output).info("heard", text=hostile, names=[hostile, 1])
+        output.seek(0)
+        (line,) = output.read().splitlines()
+    assert line.isprintable()
+    assert line.count("[2J") == 2

@@ -41,6 +41,28 @@ def shown(display, output, scene, part):
     return output.getvalue()
 
 
+HOSTILE = "\x1b]0;o\x07\x9b2J\u202e[red]"
+
+
+def test_what_peers_say_steers_no_terminal(run, part, make_frame):
+    scene = Scene(run._replace(scenario=HOSTILE))
+    scene.expect(0)
+    scene.take(1.0, 0, make_frame(0, 8))
+    for display in (PlainDisplay, JsonDisplay, lambda output: LiveDisplay(Console(file=output))):
+        output = io.StringIO()
+        with display(output) as shown:
+            shown.say(scene.end(0, HOSTILE))
+            shown.show(2.0, scene)
+            shown.finish(2.0, scene, scene.summary("broken off"))
+        said = output.getvalue().replace("\n", "")
+        assert "o" in said
+        assert said.isprintable()
+    with_tags = Scene(run._replace(scenario="[red]ab"))
+    output = io.StringIO()
+    PlainDisplay(output).finish(2.0, with_tags, with_tags.summary("broken off"))
+    assert "scenario [red]ab" in output.getvalue()
+
+
 def test_programs_get_a_line_for_each_thing(scene, part):
     output = io.StringIO()
     lines = shown(JsonDisplay(output), output, scene, part).splitlines()

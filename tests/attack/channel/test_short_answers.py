@@ -125,7 +125,7 @@ def test_a_reset_is_shorter_than_what_it_answers():
     for ask in reset_askers(4711):
         pair = SealedPair(1)
         for size in range(1, 100):
-            said = answers(pair, pair.right, AWAY, ask(size))
+            said = answers(pair, pair.right, (f"10.7.7.{size}", 7), ask(size))
             assert all(len(it) == RESET_SIZE < size for it in said)
             assert bool(said) == (
                 size > RESET_SIZE and (size >= SEAL_OVERHEAD or ask(size)[0] != 0x18)

@@ -456,6 +456,17 @@ def test_aborting_tells_why_and_waits_for_nothing(endings: Endings) -> None:
     assert endings(right) == [Closed(CloseReason.ABORTED, text, by_peer=True)]
 
 
+def test_what_a_peer_says_in_its_last_word_steers_no_terminal(endings: Endings) -> None:
+    pair = Pair(1)
+    left, right = pair.open()
+    left.abort(pair.now, "\x1b[2J\x9b1m\u202e")
+    pair.touch(left)
+    run_to_the_end(pair, left, right)
+    (closed,) = endings(right)
+    assert closed.text.isprintable()
+    assert "[2J" in closed.text
+
+
 def test_a_lost_last_word_leaves_the_peer_to_its_timeout(endings: Endings) -> None:
     pair = Pair(1)
     left, right = pair.open()

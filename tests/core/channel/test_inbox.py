@@ -12,6 +12,7 @@ from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliabl
 from sphtp.core.channel.inbox import BATCH, Inbox
 from sphtp.core.channel.memory import COST
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 
@@ -49,6 +50,14 @@ def test_messages_come_out_in_order_and_once(start: int) -> None:
     assert offer(box, one(start + 1, b"again"))
     assert take(box) == []
     assert box.held == 0
+
+
+def test_what_is_taken_at_once_is_bounded_in_bytes() -> None:
+    box = inbox()
+    for number in range(6):
+        assert offer(box, one(number, bytes(READ_BYTES // 2)))
+    assert [len(box.receive_many(10)) for _ in range(4)] == [2, 2, 2, 0]
+    assert [len(box.receive_many(10)) for _ in range(2)] == [0, 0]
 
 
 def test_an_empty_message_is_a_message() -> None:

@@ -53,6 +53,7 @@ class Gate:
             self._bonds,
             say=self._outgoing.append,
             pass_on=endpoint.handle_datagram_untrusted,
+            present=endpoint.handle_introduced_untrusted,
             introduce_peer=self._introduce,
             object=self._object,
             progress=self._progress,

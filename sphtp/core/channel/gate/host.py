@@ -1,6 +1,7 @@
 """What becomes of others' attempts: no memory before a cookie, no channel before a name."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.greeting import PATTERNS, prologue
@@ -33,6 +34,8 @@ from sphtp.core.secure.cookie import CookieJar
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.errors import RemoteError
 
+MOST_SUSPECTS: Final = 256
+
 
 class Host:
     """Visitors, from their first GREET to the first thing that they seal."""
@@ -40,7 +43,9 @@ class Host:
     def __init__(self, lodge: Lodge, settings: GateSettings) -> None:
         self._lodge = lodge
         self._cookies = CookieJar(lodge.secrets, settings.cookie_lifetime)
-        self._rate = RateLimit(settings.handshakes_per_second)
+        rate = settings.handshakes_per_second
+        self._rates = {False: RateLimit(rate), True: RateLimit(rate)}
+        self._suspects = Suspects(settings.handshake_timeout)
         self._visitors = Visitors(settings.half_open, settings.handshake_timeout)
         self._recordings = Recordings(self._visitors, lodge.bonds)
         self._respond: Mapping[Respond, Callable[[float, Visitor, bytes], None]] = {
@@ -84,9 +89,11 @@ class Host:
             self._lodge.counters.denied += 1
         elif self._recordings.has_place(greet.noise, origin):
             self._lodge.counters.replayed += 1
-        elif self._has_room(now, origin):
-            self._lodge.counters.handshakes += 1
-            self._receive(now, origin, greet)
+        else:
+            is_stranger = self._is_stranger(now, address, greet)
+            if self._has_room(now, origin, is_stranger):
+                self._lodge.counters.handshakes += 1
+                self._receive(now, origin, greet, is_stranger)
 
     def handle_confirm_untrusted(
         self, now: float, address: Address, _: int, datagram: bytes
@@ -97,7 +104,7 @@ class Host:
         if visitor is None or visitor.token != confirm.token:
             return
         if visitor.state is Visit.ASKED:
-            if not self._has_time(now):
+            if not self._has_time(now, visitor.is_stranger):
                 return
             self._introduce(visitor, self._read(visitor.handshake, confirm.noise))
             # From now on answers are sealed.
@@ -153,7 +160,7 @@ class Host:
         if not self._lodge.bonds.is_open_to(remote, *visitor.origin):
             verdict = Verdict.DENIED
         if verdict is Verdict.WELCOME:
-            self._lodge.pass_on(now, visitor.origin[0], visitor.connect)
+            self._lodge.present(now, visitor.origin[0], remote, visitor.connect)
         elif verdict is Verdict.DENIED:
             self._lodge.counters.denied += 1
             refuse = encode_refuse(visitor.origin[1], Refuse(visitor.token, Refusal.DENIED))
@@ -189,24 +196,38 @@ class Host:
 
     # Taking somebody in
 
-    def _has_room(self, now: float, origin: Origin) -> bool:
+    def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
+        """Whether a GREET shows nothing of what only those know who were introduced.
+
+        Who knows this side's key, or has the secret, was; unless such a GREET from the same host
+        was found to be made up of late. Each kind has a budget of its own, so that strangers take
+        neither the time nor the places of members.
+        """
+        pattern = PATTERNS.get(greet.pattern)
+        is_introduced = pattern is not None and (pattern.responder_known or pattern.has_psk)
+        return not is_introduced or self._suspects.has(now, address[0])
+
+    def _has_room(self, now: float, origin: Origin, is_stranger: bool) -> bool:
         bond = self._lodge.bonds.towards(*origin)
         if bond is not None and bond.is_used:
             # An old GREET that somebody sends again must not shake a channel.
             return False
-        if self._visitors.is_full and self._visitors.find(origin) is None:
-            self._lodge.counters.handshakes_over_limit += 1
+        if not self._has_time(now, is_stranger):
             return False
-        return self._has_time(now)
+        if not self._visitors.is_full or self._visitors.find(origin) is not None:
+            return True
+        # Somebody goes without an answer: this one, or a stranger for it.
+        self._lodge.counters.handshakes_over_limit += 1
+        return self._visitors.make_room(origin[0][0], is_stranger)
 
-    def _has_time(self, now: float) -> bool:
+    def _has_time(self, now: float, is_stranger: bool) -> bool:
         """Whether one more message may be computed, be it true or not."""
-        if self._rate.take(now):
+        if self._rates[is_stranger].take(now):
             return True
         self._lodge.counters.handshakes_over_rate += 1
         return False
 
-    def _receive(self, now: float, origin: Origin, greet: Greet) -> None:
+    def _receive(self, now: float, origin: Origin, greet: Greet, is_stranger: bool) -> None:
         pattern = PATTERNS.get(greet.pattern)
         if pattern is None or pattern.has_psk != (self._lodge.psk is not None):
             self._hint(origin, greet, Refusal.DENIED)
@@ -223,10 +244,12 @@ class Host:
             introduction = self._read(handshake, greet.noise)
         except RemoteError:
             # Meant for another key, or made with another secret, or garbage.
+            self._suspects.note(now, origin[0][0])
             why = Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER
             self._hint(origin, greet, why)
             return
         visitor = self._visitors.receive(now, origin, greet.token, greet.noise, handshake)
+        visitor.is_stranger = is_stranger
         if pattern.responder_known:
             self._recordings.note(greet.noise, origin)
             self._introduce(visitor, introduction)
@@ -267,6 +290,25 @@ class Host:
     def _hint(self, origin: Origin, greet: Greet, why: Refusal) -> None:
         address, opener = origin
         self._lodge.say(Row.of(address, encode_refuse(opener, Refuse(greet.token, why))))
+
+
+class Suspects:
+    """Hosts from which something came that was made up, for ``patience`` seconds; 256 at most."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._until: dict[str, float] = {}
+
+    def has(self, now: float, host: str) -> bool:
+        """Whether this is one."""
+        return self._until.get(host, now) > now
+
+    def note(self, now: float, host: str) -> None:
+        """Take note of one; the one that was noted longest ago may go for it."""
+        self._until.pop(host, None)
+        if len(self._until) >= MOST_SUSPECTS:
+            del self._until[next(iter(self._until))]
+        self._until[host] = now + self._patience
 
 
 def _welcome(visitor: Visitor, noise: bytes) -> Row:

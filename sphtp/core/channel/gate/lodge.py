@@ -34,9 +34,10 @@ def reset_purpose(port: int) -> bytes:
 class Lodge:
     """Who this node is, whom it trusts, its bonds, and the ways out.
 
-    ``say`` sends a datagram; ``pass_on`` hands the endpoint one that is authentic. It is told whose
-    key a connection's peer has by ``introduce_peer``, and by ``object`` who answers in its place,
-    and by ``progress`` which connection's handshake goes on.
+    ``say`` sends a datagram; ``pass_on`` hands the endpoint one that is authentic, and ``present``
+    one of whoever has proven to have a key. It is told whose key a connection's peer has by
+    ``introduce_peer``, and by ``object`` who answers in its place, and by ``progress`` which
+    connection's handshake goes on.
     """
 
     identity: Identity
@@ -47,6 +48,7 @@ class Lodge:
     bonds: Bonds
     say: Callable[[Row], None]
     pass_on: Callable[[float, Address, bytes], None]
+    present: Callable[[float, Address, bytes, bytes], None]
     introduce_peer: Callable[[int, bytes], None]
     object: Callable[[float, Address, int, Refuse], None]
     progress: Callable[[float, int], None]

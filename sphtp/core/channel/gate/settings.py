@@ -13,13 +13,16 @@ class GateSettings:
     """
 
     handshakes_per_second: float = 500.0
-    """Messages of others' handshakes that are computed, each some 0.3 ms; others come again."""
+    """Messages of others' handshakes that are computed, each some 0.3 ms; others come again.
+
+    Those who know this node's key or its secret, and strangers, have this much each."""
     half_open: int = 256
-    """Handshakes of others under way at a time."""
+    """Handshakes of others under way at a time; for one who was introduced a stranger goes."""
     handshake_timeout: float = 5.0
     """After how much silence one of them is forgotten; after four times that in any case."""
     resets_per_second: float = 100.0
-    """Peers told that their channel is not known here."""
+    """Peers told that their channel is not known here; a quarter of them at one address, and half
+    at one host."""
     cookie_lifetime: float = 30.0
     """How long an address counts as proven, at least."""
 

@@ -1,5 +1,6 @@
 """The side that is dialled: those who knock, until they are known, answered and settled."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,7 +15,7 @@ class Visitor:
     """Somebody whose address is proven. ``greet`` is the noise of its GREET, to know it again."""
 
     __slots__ = ("answer", "bond", "came", "confirm", "connect", "due", "greet", "handshake",
-                 "origin", "proof", "state", "token")  # fmt: skip
+                 "is_stranger", "origin", "proof", "state", "token")  # fmt: skip
 
     def __init__(
         self,
@@ -28,6 +29,8 @@ class Visitor:
         self.origin = origin
         self.token = token
         self.greet = greet
+        # Whether it has shown nothing of what only those know who were introduced.
+        self.is_stranger = False
         self.handshake = handshake
         self.came = came
         self.due = due
@@ -72,6 +75,26 @@ class Visitors:
     def find(self, origin: Origin) -> Visitor | None:
         """The one who knocks from there."""
         return self._visitors.get(origin)
+
+    def make_room(self, host: str, is_stranger: bool) -> bool:
+        """Whether one more, from this host, is not too many; a stranger may have to go for it.
+
+        That is the newest one of the host that has most. For another stranger one goes only where
+        that host has two more than its own: an address is proven, so nobody has many.
+        """
+        if not self.is_full:
+            return True
+        asked = [it for it in self._visitors.values() if it.is_stranger and it.state is Visit.ASKED]
+        counts = Counter(it.origin[0][0] for it in asked)
+        if not counts:
+            return False
+        most, number = counts.most_common(1)[0]
+        if is_stranger and number < counts[host] + 2:
+            return False
+        of_host = [it for it in reversed(asked) if it.origin[0][0] == most]
+        newest = max(of_host, key=lambda it: it.came)
+        self.forget(newest.origin)
+        return True
 
     def receive(
         self, now: float, origin: Origin, token: int, greet: bytes, handshake: Handshake

@@ -10,6 +10,7 @@ from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import decode_reset_untrusted, encode_reset
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.front import Kind, encode_front
+from sphtp.core.row import Address
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, kind_of, watch
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
@@ -106,14 +107,49 @@ def test_resets_are_limited_and_counted():
     pair = SealedPair(1, gate=GateSettings(resets_per_second=10))
     said = []
     for number in range(100):
+        source = f"10.6.6.{number % 20}", 6
         sealed = encode_front(Kind.SEALED, 1 + number).ljust(50, b"\0")
-        said += answers(pair, pair.right, ("10.6.6.6", 6), sealed)
+        said += answers(pair, pair.right, source, sealed)
         welcome = encode_front(Kind.WELCOME, 1 + number).ljust(50, b"\0")
-        said += answers(pair, pair.right, ("10.6.6.6", 6), welcome)
+        said += answers(pair, pair.right, source, welcome)
     assert len(said) == 10
     counters = pair.right.gate_counters
     assert (counters.resets_sent, counters.resets_over_rate) == (10, 190)
     assert len({decode_reset_untrusted(it) for it in said}) == 5, "each id has its own"
+
+
+def test_one_address_has_a_quarter_of_the_resets_and_one_host_half():
+    pair = SealedPair(1, gate=GateSettings(resets_per_second=40))
+    said = [
+        sum(len(ask_for_reset(pair, ("10.6.6.6", port), number)) for number in range(100))
+        for port in range(1, 5)
+    ]
+    assert said == [10, 10, 0, 0]
+    assert len(ask_for_reset(pair, ("10.6.6.7", 1), 4711)) == 1
+
+
+def test_made_up_datagrams_keep_no_peer_from_being_told_of_a_restart():
+    """A thousand a second from ten ports of one host: a peer of another host is told at once."""
+    pair, left, _ = open_pair(Expectation(identity("right").public))
+    restart(pair, "right")
+    restarted = pair.endpoints[RIGHT]
+    assert isinstance(restarted, SealedEndpoint)
+    for number in range(300):
+        ask_for_reset(pair, ("10.6.6.6", 1 + number % 10), number, restarted)
+        pair.run(0.001)
+    pair.send(left, b"are you there?")
+    for number in range(1000, 1200):
+        ask_for_reset(pair, ("10.6.6.6", 1 + number % 10), number, restarted)
+        pair.run(0.001)
+    assert left.state is State.CLOSED
+    assert restarted.gate_counters.resets_sent < 100
+
+
+def ask_for_reset(
+    pair: SealedPair, source: Address, number: int, endpoint: SealedEndpoint | None = None
+) -> list[bytes]:
+    sealed = encode_front(Kind.SEALED, 1 + number).ljust(50, b"\0")
+    return answers(pair, endpoint or pair.right, source, sealed)
 
 
 def test_an_answer_to_an_attempt_that_is_over_is_taken_back():

@@ -68,7 +68,7 @@ def test_a_refused_channel_is_told_by_both_sides(why: Refusal) -> None:
     if why is Refusal.SCHEMA:
         assert isinstance(pair.right, Endpoint)
         schema = Schema(["Step(number: integer)"])
-        pair.right._services = Services(schema, 1)
+        pair.right._services = Services(schema, 1, 10.0)
         pair.right._refusals._schema = schema
     if why is Refusal.FULL:
         pair.left.dial(pair.now, [RIGHT])
