@@ -33,6 +33,7 @@ class Acks:
 
     __slots__ = (
         "_acked",
+        "_first_received",
         "_highest",
         "_newest_acked",
         "_oldest_kept",
@@ -49,6 +50,7 @@ class Acks:
         self._acked = 0
         # As many may be on their way as 16 bits tell apart; the buffer grows with them.
         self._sent: SequenceBuffer[Train] = SequenceBuffer(HALF, first_sent)
+        self._first_received = first_received
         self._highest = first_received - 1
         self._window = 0
 
@@ -56,6 +58,12 @@ class Acks:
     def highest(self) -> int:
         """The newest packet received."""
         return self._highest
+
+    @property
+    def missing(self) -> int:
+        """How many did not come of the packets that the next header acks."""
+        covered = min(self._highest + 1 - self._first_received, ACK_BITS)
+        return covered - (self._window & ALL_BITS).bit_count()
 
     @property
     def ambiguous(self) -> bool:

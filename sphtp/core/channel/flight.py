@@ -39,8 +39,7 @@ class AckReport(NamedTuple):
 class Flight:
     """Messages and packets between leaving and being acked.
 
-    ``credit`` is what this side allows, which packets tell. ``is_probing`` while what the oldest
-    packet held waits to go again, window or not.
+    ``credit`` is what this side allows, which packets tell.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class Flight:
         self.governor = Governor(settings, self.recovery, largest)
         self.outbox = Outbox(settings, self.governor.mtu.size - OVERHEAD, peer, counters.bounds)
         self.tickets = Tickets()
-        self.is_probing = False
         self._acks = acks
         self._credit = credit
         self._counters = counters
@@ -142,18 +140,25 @@ class Flight:
         self.catch_up()
         for ticket in self.tickets.expire(now):
             self.outbox.give_up(ticket)
-        lost, probe = self.recovery.handle_timeout(now)
+        lost, probes = self.recovery.handle_timeout(now, self.governor.allowance(now))
         self._give_up(now, lost)
-        if probe is None:
+        if not probes:
             return False
-        self.governor.unanswered(now, self.recovery.probes)
-        self.governor.mtu.unanswered(self.recovery.probes, probe.train.size)
-        self._close_lost |= probe.train.closing
-        # What the oldest packet held goes again, so that the probe is of use if it was lost.
-        pieces = probe.pieces()
-        self._counters.resent += self.outbox.again(pieces)
-        self.is_probing = any(not piece.acked for piece in pieces)
-        is_needed = not self.is_probing or self.governor.suspects_size
+        self.governor.mtu.unanswered(
+            self.recovery.probes, max([probe.train.size for probe in probes])
+        )
+        # What the oldest packets held goes again, so that probes are of use if they were lost.
+        is_repeated = False
+        for probe in probes:
+            self._close_lost |= probe.train.closing
+            if probe.train.credit:
+                self._credit.forget()
+            pieces = probe.pieces()
+            self._counters.resent += self.outbox.again(pieces)
+            is_repeated |= any(not piece.acked for piece in pieces)
+        self.governor.probe(now)
+        # A small packet may pass where large ones vanish.
+        is_needed = not is_repeated or self.governor.suspects_size
         return is_needed and not self._acks.ambiguous
 
     def handle_too_large(self, now: float, size: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from sphtp.core.channel.allowance import FEW, ResendAllowance
 from sphtp.core.channel.congestion.bandwidth import Bandwidth
 from sphtp.core.channel.congestion.controller import make_controller
 from sphtp.core.channel.congestion.delivery import Delivery
@@ -15,8 +16,6 @@ from sphtp.core.pacing import Pacer
 
 BURST: Final = 10
 FEWEST_IN_WINDOW: Final = 8
-PERSISTENT: Final = 3
-"""Probe timeouts without any ack after which congestion control starts from the bottom."""
 
 
 class Governor:
@@ -31,6 +30,7 @@ class Governor:
         self._recovery = recovery
         self._controller = make_controller(settings.congestion, base, settings.max_window)
         self._pacer = Pacer(BURST * base)
+        self._allowance = ResendAllowance(settings.resend_time)
         self._delivery = Delivery()
         self._size = base
         self.bandwidth = Bandwidth()
@@ -63,6 +63,22 @@ class Governor:
         """When the next packet may leave; ``ahead`` bytes left that the pacer does not know."""
         return self._pacer.ready_at(now, self._size + ahead, self.rate)
 
+    def allowance(self, now: float) -> int:
+        """How many packets per period may leave whatever the window says."""
+        return self._allowance.number(
+            now, self._recovery.round_trip, self._recovery.ratio, self._size
+        )
+
+    def resend_at(self, now: float, *, is_repeat: bool) -> float | None:
+        """When the next packet may leave, window or not; or None.
+
+        One with nothing that is sent again has no claim unless the path loses much.
+        """
+        number = self.allowance(now)
+        if not is_repeat and number <= FEW:
+            return None
+        return self._allowance.ready_at(now, number, self._recovery.patience)
+
     def budget(self, now: float, most: int, largest: int, ahead: int = 0) -> int:
         """How many full packets may leave at once, at most ``most`` and ``largest`` bytes."""
         left = self._controller.window - self._recovery.bytes_in_flight
@@ -73,8 +89,13 @@ class Governor:
         """Count packets that ask for an ack, before recovery does."""
         in_flight, size = self._recovery.bytes_in_flight, train.number * train.size
         train.stamp = self._delivery.stamp(now, in_flight)
+        if not train.has_content:
+            # A ping in a pause says nothing of what the path carries.
+            train.stamp = train.stamp._replace(starved=True)
         self._controller.sent(now, size, in_flight)
         self._pacer.sent(now, size, self.rate)
+        if train.has_messages:
+            self._allowance.sent(train.number)
 
     def starved(self) -> None:
         """There was room to send, and nothing to send."""
@@ -85,6 +106,7 @@ class Governor:
         eliciting = [hit for hit in hits if hit.train.eliciting]
         if not eliciting:
             return
+        self._allowance.acked_at = now
         late = 0
         for hit in eliciting:
             if hit.train.probe:
@@ -106,6 +128,8 @@ class Governor:
             size = sum([hit.size for hit in data])
             in_flight = self._recovery.bytes_in_flight
             self._controller.lost(now, Lost(size, data[-1].train.sent_at, in_flight))
+            if self._recovery.is_congestion_persistent(hits):
+                self._controller.persistent(now)
             sizes = [hit.train.size for hit in data]
             self.mtu.packets_lost(now, sizes, data[-1].train.sent_at)
 
@@ -122,10 +146,9 @@ class Governor:
         self._controller.persistent(now)
         self._recovery.round_trip.forget()
 
-    def unanswered(self, now: float, probes: int) -> None:
-        """So many probes in a row went unanswered."""
-        if probes == PERSISTENT:
-            self._controller.persistent(now)
+    def probe(self, now: float) -> None:
+        """What probes repeat waits in line, and has to leave."""
+        self._allowance.probe(self.allowance(now))
 
     def poll_resize(self) -> int | None:
         """The size of datagrams from now on, when it has changed."""

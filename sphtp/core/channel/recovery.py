@@ -1,9 +1,21 @@
-"""Which packets are lost, and when to ask (RFC 9002, sections 5 and 6).
+"""Which packets are lost, and when to ask (RFC 9002, sections 5, 6 and 7.6).
 
 A packet is lost when one that left ``REORDERING`` packets after it is acked, or one that left after
-it is acked and it has waited 9/8 of a round trip. When nothing is acked at all, a probe asks: after
-the seed's fixed time as long as there is no estimate of the round trip, and after twice as long for
-each probe that went unanswered.
+it is acked and it has waited 9/8 of a round trip.
+
+When nothing is acked at all, a probe timeout asks, and what it asks with is the oldest content that
+has waited that long: each packet is repeated so at most once, in another packet, which is repeated
+in its turn. RFC 9002 doubles the wait for each probe that goes unanswered. Here it ends at the
+seed's 0.1 s, or at one probe timeout where that is longer, so that a path with long round trips is
+not flooded; how many packets a probe may send is bounded elsewhere (``allowance``). The wait counts
+from when content left or was acked. A ping has no content: it must not put off what does.
+
+Before there is any estimate of the round trip, probes go at the seed's pace for a second, for most
+paths have answered by then, and after twice as long for each one from there.
+
+Congestion is persistent when all that was sent over three probe timeouts got lost (section 7.6):
+two packets lost, so far apart, with none acked between them, after the first estimate. A count of
+probes would not do: on a path of a second three of them go unanswered before any answer can come.
 """
 
 from collections import deque
@@ -22,8 +34,14 @@ TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
 MOST_PATIENCE: Final = 8
 """How many times the first wait the wait for an answer to a probe may grow to."""
+UNMEASURED: Final = 10
+"""Probes at the seed's pace, while there is no estimate, before they become fewer."""
+PERSISTENT: Final = 3
+"""Probe timeouts over which everything must be lost for congestion to be persistent."""
 
 SMOOTHING: Final = 1 / 64
+
+INFINITY: Final = float("inf")
 
 
 class Recovery:
@@ -40,9 +58,12 @@ class Recovery:
         "_flying",
         "_largest_acked",
         "_leisure",
+        "_measured_at",
         "_newest_content",
+        "_passed",
         "_probes",
         "_reordering",
+        "_sent",
         "bytes_in_flight",
         "ratio",
         "round_trip",
@@ -58,17 +79,26 @@ class Recovery:
         self._leisure = leisure
         self._newest_content = -1
         self._flying: deque[Train] = deque()
+        # How many at the front of them have nothing that a probe would have to repeat.
+        self._passed = 0
+        # Packets watched so far.
+        self._sent = 0
         self._largest_acked = -1
         self._reordering = REORDERING
-        # When an ack was last asked for, and probes sent since anything was acked.
+        # When the first round trip was measured.
+        self._measured_at = INFINITY
+        # When an ack came or was asked for, and probes sent since anything was acked.
         self._asked_at = 0.0
         self._probes = 0
 
     def sent(self, train: Train) -> None:
         """Start to watch packets."""
+        if not self.bytes_in_flight:
+            self._asked_at = train.sent_at
+        train.ordinal = self._sent
+        self._sent += train.number
         self._flying.append(train)
         self.bytes_in_flight += train.number * train.size
-        self._asked_at = train.sent_at
         if train.has_content:
             self._newest_content = train.last
 
@@ -82,9 +112,12 @@ class Recovery:
             self._settle(hit)
         newest = hits[-1]
         if delay is not None and newest.train.eliciting:
+            if self.round_trip.smoothed is None:
+                self._measured_at = now
             self.round_trip.sample(now - newest.train.sent_at, delay)
         self._largest_acked = max(self._largest_acked, newest.newest)
         self._probes = 0
+        self._asked_at = now
         return self._lost_by_now(now)
 
     def stop(self) -> None:
@@ -92,6 +125,7 @@ class Recovery:
         for train in self._flying:
             train.open = 0
         self._flying.clear()
+        self._passed = 0
         self.bytes_in_flight = 0
 
     @property
@@ -99,19 +133,50 @@ class Recovery:
         """Probes sent since anything was acked."""
         return self._probes
 
+    @property
+    def patience(self) -> float:
+        """How long an ack may take, in seconds."""
+        return self.round_trip.patience(self._ack_delay, self._fallback)
+
     def is_overtaken(self, sequence: int) -> bool:
         """Whether packets that left so much later are acked that it cannot be mere reordering."""
         return sequence <= self._largest_acked - self._reordering
 
-    def handle_timeout(self, now: float) -> tuple[list[Hit], Hit | None]:
-        """Return the packets that are lost by now, and the oldest in flight if a probe is due."""
-        lost = self._lost_by_now(now)
+    def is_congestion_persistent(self, lost: Sequence[Hit]) -> bool:
+        """Whether packets that were given up together, oldest first, leave no other explanation."""
+        if not self._measured:
+            return False
+        duration = PERSISTENT * self.patience
+        start, following = INFINITY, -1
+        for hit in lost:
+            train = hit.train
+            is_whole = hit.bits.bit_length() == hit.number + (hit.bits & -hit.bits).bit_length() - 1
+            if train.ordinal + hit.oldest - train.sequence != following or not is_whole:
+                start = INFINITY
+            if train.sent_at >= self._measured_at:
+                start = min(start, train.sent_at)
+            if train.sent_at - start > duration:
+                return True
+            following = train.ordinal + hit.newest - train.sequence + 1
+        return False
+
+    def handle_timeout(self, now: float, most: int = 1) -> tuple[list[Hit], list[Hit]]:
+        """Return the packets that are lost by now and, if a probe is due, those to repeat.
+
+        Those are the oldest ``most`` whose content waited long enough; where none has content that
+        was not repeated, the oldest of all, for its ack is what is missed.
+        """
         oldest = self._oldest()
+        lost = self._lost_by_now(now)
         if oldest is None or lost or self._probe_time() > now:
-            return lost, None
+            return lost, []
+        due = self._repeat(now, most)
+        oldest = self._oldest()
         self._probes += 1
         self._asked_at = now
-        return lost, Hit(oldest, 1 << oldest.last - oldest.oldest_open)
+        if oldest is None or due:
+            return lost, due
+        return lost, [Hit(oldest, 1 << oldest.last - oldest.oldest_open)]
 
     def deadline(self) -> float | None:
         """When the next packet counts as lost, or a probe is due."""
@@ -165,14 +230,51 @@ class Recovery:
         return threshold
 
     def _probe_time(self) -> float:
-        trip = self.round_trip
-        wait = trip.patience(self._ack_delay, self._fallback)
-        if trip.smoothed is not None and self._newest_content <= self._largest_acked:
-            wait = max(wait, self._leisure)
-        return self._asked_at + wait * min(1 << min(self._probes, MOST_PATIENCE), MOST_PATIENCE)
+        patience = self.patience
+        content = self._oldest_unrepeated()
+        if content is None:
+            is_idle = self._measured and self._newest_content <= self._largest_acked
+            wait = max(patience, self._leisure) if is_idle else patience
+            return self._asked_at + wait * self._backoff(self._probes)
+        if self._measured:
+            wait = min(patience * self._backoff(self._probes), max(patience, self._fallback))
+        else:
+            wait = patience * self._backoff(max(self._probes + 1 - UNMEASURED, 0))
+        return max(self._asked_at, content.sent_at) + wait
+
+    @property
+    def _measured(self) -> bool:
+        return self.round_trip.smoothed is not None
+
+    def _backoff(self, times: int) -> int:
+        return min(1 << min(times, MOST_PATIENCE), MOST_PATIENCE)
+
+    def _repeat(self, now: float, most: int) -> list[Hit]:
+        """Take the oldest packets whose content has waited for as long as an ack may take."""
+        repeated: list[Hit] = []
+        while most > 0 and (train := self._oldest_unrepeated()) is not None:
+            if train.sent_at + self.patience > now:
+                break
+            bits = train.open & ~train.repeated
+            for _ in range(bits.bit_count() - most):
+                bits &= bits - 1
+            train.repeated |= bits
+            most -= bits.bit_count()
+            repeated.append(Hit(train, bits))
+        return repeated
 
     def _oldest(self) -> Train | None:
         flying = self._flying
         while flying and not flying[0].open:
             flying.popleft()
+            self._passed = max(self._passed - 1, 0)
         return flying[0] if flying else None
+
+    def _oldest_unrepeated(self) -> Train | None:
+        flying = self._flying
+        while self._passed < len(flying):
+            train = flying[self._passed]
+            if train.open & ~train.repeated and train.has_content:
+                return train
+            self._passed += 1
+        return None

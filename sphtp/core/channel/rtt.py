@@ -8,6 +8,10 @@ SMOOTHING: Final = 1 / 8
 DEVIATION_SMOOTHING: Final = 1 / 4
 DEVIATIONS: Final = 4
 LEAST_SPREAD: Final = 0.005
+QUEUE_SHARE: Final = 1 / 4
+QUEUE_GRAIN: Final = 0.01
+"""What is added to the shortest round trip before a longer one means a queue: a packet takes its
+time on a slow line, and programs wake late."""
 
 
 class RoundTrip:
@@ -41,6 +45,16 @@ class RoundTrip:
         error = abs(self.smoothed - elapsed)
         self.deviation += (error - self.deviation) * DEVIATION_SMOOTHING
         self.smoothed += (elapsed - self.smoothed) * SMOOTHING
+
+    @property
+    def shows_queue(self) -> bool:
+        """Whether packets wait in the path, as far as round trips tell.
+
+        They are well above the shortest one then, by more than they vary.
+        """
+        if self.smoothed is None:
+            return False
+        return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
 
     def patience(self, ack_delay: float, fallback: float) -> float:
         """How long to wait for any ack before asking for one (RFC 9002, section 6.2.1).

@@ -113,6 +113,8 @@ class Sender:
             return _alone(self._packet(now, control, closing=closing))
         if self._may_send(now):
             return self._lone(now) or self._train(now, most) or self._load(now)
+        if self._may_send_again(now):
+            return self._load(now)
         if self._owes_credit:
             return _alone(self._credit_packet(now, NO_LOAD))
         return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
@@ -121,8 +123,6 @@ class Sender:
         self._resume_at = None
         if not self._is_sending or self._acks.ambiguous:
             return False
-        if self._flight.is_probing:
-            return True
         ahead = self._flight.ahead
         if not self._outbox.wants_to_send or not self._governor.has_window(ahead):
             return False
@@ -131,13 +131,25 @@ class Sender:
             self._resume_at = ready
         return ready <= now
 
+    def _may_send_again(self, now: float) -> bool:
+        """Whether a packet may leave that window or pacer hold back, for its messages are late."""
+        is_repeat = self._outbox.sends_again
+        if not self._is_sending or self._acks.ambiguous or not self._flight.is_up_to_date:
+            return False
+        if not is_repeat and not self._outbox.wants_to_send:
+            return False
+        ready = self._governor.resend_at(now, is_repeat=is_repeat)
+        if ready is not None and ready > now:
+            self._resume_at = earliest(self._resume_at, ready)
+        return ready is not None and ready <= now
+
     @property
     def _owes_credit(self) -> bool:
         return self._is_sending and self._credit.is_due
 
     def _lone(self, now: float) -> tuple[bytes, int] | None:
         """One small message, where that is all there is to send: somebody may wait for it."""
-        if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
+        if self._owes_credit or self._acking.is_late(now):
             return None
         self._flight.resize(now)
         piece = self._outbox.take_lone()
@@ -154,7 +166,7 @@ class Sender:
         """Packets full of large messages, where those are all there is to send."""
         if (lane := self._outbox.bulk_lane()) is None:
             return None
-        if self._flight.is_probing or self._owes_credit or self._acking.is_late(now):
+        if self._owes_credit or self._acking.is_late(now):
             return None
         self._flight.resize(now)
         if self._outbox.room > LARGE:
@@ -192,7 +204,6 @@ class Sender:
 
     def _load(self, now: float) -> tuple[bytes, int]:
         """Messages of all kinds, as many as a packet takes."""
-        self._flight.is_probing = False
         self._flight.resize(now)
         owes_credit = self._owes_credit
         load = self._outbox.fill(CREDIT_OVERHEAD if owes_credit else 0)
@@ -243,7 +254,7 @@ class Sender:
 
     def _keep(self, train: Train) -> None:
         self._sent(train)
-        self._acking.sent()
+        self._acking.sent(train.sent_at)
 
     def _sent(self, train: Train) -> None:
         self._flight.sent(train)

@@ -23,12 +23,13 @@ class Train:
     """``number`` packets of ``size`` bytes, the first of them with ``sequence``.
 
     ``acked`` and ``lost`` have a bit for each packet of which that was found; one that was given up
-    can still be acked. ``open`` are those of which neither was.
+    can still be acked. ``open`` are those of which neither was, ``repeated`` those whose content a
+    probe has put in line again.
     """
 
     __slots__ = ("acked", "closing", "credit", "eliciting", "last", "loads", "lost", "number",
-                 "once", "open", "probe", "run", "sent_at", "sequence", "size",
-                 "stamp")  # fmt: skip
+                 "once", "open", "ordinal", "probe", "repeated", "run", "sent_at", "sequence",
+                 "size", "stamp")  # fmt: skip
 
     def __init__(
         self,
@@ -55,8 +56,11 @@ class Train:
         self.credit = False
         self.probe = False
         self.stamp = NO_STAMP
+        # How many packets had been watched before the first of these.
+        self.ordinal = 0
         self.open = (1 << self.number) - 1
         self.acked = 0
+        self.repeated = 0
         self.lost = 0
 
     @property

@@ -244,7 +244,8 @@ class Transport:
             if asks and fills_gap and self._acks.is_out_of_reach(first):
                 self.sender.ack_late(now, first)
             elif asks:
-                self._acking.owe(now, first, row, at_once=fills_gap)
+                missing = self._acks.missing
+                self._acking.owe(now, first, row, at_once=fills_gap, missing=missing)
 
 
 def _delay(frames: Sequence[Frame]) -> float:

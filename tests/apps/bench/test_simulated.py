@@ -5,6 +5,7 @@ Each trial runs once: its promise is held, and so is its line on the page.
 
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +16,12 @@ from sphtp_client.bench.simulated.bottleneck import BOTTLENECK, Used
 from sphtp_client.bench.simulated.catalog import EXPERIMENTS, Run
 from sphtp_client.bench.simulated.delivery import DELIVERY, ROUND_TRIP, Delivered
 from sphtp_client.bench.simulated.experiment import Experiment, Finding, Trial
+from sphtp_client.bench.simulated.heavy_loss import (
+    HEAVY_LOSS,
+    Endured,
+    measure_channel,
+    measure_seed_rule,
+)
 from sphtp_client.bench.simulated.lanes import LANES_TABLE, Noticed
 from sphtp_client.bench.simulated.page import page, section
 
@@ -71,6 +78,35 @@ def test_copies_deliver_within_a_round_trip(trial: Trial) -> None:
         assert found.median == pytest.approx(ROUND_TRIP / 2)
     else:
         assert found.p99 > ROUND_TRIP, "without copies a loss costs a round trip"
+
+
+def most_times_as_long(loss: float) -> float:
+    """Most times the seed's time that a channel may take."""
+    return 3.0 if loss > 0.7 else 2.0
+
+
+@pytest.mark.parametrize(
+    ("controller", "loss"),
+    [("newreno", 0.3), ("cubic", 0.5), ("fixed:2e6", 0.7), ("tolerant", 0.7), ("cubic", 0.9)],
+)
+def test_no_controller_makes_a_small_flow_much_slower_than_the_seed(
+    controller: str, loss: float
+) -> None:
+    """In brief; the page has the medians of more."""
+    took = median(measure_channel(controller, loss, seed) for seed in range(5))
+    by_seed = median(measure_seed_rule(loss, seed) for seed in range(21))
+    assert took <= most_times_as_long(loss) * by_seed
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@trials(HEAVY_LOSS)
+def test_heavy_loss_costs_at_most_twice_what_it_costs_the_seed(trial: Trial) -> None:
+    found, seed = make(HEAVY_LOSS, trial), HEAVY_LOSS.trials[0].measure(SEED)
+    assert isinstance(found, Endured)
+    assert isinstance(seed, Endured)
+    for loss, seconds in found.seconds.items():
+        assert seconds <= most_times_as_long(loss) * seed.seconds[loss]
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.channel.acking import EARLY, AckTimer
+from sphtp.core.channel.acking import EARLY, REPEAT_AFTER, AckTimer
 from sphtp.core.channel.frames import AckDelay
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
@@ -15,7 +15,7 @@ def test_an_ack_waits_for_company_and_not_for_long() -> None:
     assert timer.due == pytest.approx(1.01)
     timer.owe(1.005, 1, at_once=False)
     assert timer.due == 1.005
-    timer.sent()
+    timer.sent(1.005)
     assert timer.due is None
     timer.owe(2.0, 2, at_once=False)
     assert timer.due == pytest.approx(2.01), "the count starts anew"
@@ -52,7 +52,7 @@ def test_before_the_bits_run_out_an_ack_is_overdue() -> None:
     timer.owe(0.0, 90, at_once=False)
     assert not timer.is_overdue(90 + EARLY - 1)
     assert timer.is_overdue(90 + EARLY)
-    timer.sent()
+    timer.sent(1.005)
     assert not timer.is_overdue(10**6)
 
 
@@ -104,3 +104,14 @@ def test_a_late_ack_does_not_make_the_way_longer() -> None:
         pair.send(left, b"x")
         pair.run(1.1)
     assert left.port.statistics().rtt == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize(("missing", "times"), [(0, 1), (3, 1), (4, 2), (9, 3), (31, 8)])
+def test_an_ack_is_said_again_while_many_are_missing(missing: int, times: int) -> None:
+    timer = AckTimer(2, 0.01)
+    timer.owe(1.0, 40, at_once=True, missing=missing)
+    left = list[float]()
+    while (due := timer.due) is not None:
+        left.append(due)
+        timer.sent(due)
+    assert left == pytest.approx([1.0 + REPEAT_AFTER * number for number in range(times)])

@@ -207,3 +207,13 @@ def test_what_comes_too_late_for_the_bits_is_acked_by_a_header_of_its_own(start:
     assert (header.ack, header.ack_bits & 1) == (wrap(start + 40), 1)
     assert sequences(told(left, header)) == [start + 40]
     assert told(left, header) == []
+
+
+def test_what_is_missing_is_counted_of_what_the_next_header_covers() -> None:
+    acks = Acks(0, 100)
+    assert acks.missing == 0
+    for sequence in (100, 103, 104):
+        acks.received(sequence)
+    assert acks.missing == 2
+    acks.received(150)
+    assert acks.missing == 31

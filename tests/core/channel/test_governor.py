@@ -1,6 +1,6 @@
 """Congestion control, pacing and path MTU as one, and what recovery tells them."""
 
-from sphtp.core.channel.governor import BURST, PERSISTENT, Governor
+from sphtp.core.channel.governor import BURST, Governor
 from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.train import Train
@@ -80,14 +80,23 @@ def test_both_sides_limits_are_kept_to_from_the_start() -> None:
     assert governor.mtu.poll_probe(0.0) is None
 
 
-def test_silence_for_several_probes_starts_from_the_bottom() -> None:
-    sender = Sender(congestion="newreno")
-    sender.ack(0.1, *[sender.send(0.0, 1200) for _ in range(5)])
-    for probes in range(1, PERSISTENT):
-        sender.governor.unanswered(1.0, probes)
-        assert sender.governor.window > 2400
-    sender.governor.unanswered(1.0, PERSISTENT)
-    assert sender.governor.window == 2400
+def test_what_is_lost_for_three_probe_timeouts_starts_from_the_bottom() -> None:
+    for silence, is_persistent in ((2.0, True), (0.1, False)):
+        sender = Sender(congestion="newreno")
+        sender.ack(0.1, *[sender.send(0.0, 1200) for _ in range(5)])
+        for number in range(10):
+            sender.send(1.0 + silence * number / 10, 1200)
+        sender.ack(1.1 + silence, sender.send(1.0 + silence, 1200))
+        assert (sender.governor.window == 2400) is is_persistent
+
+
+def test_probes_say_nothing_about_a_path_that_was_never_measured() -> None:
+    pair = Pair(1, Faults(delay=0.6), ChannelSettings(congestion="newreno", timeout=60))
+    left, right = pair.open()
+    pair.transfer(left, right, [bytes(1000)] * 200)
+    figures = left.port.statistics()
+    assert figures.lost == 0
+    assert figures.window > 100_000, "slow start was never left"
 
 
 def test_a_fixed_rate_is_kept_to() -> None:

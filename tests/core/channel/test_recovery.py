@@ -1,5 +1,7 @@
 """Verdicts on packets against RFC 9002: by packets, by time, and probes when nothing is heard."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from sphtp.core.channel.recovery import NO_ORDER, SMOOTHING, Recovery
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.train import Hit, Train
 from sphtp.testing import Faults, Pair
+from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.trains import acked, sequences, single, train
 
@@ -42,10 +45,10 @@ def test_nine_eighths_of_a_round_trip_later_is_lost() -> None:
     assert ack(recovery, 0.11, packets[1]) == []
     assert recovery.round_trip.latest == pytest.approx(0.1)
     assert recovery.deadline() == pytest.approx(0.1125)
-    assert recovery.handle_timeout(0.1124) == ([], None)
+    assert recovery.handle_timeout(0.1124) == ([], [])
     deadline = recovery.deadline()
     assert deadline is not None
-    assert recovery.handle_timeout(deadline) == ([Hit(packets[0], 1)], None)
+    assert recovery.handle_timeout(deadline) == ([Hit(packets[0], 1)], [])
     assert recovery.deadline() is None
 
 
@@ -55,18 +58,116 @@ def test_on_the_shortest_way_time_has_a_grain() -> None:
     assert recovery.deadline() == pytest.approx(0.001)
 
 
-def test_packets_that_nothing_overtook_are_probed_and_not_given_up() -> None:
+def test_what_has_no_content_is_asked_for_ever_more_rarely_and_not_given_up() -> None:
     recovery, packets = flight(3)
     assert recovery.deadline() == pytest.approx(FALLBACK), "the seed's time"
-    assert recovery.handle_timeout(0.0999) == ([], None)
+    assert recovery.handle_timeout(0.0999) == ([], [])
     for number, when in enumerate((0.1, 0.3, 0.7, 1.5, 2.3, 3.1), 1):
         deadline = recovery.deadline()
         assert deadline is not None
         assert deadline == pytest.approx(when), "twice as long each, up to eightfold"
-        assert recovery.handle_timeout(deadline) == ([], Hit(packets[0], 1))
+        assert recovery.handle_timeout(deadline) == ([], [Hit(packets[0], 1)])
         assert recovery.probes == number
     assert not any(it.lost for it in packets)
     assert recovery.bytes_in_flight == 300
+
+
+def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> None:
+    """Each packet once, the oldest first; the packet that repeats it is repeated in its turn."""
+    recovery = Recovery(ACK_DELAY, FALLBACK, leisure=0.25)
+    measured = train(1, 0)
+    recovery.sent(measured)
+    ack(recovery, 0.02, measured)
+    assert recovery.patience == pytest.approx(0.02 + 4 * 0.01 + ACK_DELAY)
+    unrepeated = [train(1, sequence, 1.0) for sequence in range(1, 4)]
+    for sent in unrepeated:
+        recovery.sent(sent)
+    following, due = 4, 1.0 + recovery.patience
+    for _ in range(50):
+        deadline = recovery.deadline()
+        assert deadline is not None
+        assert deadline == pytest.approx(due)
+        _, probes = recovery.handle_timeout(deadline, 2)
+        assert sequences(probes) == [it.sequence for it in unrepeated[:2]]
+        del unrepeated[:2]
+        for _ in probes:
+            unrepeated.append(train(1, following, deadline))
+            recovery.sent(unrepeated[-1])
+            following += 1
+        # A ping asks as well, and puts nothing off.
+        recovery.sent(single(following, deadline + 0.05))
+        following, due = following + 1, deadline + FALLBACK
+
+
+@pytest.mark.parametrize("round_trip", [0.3, 3.0])
+def test_a_long_path_is_not_flooded(round_trip: float) -> None:
+    recovery = Recovery(ACK_DELAY, FALLBACK)
+    measured = train(1, 0)
+    recovery.sent(measured)
+    ack(recovery, round_trip, measured)
+    recovery.sent(train(1, 1, 10.0))
+    for number in range(1, 5):
+        deadline = recovery.deadline()
+        assert deadline is not None
+        assert deadline == pytest.approx(10.0 + number * recovery.patience)
+        recovery.handle_timeout(deadline)
+        recovery.sent(train(1, 1 + number, deadline))
+
+
+def test_before_a_round_trip_is_known_probes_become_fewer_after_a_second() -> None:
+    recovery, now = Recovery(ACK_DELAY, FALLBACK), 0.0
+    recovery.sent(train(1, 0))
+    probed = list[float]()
+    while now < 5.0:
+        deadline = recovery.deadline()
+        assert deadline is not None
+        now = deadline
+        recovery.handle_timeout(now)
+        recovery.sent(train(1, 1 + len(probed), now))
+        probed.append(now)
+    expected = [0.1 * number for number in range(1, 11)] + [1.2, 1.6, 2.4, 3.2, 4.0, 4.8, 5.6]
+    assert probed == pytest.approx(expected)
+
+
+def send_and_lose(recovery: Recovery, start: float, count: int, gap: float) -> list[Hit]:
+    """Lose packets that leave at a pace, as the ack of the last one of four more tells."""
+    first = 1 if start else 0
+    packets = [train(1, first + number, start + number * gap) for number in range(count + 4)]
+    for sent in packets:
+        recovery.sent(sent)
+    named = packets[-1]
+    return recovery.acked(named.sent_at + 0.02, acked([named]), 0.0)
+
+
+def test_congestion_is_persistent_when_all_of_three_probe_timeouts_is_lost() -> None:
+    for count, is_persistent in ((20, True), (5, False)):
+        recovery = Recovery(ACK_DELAY, FALLBACK)
+        measured = train(1, 0)
+        recovery.sent(measured)
+        ack(recovery, 0.02, measured)
+        lost = send_and_lose(recovery, 1.0, count, gap=0.02)
+        assert len(lost) == count + 3
+        assert recovery.is_congestion_persistent(lost) is is_persistent
+
+
+def test_congestion_is_not_persistent_before_a_round_trip_is_known() -> None:
+    recovery = Recovery(ACK_DELAY, FALLBACK)
+    lost = send_and_lose(recovery, 0.0, 100, gap=0.02)
+    assert len(lost) == 103
+    assert not recovery.is_congestion_persistent(lost)
+
+
+def test_congestion_is_not_persistent_when_anything_came_in_between() -> None:
+    recovery = Recovery(ACK_DELAY, FALLBACK)
+    measured = train(1, 0)
+    recovery.sent(measured)
+    ack(recovery, 0.02, measured)
+    packets = [train(1, 1 + number, 1.0 + 0.02 * number) for number in range(22)]
+    for sent in packets:
+        recovery.sent(sent)
+    lost = recovery.acked(1.5, acked([packets[10], packets[-1]]), None)
+    assert len(lost) == 20
+    assert not recovery.is_congestion_persistent(lost)
 
 
 def test_probes_without_number_are_no_number_too_large() -> None:
@@ -74,8 +175,8 @@ def test_probes_without_number_are_no_number_too_large() -> None:
     for _ in range(3000):
         deadline = recovery.deadline()
         assert deadline is not None
-        _, probe = recovery.handle_timeout(deadline)
-        assert probe is not None
+        _, probes = recovery.handle_timeout(deadline)
+        assert probes
         after = recovery.deadline()
         assert after is not None
         assert deadline < after <= deadline + 8 * FALLBACK + 1e-6
@@ -89,7 +190,7 @@ def test_an_ack_ends_the_probing() -> None:
     ack(recovery, 0.35, packets[0])
     assert recovery.probes == 0
     patience = recovery.round_trip.patience(ACK_DELAY, FALLBACK)
-    assert recovery.deadline() == pytest.approx(0.31 + patience)
+    assert recovery.deadline() == pytest.approx(0.35 + patience), "from the ack"
 
 
 def test_with_an_estimate_the_probe_is_after_that() -> None:
@@ -176,13 +277,16 @@ def test_every_packet_gets_one_verdict_and_the_clock_goes_on(
         if is_acked and (bits := pick & named.open):
             named.acked |= bits
             lost += recovery.acked(now, [Hit(named, bits)], 0.0)
-        more, probe = recovery.handle_timeout(now)
+        waiting = sequences(Hit(it, it.open & ~it.repeated) for it in flying if it.has_content)
+        more, probes = recovery.handle_timeout(now)
         lost += more
         if more:
             # What is lost is sent again first; a probe is due when it is not.
-            _, probe = recovery.handle_timeout(now)
+            waiting = sequences(Hit(it, it.open & ~it.repeated) for it in flying if it.has_content)
+            _, probes = recovery.handle_timeout(now)
         assert sequences(lost) == sorted(set(sequences(lost)))
-        assert probe is None or sequences([probe]) == [flying_packets(flying)[0]]
+        oldest = waiting or flying_packets(flying)
+        assert not probes or sequences(probes) == oldest[:1]
         flying = [it for it in flying if it.open]
         for it in flying:
             assert it.open == ~(it.acked | it.lost) & (1 << it.number) - 1
@@ -213,7 +317,7 @@ def test_trains_are_judged_as_the_packets_in_them(
         joined.sent(together)
         for bit in reversed(range(number)):
             places.append((together, 1 << bit))
-            packets.append(single(len(packets), now))
+            packets.append(train(1, len(packets), now))
             alone.sent(packets[-1])
         now += wait
     for named, wait in acks:
@@ -233,10 +337,10 @@ def test_trains_are_judged_as_the_packets_in_them(
         assert sequences(lost) == sequences(
             alone.acked(now, acked(packets[it] for it in fresh), 0.0)
         )
-        late, probe = joined.handle_timeout(now)
-        expected, one = alone.handle_timeout(now)
+        late, probes = joined.handle_timeout(now, 3)
+        expected, ones = alone.handle_timeout(now, 3)
         assert sequences(late) == sequences(expected)
-        assert sequences([probe] if probe else []) == sequences([one] if one else [])
+        assert sequences(probes) == sequences(ones)
         assert joined.bytes_in_flight == alone.bytes_in_flight
         assert joined.deadline() == alone.deadline()
         assert joined.ratio == pytest.approx(alone.ratio)
@@ -265,3 +369,28 @@ def test_reordering_costs_little_once_it_is_known() -> None:
     figures = left.port.statistics()
     assert figures.lost < figures.sent * 0.1
     assert figures.lost_in_appearance >= figures.lost - 20
+
+
+def test_after_a_silence_both_ways_a_message_leaves_each_tenth_of_a_second() -> None:
+    """Pings do not put it off, and nothing waits for a keepalive."""
+    pair = Pair(1, Faults(delay=0.01))
+    left, right = pair.open()
+    pair.run(1)
+    pair.network.set_default(Faults(blocked=True))
+    message = b"a message to be found"
+    pair.send(left, message)
+    blocked_at, sent = pair.now, list[float]()
+    send = pair.network.send
+
+    def noting(now: float, source: Address, destination: Address, datagram: bytes) -> None:
+        if message in datagram:
+            sent.append(now)
+        send(now, source, destination, datagram)
+
+    pair.network.send = noting  # type: ignore[method-assign]
+    pair.run(5)
+    gaps = [after - before for before, after in pairwise([blocked_at, *sent])]
+    assert max(gaps) < 0.101
+    pair.network.set_default(Faults(delay=0.01))
+    pair.run(0.12)
+    assert pair.receive(right) == [message]

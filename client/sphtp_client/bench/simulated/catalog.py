@@ -7,9 +7,10 @@ from typing import Any, Final
 from sphtp_client.bench.simulated.bottleneck import BOTTLENECK
 from sphtp_client.bench.simulated.delivery import DELIVERY
 from sphtp_client.bench.simulated.experiment import Experiment, Finding, Trial
+from sphtp_client.bench.simulated.heavy_loss import HEAVY_LOSS
 from sphtp_client.bench.simulated.lanes import LANES_TABLE
 
-EXPERIMENTS: Final = {each.name: each for each in (DELIVERY, BOTTLENECK, LANES_TABLE)}
+EXPERIMENTS: Final = {each.name: each for each in (DELIVERY, HEAVY_LOSS, BOTTLENECK, LANES_TABLE)}
 
 
 @dataclass

@@ -105,9 +105,8 @@ peer can receive the message, which waits for all those before it; {MESSAGES:,} 
     after="""\
 Half a round trip is the way itself. Without copies a lost message costs at least a round trip more,
 and so does each message behind it. With three copies it costs one interval between messages for
-each packet lost in a row, and no word from the other side. Where every fifth packet is lost, the
-rare long waits are congestion control's: copies are traffic, too, and it takes losses for a full
-queue.
+each packet lost in a row, and no word from the other side. Copies are
+traffic, too, so where every fifth packet is lost congestion control holds some of them back.
 """,
     headings=("loss each way", "copies", "median", "99 % within", "bytes sent per message"),
     trials=[

@@ -39,6 +39,9 @@ HEAVY_RESPONSE = 0.85
 BOUND_GROWTH = 1.25
 STALE_AFTER = 5.0
 GLANCE_TIME = 0.1
+# In DRAIN, DOWN and GLANCE less should be in flight soon. Where it is not, because the path got
+# longer or others fill its queue, waiting longer shows nothing new (as BBR leaves Drain).
+EMPTYING_ROUNDS = 3
 
 
 class Tolerant:
@@ -56,6 +59,7 @@ class Tolerant:
         self._highest = 0.0
         self._glance = float("inf")
         self._glance_end = 0.0
+        self._restarts = False
         self._steps = {
             Step.AGE_RATE: self._age_rate,
             Step.BEGIN_ROUNDS: self._begin_rounds,
@@ -79,20 +83,22 @@ class Tolerant:
         return self.phase.name.lower()
 
     def sent(self, now: float, size: int, in_flight: int) -> None:
-        """Note a pause: the queue ran empty in it, so the shortest round trip is no staler."""
-        if in_flight == 0:
-            self._path.shortest_at = now
+        """Note a pause: nothing of ours is in the queue, so what comes next shows the path."""
+        self._restarts = self._restarts or in_flight == 0
 
     def acked(self, now: float, ack: Ack) -> None:
         """Update the model, see whether the phase is over, set window and rate."""
         if ack.round_trip is not None:
             self._glance = min(self._glance, ack.round_trip)
+            if self._restarts and self._is_stale(now):
+                self._path.adopt(now, ack.round_trip)
+            self._restarts = False
         ends_round = self._path.acked(now, ack)
         if ends_round:
             self._rounds += 1
             self._heed_losses()
         sign = self._judges[self.phase](now, ack, ends_round)
-        if sign is None and now - self._path.shortest_at > STALE_AFTER:
+        if sign is None and self._is_stale(now):
             sign = Sign.STALE
         if sign is not None:
             self._step(now, sign)
@@ -128,8 +134,13 @@ class Tolerant:
         is_over = self._rounds >= 1 and self._is_loss_heavy(ends_round)
         return Sign.FULL if is_still or is_over else None
 
+    def _is_stale(self, now: float) -> bool:
+        return now - self._path.shortest_at > STALE_AFTER
+
     def _judge_drain(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
-        return Sign.DRAINED if ack.in_flight <= self._path.holds(1.0) else None
+        # On a path that holds less than the smallest window, that window is as empty as it gets.
+        is_empty = ack.in_flight <= self._clamp(self._path.holds(1.0))
+        return Sign.DRAINED if is_empty or self._rounds >= EMPTYING_ROUNDS else None
 
     def _judge_cruise(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
         return Sign.CRUISED if self._rounds >= CRUISE_ROUNDS else None
@@ -140,7 +151,8 @@ class Tolerant:
         return Sign.TRIED if is_tried or self._is_loss_heavy(ends_round) else None
 
     def _judge_glance(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
-        if not self._glance_end and ack.in_flight <= self._target(Phase.GLANCE):
+        is_empty = ack.in_flight <= self._clamp(self._target(Phase.GLANCE))
+        if not self._glance_end and (is_empty or self._rounds >= EMPTYING_ROUNDS):
             self._glance_end = now + GLANCE_TIME
             self._glance = float("inf")
             self._begin_rounds(now)
@@ -166,6 +178,7 @@ class Tolerant:
 
     def _begin_glance(self, now: float) -> None:
         self._glance_end = 0.0
+        self._rounds = 0
 
     def _adopt(self, now: float) -> None:
         shortest = self._glance if self._glance < float("inf") else self._path.shortest

@@ -23,7 +23,7 @@ class Sign(Name):
     """What tells that a phase is over."""
 
     FULL = "the rate stopped growing, or much was lost"
-    DRAINED = "no more is in flight than the path holds"
+    DRAINED = "no more is in flight than the path holds, or that does not change"
     CRUISED = "some round trips passed"
     TRIED = "what can be learned is learned, or much was lost"
     STALE = "the shortest round trip was not seen again for long"
@@ -45,17 +45,29 @@ class Step(Name):
 P, S, D = Phase, Sign, Step
 
 ROWS: tuple[Row[Phase, Sign, Step], ...] = (
-    Row(P.STARTUP, S.FULL, P.DRAIN, (), "the path is full, and so is its queue"),
+    Row(P.STARTUP, S.FULL, P.DRAIN, (D.BEGIN_ROUNDS,), "the path is full, and so is its queue"),
     Row(P.STARTUP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
     Row(P.DRAIN, S.DRAINED, P.CRUISE, (D.AGE_RATE, D.BEGIN_ROUNDS), "the rate is known"),
     Row(P.DRAIN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
     Row(P.CRUISE, S.CRUISED, P.UP, (D.BEGIN_ROUNDS, D.RAISE_BOUND), "others may have gone"),
-    Row(P.CRUISE, S.STALE, P.GLANCE, (D.BEGIN_GLANCE,), "a queue may hide the round trip"),
+    Row(
+        P.CRUISE,
+        S.STALE,
+        P.GLANCE,
+        (D.BEGIN_GLANCE,),
+        "a queue may hide the round trip",
+    ),
     Row(P.CRUISE, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
     Row(P.UP, S.TRIED, P.DOWN, (D.AGE_RATE, D.BEGIN_ROUNDS), "trying makes a queue"),
     Row(P.UP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
     Row(P.DOWN, S.DRAINED, P.CRUISE, (D.BEGIN_ROUNDS,), "the queue is gone"),
-    Row(P.DOWN, S.STALE, P.GLANCE, (D.BEGIN_GLANCE,), "it does not go: whose queue is it?"),
+    Row(
+        P.DOWN,
+        S.STALE,
+        P.GLANCE,
+        (D.BEGIN_GLANCE,),
+        "it does not go: whose queue is it?",
+    ),
     Row(P.DOWN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
     Row(P.GLANCE, S.SEEN, P.CRUISE, (D.ADOPT, D.BEGIN_ROUNDS), "the round trip is known"),
     Row(P.GLANCE, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),

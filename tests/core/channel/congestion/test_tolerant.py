@@ -1,11 +1,15 @@
 """The phases of the loss-tolerant controller, and its model of the path."""
 
+from dataclasses import replace
+
 import pytest
 
 from sphtp.core.channel.congestion.path_model import GRAIN, PathModel
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.congestion.tolerant import STALE_AFTER, Tolerant
 from sphtp.core.channel.congestion.tolerant_table import Phase
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.testing import Faults, Pair
 from tests.core.channel.congestion.bottleneck import Flow, Path, World
 
 DATAGRAM = 1200
@@ -135,3 +139,53 @@ def test_the_share_of_losses_is_of_a_whole_round() -> None:
     assert not model.acked(1.01, ack(1.01, 2 * DATAGRAM, None))
     assert model.acked(1.1, ack(1.1, DATAGRAM, None))
     assert model.loss_share == 0.25
+
+
+def test_a_round_trip_that_rose_in_a_pause_is_taken_as_it_is() -> None:
+    """It was taken for a queue, to be emptied to half of two packets: 1.5 MB took 56 s, not 1.5."""
+    took = {name: seconds_after_a_pause(name) for name in ("tolerant", "cubic")}
+    assert took["tolerant"] < 1.5 * took["cubic"], took
+
+
+def seconds_after_a_pause(name: str) -> float:
+    line = Faults(delay=0.01, rate=10e6, mtu=1472)
+    pair = Pair(1, line, ChannelSettings(congestion=name))
+    left, right = pair.open()
+    pair.transfer(left, right, [bytes(1000)] * 200)
+    pair.run(1)
+    pair.network.set_default(replace(line, delay=0.05))
+    pair.run(30)
+    start = pair.now
+    pair.transfer(left, right, [bytes(1000)] * 600, 200)
+    return pair.now - start
+
+
+def test_pings_of_a_pause_do_not_change_what_the_path_carries() -> None:
+    pair = Pair(1, Faults(rate=10e6, mtu=1472), ChannelSettings(congestion="tolerant"))
+    left, right = pair.open()
+    pair.transfer(left, right, [bytes(1000)] * 500)
+    window = left.port.statistics().window
+    pair.run(60)
+    assert left.port.statistics().window > window / 2
+
+
+def test_both_directions_of_a_slow_short_line_are_used() -> None:
+    """What it holds is less than a packet: there is no waiting for so little to be in flight."""
+    settings = ChannelSettings(congestion="tolerant", send_buffer_bytes=100_000)
+    pair = Pair(1, Faults(delay=0.0005, rate=1e6, mtu=1472), settings)
+    ends = pair.open()
+    received = [0, 0]
+
+    def work() -> None:
+        for number, (sender, receiver) in enumerate((ends, ends[::-1])):
+            received[number] += sum(map(len, pair.receive(receiver)))
+            while sender.port.room_for([10_000]):
+                sender.port.send_many([bytes(10_000)])
+            pair.touch(sender)
+
+    work()
+    pair.run(3, work)
+    received[:] = 0, 0
+    pair.run(6, work)
+    shares = [size * 8 / 6 / 1e6 for size in received]
+    assert min(shares) > 0.6, shares
