@@ -121,8 +121,8 @@ class PathMtu:
     """
 
     __slots__ = ("_ceiling", "_counted_at", "_due", "_is_unanswered", "_likely", "_losses",
-                 "_probe", "_small_lost", "_small_through", "_steps", "_too_large", "_tries",
-                 "_vanishing", "base", "floor", "size", "state")  # fmt: skip
+                 "_passing", "_probe", "_small_lost", "_small_through", "_steps", "_too_large",
+                 "_tries", "_vanishing", "base", "floor", "size", "state")  # fmt: skip
 
     def __init__(self, base: int = BASE, ceiling: int = LIKELY[-1], envelope: int = 0) -> None:
         if ceiling < base:
@@ -144,6 +144,8 @@ class PathMtu:
         self._vanishing = 0
         self._small_through = 0
         self._small_lost = 0
+        # The size of the largest of the small ones that got through.
+        self._passing = 0
         self._is_unanswered = False
         self._steps = {
             Step.GROW: self._grow,
@@ -234,6 +236,7 @@ class PathMtu:
             self._forget_losses()
         else:
             self._small_through += 1
+            self._passing = max(self._passing, *sizes)
 
     def packets_lost(self, now: float, sizes: Sequence[int], sent_at: float) -> None:
         """Packets other than probes, of these sizes, were declared lost together.
@@ -246,7 +249,9 @@ class PathMtu:
         small = self._small
         large = [size for size in sizes if small < size <= self.size]
         if self._losses:
-            self._small_lost += sum([size <= small for size in sizes])
+            # Of those between what passes and what is small nobody knows whether they could.
+            passing = max(self._passing, min(small, SMALLEST_DATAGRAM))
+            self._small_lost += sum([size <= passing for size in sizes])
         if not large or sent_at < self._counted_at:
             return
         self._counted_at = now
@@ -328,7 +333,8 @@ class PathMtu:
         self._forget_losses()
 
     def _forget_losses(self) -> None:
-        self._losses = self._vanishing = self._small_through = self._small_lost = 0
+        self._losses = self._vanishing = 0
+        self._small_through = self._small_lost = self._passing = 0
 
     def _rest(self, now: float) -> None:
         self._due = now + RAISE_AFTER
