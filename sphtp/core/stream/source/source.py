@@ -30,8 +30,8 @@ from sphtp.core.stream.source.repair_desk import ALL, Outgoing, RepairDesk
 from sphtp.core.stream.source.repairs import Repairs
 from sphtp.core.stream.source.session_schedule import SessionSchedule
 from sphtp.core.stream.source.table import (
+    LISTENING,
     OVER,
-    REPAIRING,
     SAYS,
     SOURCE,
     SourceAction,
@@ -223,7 +223,7 @@ class Source:
 
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
         """A receiver sent a NAK or a STATUS."""
-        if self._state not in REPAIRING:
+        if self._state not in LISTENING:
             self.counters.feedback_foreign += 1
             return
         status = self._hearing.handle_feedback_untrusted(now, receiver, body)

@@ -71,8 +71,8 @@ SOURCE: Final = Machine(
     },
 )
 
-REPAIRING: Final = frozenset({S.ACTIVE, S.DRAINING, S.CLOSING})
-"""States in which NAKs are heard."""
+LISTENING: Final = frozenset({S.IDLE, S.ACTIVE, S.DRAINING, S.CLOSING})
+"""States in which feedback counts; what a receiver can take counts before the first data."""
 
 OVER: Final = frozenset({S.CLOSING, S.ENDING, S.CLOSED})
 """States in which all that there was has left."""

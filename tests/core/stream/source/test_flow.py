@@ -2,9 +2,11 @@
 
 from sphtp.core.stream.bodies import Status
 from sphtp.core.stream.grants import OVERHEAD
+from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.flow import Flow
 from sphtp.core.stream.source.window import TransmissionWindow
-from sphtp.core.stream.wire import DATA_OVERHEAD
+from sphtp.core.stream.wire import DATA_OVERHEAD, encode_status
+from tests.core.stream.source.listening import Listening
 
 SIZE = 1000
 """What each datagram is charged with."""
@@ -162,3 +164,15 @@ def test_a_source_that_is_done_waits_for_nobody_whoever_joins() -> None:
     flowing.hold(0.5)
     assert flowing.is_free
     assert flowing.left_behind == 0
+
+
+def test_room_that_is_told_before_the_first_message_counts() -> None:
+    settings = StreamSettings(flow_window=REACH, receive_buffer=REACH, patience=0.05)
+    room = Listening(settings, receivers=(1,))
+    room.nak_raw(encode_status(Status(room.source.window.lead, REACH)))
+    assert room.source.statistics().feedback_foreign == 0
+    # More than what a source grants by itself; nobody's patience is tried.
+    sent = room.send_datagrams(30)
+    assert len(room.data) == len(sent)
+    room.advance(0.04)
+    assert room.source.statistics().left_behind == 0
