@@ -1,11 +1,14 @@
 """Congestion control, pacing and path MTU as one, and what recovery tells them."""
 
+from sphtp.core.channel.allowance import MANY
+from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.governor import BURST, Governor
 from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.train import Train
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.talk import follow
 from tests.core.channel.trains import acked, single
 
 
@@ -127,3 +130,18 @@ def test_the_rate_never_falls_under_what_pings_take() -> None:
     pair.network.set_faults(Faults(loss=0.9), RIGHT, LEFT)
     sent = [b"%d" % number + bytes(1000) for number in range(60)]
     assert pair.transfer(left, right, sent, 20_000) == sent
+
+
+def test_what_is_sent_once_is_no_way_around_the_window() -> None:
+    """On a path that loses much: 18 Mbit/s left for a line of 2, 96 % of them in vain."""
+    seconds, size = 5, 1100
+    pair = Pair(1, Faults(delay=0.02, rate=2e6, queue=1500, loss=0.1))
+    left, _ = pair.open()
+    before = left.port.statistics().bytes_sent
+    for _ in range(100 * seconds):
+        for _ in range(20):
+            follow(left, bytes(size), pair.now, delivery=Delivery.UNRELIABLE)
+        pair.touch(left)
+        pair.run(0.01)
+    most = MANY / 0.1 * seconds * 1200
+    assert left.port.statistics().bytes_sent - before < 1.5 * most
