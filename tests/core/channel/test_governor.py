@@ -1,5 +1,7 @@
 """Congestion control, pacing and path MTU as one, and what recovery tells them."""
 
+import pytest
+
 from sphtp.core.channel.allowance import MANY
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.governor import BURST, Governor
@@ -145,3 +147,20 @@ def test_what_is_sent_once_is_no_way_around_the_window() -> None:
         pair.run(0.01)
     most = MANY / 0.1 * seconds * 1200
     assert left.port.statistics().bytes_sent - before < 1.5 * most
+
+
+@pytest.mark.parametrize("congestion", ["cubic", "newreno", "tolerant"])
+def test_what_goes_again_is_not_kept_off_the_line_by_what_is_new(congestion: str) -> None:
+    """Where every other packet passed it was the new one each time, and nothing could be read."""
+    settings = ChannelSettings(congestion=congestion)
+    pair = Pair(1, Faults(delay=0.02, rate=1e6, queue=1500), settings)
+    left, right = pair.open()
+    came = 0
+    for _ in range(100):
+        if room := left.port.room_for([1000] * 50):
+            left.port.send_many([bytes(1000)] * room)
+            pair.touch(left)
+        pair.run(0.05)
+        came += len(pair.receive(right))
+        pair.touch(right)
+    assert came > 250, "half of what the line takes in 5 s"
