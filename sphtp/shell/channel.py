@@ -136,8 +136,11 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         port = self._connection.port
         while delivery is Delivery.RELIABLE and not port.has_room(ticket.size, lane):
             if ticket.deadline is not None and trio.current_time() >= ticket.deadline:
-                await trio.lowlevel.checkpoint()
-                return self._expire(ticket)
+                # Nothing comes between: a channel that ended meanwhile gives no receipts.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                receipt = self._expire(ticket)
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return receipt
             with trio.CancelScope(
                 deadline=math.inf if ticket.deadline is None else ticket.deadline
             ):

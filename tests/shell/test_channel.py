@@ -315,6 +315,26 @@ async def test_a_deadline_counts_while_there_is_no_room():
         assert here.statistics().messages_sent == 3
 
 
+@pytest.mark.parametrize("pause", ["checkpoint", "cancel_shielded_checkpoint"])
+async def test_a_channel_that_ends_while_others_have_a_turn_gives_the_receipt(monkeypatch, pause):
+    """Not an error of the connection inside, which was asked after it had ended."""
+    real = getattr(trio.lowlevel, pause)
+    async with connected(settings=ChannelSettings(send_buffer=1, linger=0.1)) as (here, there):
+        there._connection.poll_transmit = lambda now, most: None
+        await here.send("full")
+
+        async def others() -> None:
+            here.abort()
+            await real()
+
+        monkeypatch.setattr(trio.lowlevel, pause, others)
+        late = await here.send("late", deadline=0)
+        monkeypatch.undo()
+        here.abort()
+        assert await late.wait() is Outcome.EXPIRED
+        there.abort()
+
+
 @pytest.mark.parametrize("wish", [{"deadline": float("nan")}, {"copies": -1}])
 async def test_wishes_that_make_no_sense_are_refused(wish):
     async with connected() as (here, _):

@@ -65,10 +65,9 @@ class AckTimer:
         self._repeats = missing // MISSING_PER_REPEAT
         self._first = sequence if self._first is None else min(self._first, sequence)
         self._waiting += count
-        if at_once or self._waiting >= self._every:
-            self.due = now
-        elif self.due is None:
-            self.due = now + self._delay
+        at = now if at_once or self._waiting >= self._every else now + self._delay
+        # An ack that is said again may be due later than that.
+        self.due = at if self.due is None else min(at, self.due)
 
     def owe_again(self, now: float) -> None:
         """A repeat came: the ack may have been what got lost."""

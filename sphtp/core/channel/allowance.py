@@ -23,6 +23,11 @@ MANY: Final = 24
 MANY_BYTES: Final = MANY * 1472
 """Larger datagrams are fewer."""
 
+FARTHEST: Final = 4 * MANY
+"""Pieces from the oldest unacked one on, after which nothing new is allowed. What is new must not
+take the line from what goes again for ever: where one of two packets passes, it may be the wrong
+one each time, and a lane in order would stand still."""
+
 LOSSY: Final = 0.05
 """The share of packets that get lost from which on it is not just a full queue now and then."""
 

@@ -8,8 +8,8 @@ class BoundCounters:
     """What a bound held back, at one channel or at all of a node.
 
     ``over_...`` was dropped, because of the setting with the rest of the name: packets whose peer
-    went beyond its credit, packets with messages that are too large, unreliable messages, packets
-    for which the node was full.
+    went beyond its credit, packets with messages that are too large, unreliable messages, and
+    packets or unreliable messages for which the node was full.
     ``held_by_...`` counts how often sending had to wait until the peer, whose setting it is, read.
     """
 

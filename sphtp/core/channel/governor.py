@@ -94,7 +94,8 @@ class Governor:
             train.stamp = train.stamp._replace(starved=True)
         self._controller.sent(now, size, in_flight)
         self._pacer.sent(now, size, self.rate)
-        if train.has_messages:
+        # Those sent once count, too: they wait in the same line, and are let out by the same claim.
+        if train.has_messages or train.once:
             self._allowance.sent(train.number)
 
     def starved(self) -> None:

@@ -216,9 +216,24 @@ class Inbox:
                 # Its sender paid for it, and nobody will read it.
                 self.credit.read(1, frame.size)
                 self._deliver(released)
-        elif dropped := self.unreliable.insert(frame, sequence):
+        else:
+            self._insert_unreliable(frame, sequence)
+        self._account()
+
+    def _insert_unreliable(self, frame: Unreliable, sequence: int) -> None:
+        """Take messages in; in a full node the oldest of a channel go that has its share.
+
+        Their packet is acked all the same, for they are sent once.
+        """
+        if dropped := self.unreliable.insert(frame, sequence):
             self._bounds.count("over_unreliable_buffer", dropped)
         self._account()
+        excess = self._node.held - self._node.limit
+        if excess > 0:
+            unreliable = self.unreliable.held
+            share = max(self._node.share - (self.held - unreliable), 0)
+            if dropped := self.unreliable.shrink(max(share, unreliable - excess)):
+                self._bounds.count("over_node_buffer_bytes", dropped)
 
     def receive_many(self, limit: int) -> list[bytes]:
         """Take up to ``limit`` messages; unreliable ones, which grow stale, come first.

@@ -115,6 +115,11 @@ class SendLane:
         return bool(self._resend)
 
     @property
+    def spread(self) -> int:
+        """Pieces from the oldest unacked one to the newest that left."""
+        return len(self._flying)
+
+    @property
     def is_bulk(self) -> bool:
         """Whether a large message comes next, and nothing else would share its packet."""
         if self._resend or not self._unsent or self.once.waiting:

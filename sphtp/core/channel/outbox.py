@@ -103,6 +103,11 @@ class Outbox:
         return bool([lane for lane in self._lanes if lane.sends_again])
 
     @property
+    def spread(self) -> int:
+        """Pieces from the oldest unacked one of each lane to the newest that left."""
+        return sum([lane.spread for lane in self._lanes])
+
+    @property
     def wanting(self) -> tuple[int, ...]:
         """The numbers of the lanes in which something waits to be sent."""
         return tuple(number for number, lane in enumerate(self._lanes) if lane.wants_to_send)

@@ -12,6 +12,7 @@ from typing import Final
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.acking import AckTimer
 from sphtp.core.channel.acks import Acks
+from sphtp.core.channel.allowance import FARTHEST
 from sphtp.core.channel.flight import Flight
 from sphtp.core.channel.flow import ReceiveCredit
 from sphtp.core.channel.frames import (
@@ -136,7 +137,8 @@ class Sender:
         is_repeat = self._outbox.sends_again
         if not self._is_sending or self._acks.ambiguous or not self._flight.is_up_to_date:
             return False
-        if not is_repeat and not self._outbox.wants_to_send:
+        is_new = self._outbox.wants_to_send and self._outbox.spread < FARTHEST
+        if not is_repeat and not is_new:
             return False
         ready = self._governor.resend_at(now, is_repeat=is_repeat)
         if ready is not None and ready > now:

@@ -153,7 +153,13 @@ class UnreliableInbox:
         for _ in range(gone):
             unread.popleft()
         self.held += unread.held - before
-        while self.held > self._size:
+        self.dropped += gone
+        return gone + self.shrink(self._size)
+
+    def shrink(self, size: int) -> int:
+        """Hold no more than ``size`` bytes; return how many messages had to go for that."""
+        gone = 0
+        while self.held > size:
             self._drop_one()
             gone += 1
         self.dropped += gone

@@ -115,3 +115,12 @@ def test_an_ack_is_said_again_while_many_are_missing(missing: int, times: int) -
         left.append(due)
         timer.sent(due)
     assert left == pytest.approx([1.0 + REPEAT_AFTER * number for number in range(times)])
+
+
+def test_an_ack_that_is_said_again_does_not_put_off_the_next_one() -> None:
+    timer = AckTimer(2, 0.001)
+    timer.owe(1.0, 40, at_once=True, missing=8)
+    timer.sent(1.0)
+    assert timer.due == pytest.approx(1.0 + REPEAT_AFTER)
+    timer.owe(1.002, 41, at_once=False, missing=8)
+    assert timer.due == pytest.approx(1.003)

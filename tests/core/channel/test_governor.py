@@ -1,11 +1,16 @@
 """Congestion control, pacing and path MTU as one, and what recovery tells them."""
 
+import pytest
+
+from sphtp.core.channel.allowance import MANY
+from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.governor import BURST, Governor
 from sphtp.core.channel.recovery import Recovery
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.train import Train
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.talk import follow
 from tests.core.channel.trains import acked, single
 
 
@@ -127,3 +132,35 @@ def test_the_rate_never_falls_under_what_pings_take() -> None:
     pair.network.set_faults(Faults(loss=0.9), RIGHT, LEFT)
     sent = [b"%d" % number + bytes(1000) for number in range(60)]
     assert pair.transfer(left, right, sent, 20_000) == sent
+
+
+def test_what_is_sent_once_is_no_way_around_the_window() -> None:
+    """On a path that loses much: 18 Mbit/s left for a line of 2, 96 % of them in vain."""
+    seconds, size = 5, 1100
+    pair = Pair(1, Faults(delay=0.02, rate=2e6, queue=1500, loss=0.1))
+    left, _ = pair.open()
+    before = left.port.statistics().bytes_sent
+    for _ in range(100 * seconds):
+        for _ in range(20):
+            follow(left, bytes(size), pair.now, delivery=Delivery.UNRELIABLE)
+        pair.touch(left)
+        pair.run(0.01)
+    most = MANY / 0.1 * seconds * 1200
+    assert left.port.statistics().bytes_sent - before < 1.5 * most
+
+
+@pytest.mark.parametrize("congestion", ["cubic", "newreno", "tolerant"])
+def test_what_goes_again_is_not_kept_off_the_line_by_what_is_new(congestion: str) -> None:
+    """Where every other packet passed it was the new one each time, and nothing could be read."""
+    settings = ChannelSettings(congestion=congestion)
+    pair = Pair(1, Faults(delay=0.02, rate=1e6, queue=1500), settings)
+    left, right = pair.open()
+    came = 0
+    for _ in range(100):
+        if room := left.port.room_for([1000] * 50):
+            left.port.send_many([bytes(1000)] * room)
+            pair.touch(left)
+        pair.run(0.05)
+        came += len(pair.receive(right))
+        pair.touch(right)
+    assert came > 250, "half of what the line takes in 5 s"
