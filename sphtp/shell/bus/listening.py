@@ -650,6 +650,9 @@ class ListeningSubscriber(ListeningSocket):
             if data.startswith(self._topics):
                 batch.append(Arrival(data, connection.number))
         connection.forget_taken()
+        if connection.stage is Stage.PROVEN:
+            # What is left is of another message, which has a deadline of its own.
+            self._handshakes.end(connection)
 
     def _handle_received(self, now: float, connection: _Connection) -> None:
         """Queue a connection that has a message as a whole; read on from one that has none."""

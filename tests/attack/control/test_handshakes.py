@@ -16,7 +16,7 @@ from sphtp.shell.client_opening import open_client
 from sphtp.shell.server import Server, open_server
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds
-from tests.shell.strangers import PUB, SUB, connect, greeted, greeting, is_ended
+from tests.shell.strangers import PUB, SUB, connect, frame, greeted, greeting, is_ended
 
 pytestmark = within_20_seconds
 
@@ -124,6 +124,18 @@ async def test_a_message_that_is_begun_has_to_be_ended() -> None:
             await stranger.send_all((60_000).to_bytes(8, "big") + bytes(1000))
             await is_ended(stranger)
         assert opened.statistics().counters["over_handshake_timeout"] == 1
+
+
+async def test_who_ends_each_message_in_time_stays_though_it_has_always_begun_another() -> None:
+    message = frame(bytes(1000))
+    async with server(None, None, handshake_timeout=PATIENCE) as opened:
+        async with await greeted(opened.address.sub, PUB) as busy:
+            await busy.send_all(message[:500])
+            for _ in range(10):
+                await trio.sleep(PATIENCE / 5)
+                await busy.send_all(message[500:] + message[:500])
+            assert opened.statistics().hearing_from == 1
+        assert "over_handshake_timeout" not in opened.statistics().counters
 
 
 async def test_what_is_no_greeting_is_counted() -> None:
