@@ -118,6 +118,28 @@ async def test_who_does_not_prove_itself_is_ended_and_shuts_nobody_out(
             assert opened.statistics().publishing_to == opened.statistics().hearing_from == 1
 
 
+async def test_what_a_server_says_proves_nothing_when_it_is_played_to_it() -> None:
+    async with server(None, SECRET, handshake_timeout=PATIENCE) as opened:
+        async with (
+            await greeted(opened.address.pub, SUB, source="127.0.0.2") as listener,
+            await greeted(opened.address.sub, PUB, source="127.0.0.2") as speaker,
+        ):
+            await speaker.send_all(await next_frame(listener))
+            await is_ended(speaker)
+            await is_ended(listener)
+        counters = opened.statistics().counters
+        assert counters["replayed"] == 1
+        assert counters["over_handshake_timeout"] == 2
+
+
+async def next_frame(stream: trio.SocketStream) -> bytes:
+    """Read one message from a connection, with its length before it."""
+    data = b""
+    while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "big"):
+        data += await stream.receive_some()
+    return data[: 8 + int.from_bytes(data[:8], "big")]
+
+
 async def test_a_message_that_is_begun_has_to_be_ended() -> None:
     async with server(None, None, handshake_timeout=PATIENCE) as opened:
         async with await greeted(opened.address.sub, PUB) as stranger:
