@@ -80,6 +80,8 @@ async def _find_at(url: str, protocol: int, tls: Tls | None) -> Trouble | None:
             return await door.try_it(tls if is_tls(url) else None)
         except socket.gaierror as error:
             return Trouble(Hope.LATER, f"the name {door.host!r} is unknown ({error.strerror})")
+        except UnicodeError:
+            return Trouble(Hope.NONE, f"{door.host!r} is no name that a host can have")
         except ConnectionRefusedError:
             return Trouble(Hope.LATER, f"connection refused by {door.name}")
         except OSError as error:

@@ -274,6 +274,13 @@ async def test_why_nobody_is_heard_who_is_to_be_joined_is_told_within_a_second_a
         assert server.state is (ServerState.ACTIVE if new_cluster else ServerState.JOINING)
 
 
+async def test_a_name_that_is_none_ends_no_server_that_is_to_join_it() -> None:
+    nobody = ServerAddress.parse("tcp://typo..invalid:8764")
+    async with open_server(replace(FOUNDER, join=(nobody,), new_cluster=False)) as server:
+        told = await happening(server.events(), JoinFailing)
+        assert told.why == "'typo..invalid' is no name that a host can have"
+
+
 async def test_a_server_that_answers_with_another_secret_is_told_apart_from_none() -> None:
     async with open_server(replace(FOUNDER, secret=bytes(32))) as other:
         options = replace(FOUNDER, join=(other.address,), new_cluster=False, secret=bytes([1] * 32))

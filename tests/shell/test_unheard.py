@@ -64,6 +64,11 @@ async def unknown_name(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, 
 
 
 @asynccontextmanager
+async def no_name(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    yield ServerAddress.parse("tcp://typo..invalid:8764"), {}
+
+
+@asynccontextmanager
 async def other_family(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
     async with server() as opened:
         there = opened.address
@@ -148,6 +153,7 @@ async def listening(
         (needless_secret, "the servers have no secret, and one was given here"),
         (nobody, r"connection refused by 127\.0\.0\.1:\d+$"),
         (unknown_name, "nobody.invalid.*Name or service not known"),
+        (no_name, r"'typo\.\.invalid' is no name that a host can have"),
         (other_family, r"connection refused by \[::1\]:\d+$"),
         (no_way, r"no way to 255\.255\.255\.255"),
         (tls_for_a_plain_server, "speaks no TLS: dial tcp://127"),
