@@ -629,6 +629,19 @@ class ListeningSubscriber(ListeningSocket):
             self._handshakes.end(connection)
             self._handshakes.trust(connection.site)
 
+    def excuse(self, number: int) -> None:
+        """Note that a connection brought such a message that had come before.
+
+        Who dials a server under two of its names says everything twice, and the first of both is
+        heard. A copy proves nothing by itself: the second connection is believed for the sake of
+        the first one, from the same place.
+        """
+        connection = self._all.get(number)
+        if connection is None or connection.stage is not Stage.UNPROVEN:
+            return
+        if self._handshakes.trusts(connection.site):
+            self._handshakes.end(connection)
+
     def _take(self, limit: int) -> list[Arrival]:
         batch: list[Arrival] = []
         now = trio.current_time()

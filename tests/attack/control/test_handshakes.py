@@ -12,6 +12,8 @@ import pytest
 import trio
 
 from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions, Tls
+from sphtp.core.control.client_messages import StatusRequest
+from sphtp.core.secure.vouch import Voucher
 from sphtp.shell.client_opening import open_client
 from sphtp.shell.server import Server, open_server
 from tests.certificates import Authority
@@ -130,6 +132,25 @@ async def test_what_a_server_says_proves_nothing_when_it_is_played_to_it() -> No
         counters = opened.statistics().counters
         assert counters["replayed"] == 1
         assert counters["over_handshake_timeout"] == 2
+
+
+async def test_a_copy_excuses_who_speaks_from_the_same_place_and_nobody_else() -> None:
+    """What must hold: who dials a server under two of its names stays at both."""
+    said = frame(Voucher(SECRET, 7).vouch(StatusRequest(4711).encode()))
+    async with (
+        server(None, SECRET, handshake_timeout=PATIENCE) as opened,
+        await greeted(opened.address.sub, PUB) as first,
+        await greeted(opened.address.sub, PUB) as second,
+        await greeted(opened.address.sub, PUB, source="127.0.0.2") as stranger,
+    ):
+        await first.send_all(said)
+        while opened.status()["counters"].get("replayed", 0) < 2:
+            await second.send_all(said)
+            await stranger.send_all(said)
+            await trio.sleep(PATIENCE / 20)
+        await is_ended(stranger)
+        await trio.sleep(PATIENCE)
+        assert opened.statistics().hearing_from == 2
 
 
 async def next_frame(stream: trio.SocketStream) -> bytes:
