@@ -45,6 +45,7 @@ from sphtp.shell.bus import (
     Subscriber,
 )
 from sphtp.shell.feed import Listener
+from sphtp.shell.keys import draw_cluster_key, draw_server_key
 from sphtp.shell.peer import Peer
 from sphtp.shell.server import Server, open_server
 from sphtp.shell.server_options import ServerOptions
@@ -287,6 +288,16 @@ async def test_a_server_that_answers_with_another_secret_is_told_apart_from_none
         async with open_server(options) as server:
             why = (await happening(server.events(), JoinFailing)).why
     assert "another secret" in why or "not vouched for with this cluster's secret" in why
+
+
+async def test_that_servers_may_not_know_each_other_s_keys_is_among_the_reasons_told() -> None:
+    first, second = draw_server_key(draw_cluster_key()), draw_server_key(draw_cluster_key())
+    signed = replace(FOUNDER, secret=bytes(32), signing_key=first)
+    async with open_server(signed) as other:
+        options = replace(signed, join=(other.address,), new_cluster=False, signing_key=second)
+        async with open_server(options) as server:
+            why = (await happening(server.events(), JoinFailing)).why
+    assert "another secret or know other server keys" in why
 
 
 async def test_clients_hear_that_their_server_leaves() -> None:
