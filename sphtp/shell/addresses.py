@@ -124,6 +124,8 @@ async def local_address_towards(host: str, port: int) -> str:
             return here
     except OSError as error:
         raise UnreachableError(f"no way to {host}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise UnreachableError(f"{host!r} is no name that a host can have") from error
 
 
 async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
@@ -133,7 +135,7 @@ async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
     """
     found: dict[Address, None] = {}
     for host, port in addresses:
-        with suppress(OSError):
+        with suppress(OSError, UnicodeError):
             answers = await trio.socket.getaddrinfo(
                 host, port, family=family, type=trio.socket.SOCK_DGRAM
             )

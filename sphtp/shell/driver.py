@@ -10,7 +10,7 @@ from sphtp.core.control.doorkeeper import Pipe
 from sphtp.core.control.proofs import Session
 from sphtp.shell.bell import Bell
 from sphtp.shell.bus import Arrival
-from sphtp.shell.vouching import Vouching
+from sphtp.shell.vouching import Heard, Vouching
 
 LINGER: Final = 0.05
 """Seconds from the good-bye to the closing of the sockets, which drops what is queued."""
@@ -65,6 +65,10 @@ class Hearing(Protocol):
         """Note that a connection brought a message that was vouched for."""
         ...
 
+    def excuse(self, number: int) -> None:
+        """Note that a connection brought such a message that had come before."""
+        ...
+
 
 async def drive(
     machine: ControlMachine,
@@ -90,9 +94,8 @@ async def drive(
             if pipe not in spoke:
                 machine.handle_disconnected(now, pipe)
         for arrival in batch:
-            heard = vouching.check(arrival, machine.counters)
+            heard = _check(arrival, subscriber, vouching, machine.counters)
             if heard is not None:
-                subscriber.prove(arrival.pipe)
                 machine.handle_message(now, *heard, through=arrival.pipe)
         for pipe in ended:
             if pipe in spoke:
@@ -101,3 +104,15 @@ async def drive(
         if deadline is not None and deadline <= now:
             machine.handle_timeout(now)
         flush()
+
+
+def _check(
+    arrival: Arrival, subscriber: Hearing, vouching: Vouching, counters: Counters
+) -> Heard | None:
+    """Return what came, if it counts; it may prove who speaks through its connection."""
+    heard = vouching.check(arrival, counters)
+    if heard is not None:
+        subscriber.prove(arrival.pipe)
+    elif vouching.is_repeated:
+        subscriber.excuse(arrival.pipe)
+    return heard

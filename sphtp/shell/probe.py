@@ -39,7 +39,7 @@ class Hope(IntEnum):
     LATER = 1
     """Nobody is there: a server may still be started."""
     SOON = 2
-    """No word, for or against: it may be slow, stopped, or behind a firewall that drops."""
+    """No word, for or against: it may be slow, stopped, full, or behind a firewall that drops."""
 
 
 class Trouble(NamedTuple):
@@ -80,6 +80,8 @@ async def _find_at(url: str, protocol: int, tls: Tls | None) -> Trouble | None:
             return await door.try_it(tls if is_tls(url) else None)
         except socket.gaierror as error:
             return Trouble(Hope.LATER, f"the name {door.host!r} is unknown ({error.strerror})")
+        except UnicodeError:
+            return Trouble(Hope.NONE, f"{door.host!r} is no name that a host can have")
         except ConnectionRefusedError:
             return Trouble(Hope.LATER, f"connection refused by {door.name}")
         except OSError as error:
@@ -113,8 +115,10 @@ class _Door:
                     self._has_shaken_hands = True
                     header = await _exchange(secured, self._protocol)
             except trio.BrokenResourceError as error:
-                if isinstance(error.__cause__, ssl.SSLError) and not self._has_shaken_hands:
-                    return Trouble(Hope.NONE, self._why_no_handshake(error.__cause__, tls))
+                cause = error.__cause__
+                is_told = isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError)
+                if is_told and not self._has_shaken_hands:
+                    return Trouble(Hope.NONE, self._why_no_handshake(cause, tls))
                 header = b""
             except SettingsError as error:
                 return Trouble(Hope.NONE, str(error))
@@ -125,6 +129,10 @@ class _Door:
             return Trouble(Hope.NONE, self._why_no_handshake(None, tls))
         if not header and tls is None and await self._speaks_tls():
             return Trouble(Hope.NONE, f"{self.name} speaks TLS: dial tls+tcp://{self.name}")
+        if not header:
+            # So does a server that has no place left, until somebody leaves.
+            text = f"{self.name} takes connections and closes them: it is full, or no SphTP server"
+            return Trouble(Hope.SOON, text)
         return Trouble(Hope.NONE, self._why_strange(header))
 
     @asynccontextmanager
@@ -150,10 +158,10 @@ class _Door:
             return False
         return True
 
-    def _why_no_handshake(self, cause: ssl.SSLError | None, tls: Tls | None) -> str:
+    def _why_no_handshake(self, cause: BaseException | None, tls: Tls | None) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"the certificate of {self.name} is not accepted: {cause.verify_message}"
-        if cause is not None and cause.reason == "WRONG_VERSION_NUMBER":
+        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
             return f"{self.name} speaks no TLS: dial tcp://{self.name}, or give it a certificate"
         has_none = tls is None or tls.cert is None
         return f"{self.name} {'wants to see a' if has_none else 'refuses our'} certificate"
@@ -161,8 +169,7 @@ class _Door:
     def _why_strange(self, header: bytes) -> str:
         if header == _HEADER % SUB:
             return f"{self.name} is a server's second port; name its first one"
-        did = f"answered {header!r}" if header else "closed the connection"
-        return f"{self.name} is no SphTP server: it {did}"
+        return f"{self.name} is no SphTP server: it answered {header!r}"
 
 
 def _joined(host: str, port: int) -> str:

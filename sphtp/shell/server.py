@@ -244,8 +244,8 @@ class Server:
         if dropped := self._machine.counters[Count.UNVOUCHED]:
             return f"{dropped} messages were not vouched for with this cluster's secret"
         return (
-            f"{address} answers, and is not heard: it may have another secret, be unable to reach "
-            f"{self._advertised}, or be this very server"
+            f"{address} answers, and is not heard: it may have another secret or know other server "
+            f"keys, be unable to reach {self._advertised}, or be this very server"
         )
 
     async def _leave(self) -> None:

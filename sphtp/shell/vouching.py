@@ -63,6 +63,8 @@ class Vouching:
         self._verifier = verifier
         self._why_unheard: str | None = None
         self._heard_genuine = False
+        self.is_repeated = False
+        """Whether the last message checked was genuine, and had come before."""
 
     @property
     def why_unheard(self) -> str | None:
@@ -105,6 +107,7 @@ class Vouching:
                 self._why_unheard = NONE_GIVEN
             return Heard(*arrival)
         verdict = self._voucher.judge(arrival.data)
+        self.is_repeated = verdict is Verdict.REPLAYED
         if verdict is Verdict.GENUINE:
             self._heard_genuine = self._heard_genuine or self._verifier is None
             return Heard(strip(arrival.data), None)

@@ -45,6 +45,7 @@ from sphtp.shell.bus import (
     Subscriber,
 )
 from sphtp.shell.feed import Listener
+from sphtp.shell.keys import draw_cluster_key, draw_server_key
 from sphtp.shell.peer import Peer
 from sphtp.shell.server import Server, open_server
 from sphtp.shell.server_options import ServerOptions
@@ -274,12 +275,29 @@ async def test_why_nobody_is_heard_who_is_to_be_joined_is_told_within_a_second_a
         assert server.state is (ServerState.ACTIVE if new_cluster else ServerState.JOINING)
 
 
+async def test_a_name_that_is_none_ends_no_server_that_is_to_join_it() -> None:
+    nobody = ServerAddress.parse("tcp://typo..invalid:8764")
+    async with open_server(replace(FOUNDER, join=(nobody,), new_cluster=False)) as server:
+        told = await happening(server.events(), JoinFailing)
+        assert told.why == "'typo..invalid' is no name that a host can have"
+
+
 async def test_a_server_that_answers_with_another_secret_is_told_apart_from_none() -> None:
     async with open_server(replace(FOUNDER, secret=bytes(32))) as other:
         options = replace(FOUNDER, join=(other.address,), new_cluster=False, secret=bytes([1] * 32))
         async with open_server(options) as server:
             why = (await happening(server.events(), JoinFailing)).why
     assert "another secret" in why or "not vouched for with this cluster's secret" in why
+
+
+async def test_that_servers_may_not_know_each_other_s_keys_is_among_the_reasons_told() -> None:
+    first, second = draw_server_key(draw_cluster_key()), draw_server_key(draw_cluster_key())
+    signed = replace(FOUNDER, secret=bytes(32), signing_key=first)
+    async with open_server(signed) as other:
+        options = replace(signed, join=(other.address,), new_cluster=False, signing_key=second)
+        async with open_server(options) as server:
+            why = (await happening(server.events(), JoinFailing)).why
+    assert "another secret or know other server keys" in why
 
 
 async def test_clients_hear_that_their_server_leaves() -> None:

@@ -241,7 +241,7 @@ async def test_closing_wakes_a_task_that_waits():
         udp.close()
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
+@pytest.mark.parametrize("host", ["192.0.2.1", "no such host", "typo..invalid"])
 async def test_an_address_that_cannot_be_bound_is_named(host):
     with pytest.raises(UdpAddressError, match=host):
         UdpSocket(host, 0)

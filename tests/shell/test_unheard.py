@@ -64,6 +64,11 @@ async def unknown_name(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, 
 
 
 @asynccontextmanager
+async def no_name(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
+    yield ServerAddress.parse("tcp://typo..invalid:8764"), {}
+
+
+@asynccontextmanager
 async def other_family(_: Path) -> AsyncIterator[tuple[ServerAddress, dict[str, object]]]:
     async with server() as opened:
         there = opened.address
@@ -148,6 +153,7 @@ async def listening(
         (needless_secret, "the servers have no secret, and one was given here"),
         (nobody, r"connection refused by 127\.0\.0\.1:\d+$"),
         (unknown_name, "nobody.invalid.*Name or service not known"),
+        (no_name, r"'typo\.\.invalid' is no name that a host can have"),
         (other_family, r"connection refused by \[::1\]:\d+$"),
         (no_way, r"no way to 255\.255\.255\.255"),
         (tls_for_a_plain_server, "speaks no TLS: dial tcp://127"),
@@ -217,6 +223,32 @@ async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(
             registered.set()
     [warning] = caplog.messages
     assert warning.startswith(f"not registered yet: connection refused by {HOST}:")
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
+    secure: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    tls = Tls(authority.ca, *authority.issue(HOST)) if secure else None
+    options = ServerOptions(
+        bind=SECURE if secure else PLAIN,
+        new_cluster=True,
+        tls=tls,
+        limits=sphtp.ServerLimits(max_connections=1),
+    )
+    async with sphtp.open_server(options) as opened, trio.open_nursery() as nursery:
+
+        async def hold_the_place(task_status: trio.TaskStatus[None]) -> None:
+            async with sphtp.open_client([opened.address], tls=tls):
+                task_status.started()
+                await trio.sleep(1.5)
+
+        await nursery.start(hold_the_place)
+        async with sphtp.open_client([opened.address], tls=tls, timeout=15) as client:
+            assert client.id in opened.clients
+    [record] = caplog.records
+    assert "takes connections and closes them: it is full, or no SphTP server" in record.message
 
 
 async def test_a_wrong_secret_is_not_waited_out() -> None:

@@ -39,7 +39,7 @@ class Verdict(Enum):
 
     GENUINE = "somebody who has the secret says this for the first time"
     UNVOUCHED = "there is no mark, or it is wrong"
-    REPLAYED = "somebody who has the secret said this before"
+    REPLAYED = "somebody who has the secret said this before, or this side itself"
 
 
 class Voucher:
@@ -80,6 +80,9 @@ class Voucher:
         if not hmac.compare_digest(self._code(body), code):
             return Verdict.UNVOUCHED
         _, _, boot, count = _MARK.unpack(body[-_MARK.size :])
+        if boot == self._boot:
+            # Somebody who listens plays our own words to us, and may have no secret.
+            return Verdict.REPLAYED
         speaker = message[_SENDER] + boot.to_bytes(8, "little")
         # Everything that somebody says goes the same way, so that nothing is ever late.
         if count <= self._heard.get(speaker, 0):

@@ -629,6 +629,19 @@ class ListeningSubscriber(ListeningSocket):
             self._handshakes.end(connection)
             self._handshakes.trust(connection.site)
 
+    def excuse(self, number: int) -> None:
+        """Note that a connection brought such a message that had come before.
+
+        Who dials a server under two of its names says everything twice, and the first of both is
+        heard. A copy proves nothing by itself: the second connection is believed for the sake of
+        the first one, from the same place.
+        """
+        connection = self._all.get(number)
+        if connection is None or connection.stage is not Stage.UNPROVEN:
+            return
+        if self._handshakes.trusts(connection.site):
+            self._handshakes.end(connection)
+
     def _take(self, limit: int) -> list[Arrival]:
         batch: list[Arrival] = []
         now = trio.current_time()
@@ -650,6 +663,9 @@ class ListeningSubscriber(ListeningSocket):
             if data.startswith(self._topics):
                 batch.append(Arrival(data, connection.number))
         connection.forget_taken()
+        if connection.stage is Stage.PROVEN:
+            # What is left is of another message, which has a deadline of its own.
+            self._handshakes.end(connection)
 
     def _handle_received(self, now: float, connection: _Connection) -> None:
         """Queue a connection that has a message as a whole; read on from one that has none."""

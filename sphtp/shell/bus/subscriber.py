@@ -80,6 +80,9 @@ class Subscriber(BusSocket):
         Here that changes nothing: this side chose whom to dial.
         """
 
+    def excuse(self, _: int) -> None:
+        """Note that a connection brought such a message that had come before: as ``prove``."""
+
     async def receive_batch(self, limit: int = 256) -> list[bytes]:
         """As ``receive_arrivals``, without where they came from."""
         return [arrival.data for arrival in await self.receive_arrivals(limit)]

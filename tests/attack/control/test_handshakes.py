@@ -12,11 +12,13 @@ import pytest
 import trio
 
 from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions, Tls
+from sphtp.core.control.client_messages import StatusRequest
+from sphtp.core.secure.vouch import Voucher
 from sphtp.shell.client_opening import open_client
 from sphtp.shell.server import Server, open_server
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds
-from tests.shell.strangers import PUB, SUB, connect, greeted, greeting, is_ended
+from tests.shell.strangers import PUB, SUB, connect, frame, greeted, greeting, is_ended
 
 pytestmark = within_20_seconds
 
@@ -118,12 +120,65 @@ async def test_who_does_not_prove_itself_is_ended_and_shuts_nobody_out(
             assert opened.statistics().publishing_to == opened.statistics().hearing_from == 1
 
 
+async def test_what_a_server_says_proves_nothing_when_it_is_played_to_it() -> None:
+    async with server(None, SECRET, handshake_timeout=PATIENCE) as opened:
+        async with (
+            await greeted(opened.address.pub, SUB, source="127.0.0.2") as listener,
+            await greeted(opened.address.sub, PUB, source="127.0.0.2") as speaker,
+        ):
+            await speaker.send_all(await next_frame(listener))
+            await is_ended(speaker)
+            await is_ended(listener)
+        counters = opened.statistics().counters
+        assert counters["replayed"] == 1
+        assert counters["over_handshake_timeout"] == 2
+
+
+async def test_a_copy_excuses_who_speaks_from_the_same_place_and_nobody_else() -> None:
+    """What must hold: who dials a server under two of its names stays at both."""
+    said = frame(Voucher(SECRET, 7).vouch(StatusRequest(4711).encode()))
+    async with (
+        server(None, SECRET, handshake_timeout=PATIENCE) as opened,
+        await greeted(opened.address.sub, PUB) as first,
+        await greeted(opened.address.sub, PUB) as second,
+        await greeted(opened.address.sub, PUB, source="127.0.0.2") as stranger,
+    ):
+        await first.send_all(said)
+        while opened.status()["counters"].get("replayed", 0) < 2:
+            await second.send_all(said)
+            await stranger.send_all(said)
+            await trio.sleep(PATIENCE / 20)
+        await is_ended(stranger)
+        await trio.sleep(PATIENCE)
+        assert opened.statistics().hearing_from == 2
+
+
+async def next_frame(stream: trio.SocketStream) -> bytes:
+    """Read one message from a connection, with its length before it."""
+    data = b""
+    while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "big"):
+        data += await stream.receive_some()
+    return data[: 8 + int.from_bytes(data[:8], "big")]
+
+
 async def test_a_message_that_is_begun_has_to_be_ended() -> None:
     async with server(None, None, handshake_timeout=PATIENCE) as opened:
         async with await greeted(opened.address.sub, PUB) as stranger:
             await stranger.send_all((60_000).to_bytes(8, "big") + bytes(1000))
             await is_ended(stranger)
         assert opened.statistics().counters["over_handshake_timeout"] == 1
+
+
+async def test_who_ends_each_message_in_time_stays_though_it_has_always_begun_another() -> None:
+    message = frame(bytes(1000))
+    async with server(None, None, handshake_timeout=PATIENCE) as opened:
+        async with await greeted(opened.address.sub, PUB) as busy:
+            await busy.send_all(message[:500])
+            for _ in range(10):
+                await trio.sleep(PATIENCE / 5)
+                await busy.send_all(message[500:] + message[:500])
+            assert opened.statistics().hearing_from == 1
+        assert "over_handshake_timeout" not in opened.statistics().counters
 
 
 async def test_what_is_no_greeting_is_counted() -> None:

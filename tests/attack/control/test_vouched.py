@@ -123,7 +123,7 @@ def test_oversized_messages_are_neither_said_nor_heard() -> None:
 
 def test_speakers_beyond_number_cost_a_bounded_memory() -> None:
     """What must hold: only who has the secret is remembered at all, and the longest silent goes."""
-    listener, message = Voucher(SECRET, 0), Heartbeat(7, 5).encode()
+    listener, message = Voucher(SECRET, 1 << 63), Heartbeat(7, 5).encode()
     for _ in range(1000):
         assert listener.judge(message + bytes(MARK_SIZE)) is Verdict.UNVOUCHED
     assert len(listener._heard) == 0
