@@ -83,6 +83,8 @@ class Subscription:
         self._late_join = late_join
         self._after = after
         self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join=is_late)
+        # A source that may fill the reader's buffer, and no more, waits until part of it is read.
+        burst = min(burst, settings.receive_buffer)
         self._reports = StatusReports(reach, burst, knows_lead=lead is not None)
         self._heed: Mapping[type, Callable[[Any], None]] = {
             Known: self._begin,

@@ -31,12 +31,14 @@ class Pace(NamedTuple):
 class _Pace:
     """One receiver: it has all up to ``at``; ``limit`` is as far as it can take more."""
 
-    __slots__ = ("at", "lead", "limit", "since")
+    __slots__ = ("at", "is_heard", "lead", "limit", "since")
 
     def __init__(self, now: float, lead: int, at: int, limit: int) -> None:
         self.lead = lead
         self.at = at
         self.limit = limit
+        # What it is granted before its first word is a guess, which that word corrects.
+        self.is_heard = False
         # Since when its word is awaited; None while it is not.
         self.since: float | None = now
 
@@ -99,9 +101,10 @@ class Flow:
             return
         at = self._window.position_of(status.lead)
         limit = at + min(self.reach, status.room)
-        if limit <= pace.limit:
+        if limit <= pace.limit and pace.is_heard:
             return
         pace.lead, pace.at, pace.limit, pace.since = status.lead, at, limit, None
+        pace.is_heard = True
         if receiver in self._left and limit > self._window.position:
             self._followed[receiver] = self._left.pop(receiver)
         self._find_limit()

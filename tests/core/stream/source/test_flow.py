@@ -52,6 +52,16 @@ def test_the_slowest_has_the_limit() -> None:
     assert flowing.limit == 160 * SIZE
 
 
+def test_the_first_word_corrects_what_was_granted_before_it() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, 0)
+    flowing.hear(1, heard(0, room=5 * SIZE))
+    assert flowing.limit == 5 * SIZE
+    flowing.send(0.1, 3)
+    flowing.hear(1, heard(3, room=SIZE))
+    assert flowing.limit == 5 * SIZE, "what it has promised itself it keeps"
+
+
 def test_bytes_are_what_counts_and_not_datagrams() -> None:
     flowing = Flowing()
     flowing.join(0.0, 1, 0)
