@@ -25,8 +25,8 @@ class EndReason(Name):
     """Why a stream is over."""
 
     CLOSED = "its source has closed it"
-    VANISHED = "nothing was heard of its source for too long, or its node is gone"
-    BEGAN_ANEW = "its source was started again, with another session"
+    VANISHED = "the source vanished: nothing came from it for too long, or its node is gone"
+    BEGAN_ANEW = "the source was started again, with another session"
 
 
 class Origin(Name):
