@@ -88,7 +88,8 @@ async def drive(
         now = trio.current_time()
         if bell.answer():
             machine.handle_connected(now)
-        # Who left says so with its last words; who came back speaks through another connection.
+        # A connection whose last messages are in this batch ends after them: a LEAVE counts first.
+        # Any other ends first: a client that has already come back is not suspected.
         ended, spoke = subscriber.take_ended(), {arrival.pipe for arrival in batch}
         for pipe in ended:
             if pipe not in spoke:

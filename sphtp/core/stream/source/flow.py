@@ -16,7 +16,7 @@ from sphtp.core.stream.grants import first_grant
 from sphtp.core.stream.source.window import TransmissionWindow
 
 
-class Pace(NamedTuple):
+class ReceiverLag(NamedTuple):
     """How far a receiver is: ``behind`` in datagrams, ``room`` in bytes, ``silence`` in seconds.
 
     ``is_left_behind`` says that the source no longer waits for it.

@@ -21,7 +21,7 @@ from sphtp.core.stream.source.audience import Audience
 from sphtp.core.stream.source.bundling import Bundler
 from sphtp.core.stream.source.counters import SourceCounters, SourceStatistics, snapshot
 from sphtp.core.stream.source.events import SourceClosed, SourceEvent
-from sphtp.core.stream.source.flow import Flow, Pace
+from sphtp.core.stream.source.flow import Flow, ReceiverLag
 from sphtp.core.stream.source.hearing import Hearing
 from sphtp.core.stream.source.history import History
 from sphtp.core.stream.source.numbering import Numbering
@@ -155,12 +155,12 @@ class Source:
         """The number of the first message of a topic of which nothing has left."""
         return self._bundler.begins(topic)
 
-    def pace(self, now: float, receiver: int) -> Pace:
+    def pace(self, now: float, receiver: int) -> ReceiverLag:
         """How far a receiver is that has joined and not left."""
         listener = self._audience.find(receiver)
         if listener is None:
             raise LocalError(f"there is no receiver {receiver}")
-        return Pace(
+        return ReceiverLag(
             behind=max(self._window.lead - listener.done, 0),
             room=listener.room,
             silence=now - listener.heard,
