@@ -29,7 +29,7 @@ SOURCES = (
     Source("channel-lifecycle", "sphtp.core.channel.lifecycle", "LIFECYCLE"),
     Source("sealed-greeting", "sphtp.core.channel.gate.tables", "GREETING"),
     Source("sealed-visitor", "sphtp.core.channel.gate.tables", "VISIT"),
-    Source("path-mtu", "sphtp.core.channel.mtu", "PATH_MTU"),
+    Source("path-mtu", "sphtp.core.channel.path_mtu", "PATH_MTU"),
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
     Source("stream-receiver", "sphtp.core.stream.receiver.table", "RECEIVER"),
     Source("stream-missing-range", "sphtp.core.stream.receiver.gap_table", "GAP"),

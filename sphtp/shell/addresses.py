@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import trio
 
 from sphtp.core.control.records import Candidate, ServerAddress
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.lifetime import running
 from sphtp.shell.patience import GRACE, Patience

@@ -12,8 +12,8 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import Established
 from sphtp.core.control.records import Member
+from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
-from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import UnreachableError

@@ -15,8 +15,8 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.limits import ClientLimits
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.timers import ControlTimers
+from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
-from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import Outlook

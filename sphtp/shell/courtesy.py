@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.row import MOST_BYTES
+from sphtp.core.datagrams import MOST_BYTES
 
 LONG: Final = 4 * 1024 * 1024
 SHORT: Final = 2 * MOST_BYTES

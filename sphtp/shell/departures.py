@@ -5,7 +5,7 @@ from typing import Final
 
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.row import MOST_DATAGRAMS, Address, Row
+from sphtp.core.datagrams import MOST_DATAGRAMS, Address, Datagrams
 from sphtp.shell.udp import UdpSocket
 
 SMALL: Final = 1024
@@ -19,8 +19,8 @@ class Departures:
         self._udp = udp
         self._endpoint = endpoint
         # Datagrams to one address, and the first one to another.
-        self._unsent: deque[Row] = deque()
-        self._ahead: Row | None = None
+        self._unsent: deque[Datagrams] = deque()
+        self._ahead: Datagrams | None = None
 
     @property
     def is_blocked(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.errors import SettingsError
 from sphtp.shell.udp import UdpSocket
 
@@ -62,7 +62,7 @@ def open_socket(host: str, port: int, impairment: Impairment, seed: int | None) 
 class _Held:
     """A datagram that waits for later ones, or for as many receive calls."""
 
-    row: Row
+    row: Datagrams
     overtaking: int
     calls: int = MOST_CALLS
 
@@ -93,11 +93,11 @@ class ImpairedSocket(UdpSocket):
         random = Random(self._random.getrandbits(64))
         return ImpairedSocket(host, port, self._impairment, random, is_shared=True)
 
-    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Row]:
+    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
         """Yield what is there and what was held back long enough, one datagram at a time."""
         for row in super().receive_batch(limit, size):
             for datagram in row.datagrams:
-                yield from self._treat(Row.of(row.address, datagram))
+                yield from self._treat(Datagrams.of(row.address, datagram))
         for held in self._held:
             held.calls -= 1
         yield from self._release()
@@ -110,13 +110,13 @@ class ImpairedSocket(UdpSocket):
         with trio.move_on_after(LULL):
             await super().wait_readable()
 
-    def _treat(self, row: Row) -> Iterator[Row]:
+    def _treat(self, row: Datagrams) -> Iterator[Datagrams]:
         yield from self._carry(row)
         if self._happens(self._impairment.duplicate):
             self.counters.duplicated_on_purpose += 1
             yield from self._carry(row)
 
-    def _carry(self, row: Row) -> Iterator[Row]:
+    def _carry(self, row: Datagrams) -> Iterator[Datagrams]:
         if self._happens(self._impairment.loss):
             self.counters.dropped_on_purpose += 1
         elif self._happens(self._impairment.reorder):
@@ -132,7 +132,7 @@ class ImpairedSocket(UdpSocket):
             if held.row.address == address:
                 held.overtaking -= 1
 
-    def _release(self) -> list[Row]:
+    def _release(self) -> list[Datagrams]:
         due = [held.row for held in self._held if held.is_due]
         if due:
             self._held = [held for held in self._held if not held.is_due]

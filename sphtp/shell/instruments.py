@@ -9,7 +9,7 @@ from typing import Any, Final
 import trio
 
 from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 EVENTS: Final = tuple(name for name in vars(Instrument) if not name.startswith("_"))
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
 
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 # From the kernel's headers: what a route takes; and how much of that the headers are.
 _MTU: Final = {

@@ -7,14 +7,14 @@ from functools import partial
 
 import trio
 
-from sphtp.core.channel.bounds import BoundCounters
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.limit_counters import BoundCounters
+from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
-from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.core.stream.settings import StreamSettings

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from sphtp.core.control.records import PeerRecord
+from sphtp.core.datagrams import Address
 from sphtp.core.packing import MALFORMED, unpack
-from sphtp.core.row import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from sphtp.core.alarms import earliest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.shell.bell import Bell
 from sphtp.shell.busy_poll import BusyPoll
 from sphtp.shell.courtesy import Courtesy
@@ -184,7 +184,7 @@ class Traffic:
             self._is_untidy = True
         return True
 
-    def _take(self, now: float, row: Row) -> None:
+    def _take(self, now: float, row: Datagrams) -> None:
         if self._desk.is_busy:
             for part in self._desk.take_own_untrusted(now, row):
                 self._endpoint.handle_row_untrusted(now, part)

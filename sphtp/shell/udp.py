@@ -18,7 +18,7 @@ from typing import Final, Self
 
 import trio
 
-from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Address, Row
+from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Address, Datagrams
 from sphtp.shell.binding import UDP_GRO, UDP_SEGMENT, bind, has_offload
 
 LARGEST_DATAGRAM: Final = 65_535
@@ -115,7 +115,7 @@ class UdpSocket:
         for option in options:
             self._socket.setsockopt(*option)
 
-    def send(self, rows: deque[Row]) -> bool:
+    def send(self, rows: deque[Datagrams]) -> bool:
         """Send rows, all to one address, and take off those that went.
 
         False when there is no room for the rest, which has to be offered again. What the network
@@ -129,7 +129,7 @@ class UdpSocket:
                 return False
         return True
 
-    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Row]:
+    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
         """Yield what is there, up to about ``limit`` datagrams or ``size`` bytes."""
         fetched = 0
         while fetched < limit and size > 0:
@@ -145,19 +145,19 @@ class UdpSocket:
                 continue
             self.counters.receive_calls += 1
             segment = _segment_size(ancillary) if ancillary else None
-            row = Row(address[:2], data, segment or len(data) or 1)
+            row = Datagrams(address[:2], data, segment or len(data) or 1)
             number = row.number if segment else 1
             fetched += number
             size -= len(data)
             self.counters.received += number
             yield row
 
-    def _is_too_much(self, row: Row) -> bool:
+    def _is_too_much(self, row: Datagrams) -> bool:
         """Whether one call cannot send it."""
         most = MOST_DATAGRAMS if self._segments else 1
         return row.number > 1 and (row.number > most or len(row.data) > MOST_BYTES)
 
-    def _fitting(self, rows: Sequence[Row]) -> int:
+    def _fitting(self, rows: Sequence[Datagrams]) -> int:
         """How many rows may go in one call: equal sizes, and one smaller datagram at the end."""
         first = rows[0]
         if not self._segments or len(rows) == 1:
@@ -177,7 +177,7 @@ class UdpSocket:
             fitting += 1
         return fitting
 
-    def _send_call(self, rows: deque[Row], number: int) -> bool:
+    def _send_call(self, rows: deque[Datagrams], number: int) -> bool:
         """Send rows in one call, and take them off; false when there is no room."""
         address, _, size = rows[0]
         batch = [rows[place].data for place in range(number)]
@@ -196,7 +196,7 @@ class UdpSocket:
             self.counters.sent += rows.popleft().number
         return True
 
-    def _refused(self, rows: deque[Row], number: int, error: OSError) -> bool:
+    def _refused(self, rows: deque[Datagrams], number: int, error: OSError) -> bool:
         if number == 1 and rows[0].number == 1:
             row = rows.popleft()
             if error.errno == errno.EMSGSIZE:
@@ -211,11 +211,11 @@ class UdpSocket:
         singles = self._split(rows, number)
         return all(self._send_call(rows, 1) for _ in range(singles))
 
-    def _split(self, rows: deque[Row], number: int) -> int:
+    def _split(self, rows: deque[Datagrams], number: int) -> int:
         """Put single datagrams in the place of the first rows; return how many they are."""
         address = rows[0].address
         split = [datagram for _ in range(number) for datagram in rows.popleft().datagrams]
-        rows.extendleft(Row.of(address, datagram) for datagram in reversed(split))
+        rows.extendleft(Datagrams.of(address, datagram) for datagram in reversed(split))
         return len(split)
 
     def is_readable(self) -> bool:

@@ -5,14 +5,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.testing.network import Address, Delivery
 
 MOST_DATAGRAMS: Final = 64
 MOST_BYTES: Final = 65_535
 
 
-def rows(deliveries: Sequence[Delivery]) -> Iterator[tuple[Address, Row]]:
+def rows(deliveries: Sequence[Delivery]) -> Iterator[tuple[Address, Datagrams]]:
     """Yield rows and to whom they go, in order of arrival.
 
     A row is of datagrams of one path and one size that arrive one after the other; the last of
@@ -35,5 +35,5 @@ def _fits(joined: Sequence[bytes], datagram: bytes) -> bool:
     return is_open and has_room and 0 < len(datagram) <= size
 
 
-def _row(source: Address, joined: Sequence[bytes]) -> Row:
-    return Row(source, b"".join(joined), len(joined[0]) or 1)
+def _row(source: Address, joined: Sequence[bytes]) -> Datagrams:
+    return Datagrams(source, b"".join(joined), len(joined[0]) or 1)

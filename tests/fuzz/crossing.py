@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate
 from tests.fuzz.nodes import SETTINGS, SUBJECTS, Application, Subject, Wish, make_node
@@ -159,7 +159,7 @@ class Crossing:
 
     def _arrive(self, it: Flying) -> None:
         self._past = [*self._past[-MOST_FLYING:], it]
-        row = Row(it.source, it.data, it.size)
+        row = Datagrams(it.source, it.data, it.size)
         self._sides[it.destination].node.handle_row_untrusted(self.now, row)
         self._flush()
 

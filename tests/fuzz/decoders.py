@@ -32,10 +32,10 @@ from sphtp.core.channel.packet import (
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Counters
 from sphtp.core.control.intake import Intake
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import decode_front_untrusted, encode_front
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
-from sphtp.core.row import Row
 from sphtp.errors import RemoteError
 from sphtp.shell.encoding import encoding_for
 from sphtp.shell.status import read_untrusted
@@ -89,7 +89,7 @@ def packet(data: bytes) -> None:
 def runs(data: bytes) -> None:
     """A row of datagrams, divided into runs: nothing is left out, and nothing comes twice."""
     script = Script(data)
-    row = Row(ADDRESS, data[2:], 1 + script.below(2048))
+    row = Datagrams(ADDRESS, data[2:], 1 + script.below(2048))
     divided = list(divide(row))
     assert [it for run in divided for it in run.datagrams] == row.datagrams
     for run in divided:
@@ -97,7 +97,7 @@ def runs(data: bytes) -> None:
             _run(run)
 
 
-def _run(run: Row) -> None:
+def _run(run: Datagrams) -> None:
     """Packets taken as one say what they say one by one."""
     try:
         whole = decode_run_untrusted(run.data, run.size)

@@ -12,8 +12,8 @@ from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.greeting import NUMBERS, prologue
 from sphtp.core.channel.gate.lodge import read_introduction_untrusted
 from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, encode_front
-from sphtp.core.row import Address, Row
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, Pattern
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
@@ -82,7 +82,7 @@ def parlour(data: bytes) -> None:
     front = encode_front(Kind(script.below(len(Kind))), right.connection_id)
     for inner in (data[2:], front + data[2:]):
         sealed = bond.seal(inner or b"\0", len(inner) or 1)
-        pair.right.handle_row_untrusted(pair.now, Row(address, sealed.data, sealed.size))
+        pair.right.handle_row_untrusted(pair.now, Datagrams(address, sealed.data, sealed.size))
         said(pair.right)
 
 
@@ -126,7 +126,7 @@ def _names(opener: int, token: int) -> bytes:
     return opener.to_bytes(4, "little") + token.to_bytes(8, "little")
 
 
-def said(node: SealedEndpoint) -> list[Row]:
+def said(node: SealedEndpoint) -> list[Datagrams]:
     """All that a node has to send by now."""
     rows = []
     while (row := node.poll_transmit(0.2)) is not None:

@@ -10,7 +10,7 @@ from typing import Final
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import MOST_LANES, Delivery
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.testing.network import Delivery as Arrival
 from sphtp.testing.rows import rows
 from tests.fuzz.choices import Choices
@@ -162,7 +162,7 @@ class Siege:
                 return
             self._pass_time(0.001)
 
-    def _said(self, side: Application, to: Address) -> Iterator[Row]:
+    def _said(self, side: Application, to: Address) -> Iterator[Datagrams]:
         """Carry what one side says to the other; to strangers nothing is carried."""
         for row in side.transmissions(self.now):
             if row.address != to:
@@ -171,9 +171,9 @@ class Siege:
             if to == NODE:
                 for datagram in row.datagrams:
                     self._forger.hear(datagram)
-                self._node.node.handle_row_untrusted(self.now, Row(PEER, row.data, row.size))
+                self._node.node.handle_row_untrusted(self.now, Datagrams(PEER, row.data, row.size))
             else:
-                self._peer.node.handle_row_untrusted(self.now, Row(NODE, row.data, row.size))
+                self._peer.node.handle_row_untrusted(self.now, Datagrams(NODE, row.data, row.size))
 
     def _pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -216,7 +216,7 @@ def _is_open(connection: Connection) -> bool:
     return connection.state is State.OPEN and connection.address == PEER
 
 
-def _rows(address: Address, datagrams: Sequence[bytes]) -> Iterator[Row]:
+def _rows(address: Address, datagrams: Sequence[bytes]) -> Iterator[Datagrams]:
     for _, row in rows([Arrival(address, NODE, datagram) for datagram in datagrams]):
         yield row
 

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import trio
 
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.events import Batch
 from sphtp.core.stream.membership import Join, StreamKey
 from sphtp.core.stream.receiver.receiver import Receiver
@@ -40,10 +40,10 @@ class Socket:
     """Keeps what it is given to send."""
 
     def __init__(self) -> None:
-        self.sent: deque[Row] = deque()
+        self.sent: deque[Datagrams] = deque()
         self.too_large: list[Any] = []
 
-    def send(self, waiting: deque[Row]) -> bool:
+    def send(self, waiting: deque[Datagrams]) -> bool:
         self.sent.extend(waiting)
         waiting.clear()
         return True
@@ -186,7 +186,7 @@ class Stand:
             assert payload[:8] == number.to_bytes(8, "little"), "a forgery was believed"
 
 
-def _rows(address: Address, to: Address, datagrams: Sequence[bytes]) -> Iterator[Row]:
+def _rows(address: Address, to: Address, datagrams: Sequence[bytes]) -> Iterator[Datagrams]:
     for _, row in rows([Arrival(address, to, datagram) for datagram in datagrams]):
         yield row
 

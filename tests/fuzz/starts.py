@@ -24,9 +24,9 @@ from sphtp.core.channel.gate import wire
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
-    Offer,
     Refusal,
     Refuse,
+    TransportParameters,
     encode_accept,
     encode_connect,
     encode_refuse,
@@ -46,7 +46,7 @@ from tests.fuzz.decoders import COMPRESSION, FACTORIES, scenario
 from tests.fuzz.sealed import OPENER, TOKEN
 from tests.fuzz.stream_starts import STREAM_STARTS
 
-OFFER: Final = Offer(7, 3, 0, 1024, 2**20, 1200, 10_000, 99)
+OFFER: Final = TransportParameters(7, 3, 0, 1024, 2**20, 1200, 10_000, 99)
 SENTENCES: Final[Sequence[Sequence[Frame]]] = (
     [Messages(0, 0, [b"one", b"three"]), Credit(5, 2**20)],
     [Messages(1, 5, [b"four"] * 4)],

@@ -8,7 +8,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.row import MOST_BYTES, Address, Row
+from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
 from sphtp.errors import RemoteError, WireError
 from tests.fuzz import flood as floods
 from tests.fuzz.choices import Dice, Script
@@ -22,7 +22,7 @@ from tests.fuzz.targets import MOST_ENTRIES, _feed, check_size
 class Raising(Endpoint):
     """Raises when two datagrams come that it has no channel for."""
 
-    def handle_row_untrusted(self, now: float, row: Row) -> None:
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         super().handle_row_untrusted(now, row)
         if self.counters.unknown > 2:
             raise KeyError(row.data[:5])
@@ -31,9 +31,9 @@ class Raising(Endpoint):
 class Chattering(Endpoint):
     """Answers without end what is malformed."""
 
-    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         said = super().poll_transmit(now, most)
-        return Row.of(NODE, b"?") if said is None and self.counters.malformed > 2 else said
+        return Datagrams.of(NODE, b"?") if said is None and self.counters.malformed > 2 else said
 
 
 class Sleepless(Endpoint):
@@ -72,9 +72,9 @@ class Repeating(Endpoint):
     def poll_active(self) -> Connection | None:
         connection = super().poll_active()
         transport = connection.port.transport if connection is not None else None
-        if transport is not None and transport.inbox._ready:
-            again = transport.inbox._ready[-1]
-            transport.inbox._deliver(again)
+        if transport is not None and transport.receive_queue._ready:
+            again = transport.receive_queue._ready[-1]
+            transport.receive_queue._deliver(again)
         return connection
 
 

@@ -21,8 +21,8 @@ def read_datagram(data: bytes) -> dict[str, Any]:
     return {"kind": int(kind), "connection_id": connection_id, **DATAGRAMS[kind](data)}
 
 
-def name_offer(offer: handshake.Offer) -> dict[str, int]:
-    return {name: getattr(offer, name) for name in handshake.Offer.__slots__}
+def name_offer(offer: handshake.TransportParameters) -> dict[str, int]:
+    return {name: getattr(offer, name) for name in handshake.TransportParameters.__slots__}
 
 
 def read_data(data: bytes) -> dict[str, Any]:
@@ -117,13 +117,13 @@ def write_data(_: Kind, to: int, named: dict[str, Any]) -> bytes:
 
 
 def write_connect(_: Kind, __: int, named: dict[str, Any]) -> bytes:
-    offer, digests = handshake.Offer(**named["offer"]), tuple(named["digests"])
+    offer, digests = handshake.TransportParameters(**named["offer"]), tuple(named["digests"])
     connect = handshake.Connect(named["token"], named["wanted"], offer, digests)
     return handshake.encode_connect(connect)
 
 
 def write_accept(_: Kind, to: int, named: dict[str, Any]) -> bytes:
-    offer = handshake.Offer(**named["offer"])
+    offer = handshake.TransportParameters(**named["offer"])
     return handshake.encode_accept(to, handshake.Accept(named["token"], offer))
 
 

@@ -11,7 +11,7 @@ from sphtp.core.channel.gate.greeting import PADDING, PATTERNS, prologue
 from sphtp.core.channel.gate.settings import RANGES, GateSettings
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.handshake import Refusal, Refuse, encode_refuse
-from sphtp.core.channel.mtu import FLOOR
+from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.schema import Schema

@@ -16,10 +16,10 @@ from sphtp import (
     ServerLimits,
     StreamSettings,
 )
-from sphtp.core.channel.bounds import BoundCounters, Bounds
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Unreliable
-from sphtp.core.channel.inbox import Inbox
+from sphtp.core.channel.limit_counters import BoundCounters, LimitCounters
 from sphtp.core.channel.memory import NodeMemory
+from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.stream.bodies import Nak
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import encode_nak
@@ -104,10 +104,10 @@ FRAMES: dict[str, tuple[ChannelSettings, Frame]] = {
 @pytest.mark.parametrize("setting", FRAMES)
 def test_a_peer_that_goes_beyond_what_it_may_send(setting: str) -> None:
     settings, frame = FRAMES[setting]
-    bounds, counters = Bounds(), BoundCounters()
-    inbox = Inbox(settings, 0, bounds)
+    bounds, counters = LimitCounters(), BoundCounters()
+    receive_queue = ReceiveQueue(settings, 0, bounds)
     try:
-        assert not inbox.admits([frame])
+        assert not receive_queue.admits([frame])
     except RemoteError:
         assert setting == "max_message"
     bounds.move_to(counters)
@@ -116,31 +116,33 @@ def test_a_peer_that_goes_beyond_what_it_may_send(setting: str) -> None:
 
 
 def test_a_peer_that_fills_the_memory() -> None:
-    bounds, counters = Bounds(), BoundCounters()
-    inbox = Inbox(ChannelSettings(receive_buffer_bytes=140_000, max_message=70_000), 0, bounds)
+    bounds, counters = LimitCounters(), BoundCounters()
+    receive_queue = ReceiveQueue(
+        ChannelSettings(receive_buffer_bytes=140_000, max_message=70_000), 0, bounds
+    )
     for number in range(100):
         frame = Messages(0, number, [bytes(60_000)])
-        if not inbox.admits([frame]):
+        if not receive_queue.admits([frame]):
             break
-        inbox.insert(frame, number)
+        receive_queue.insert(frame, number)
     bounds.move_to(counters)
     assert counters.over_receive_buffer_bytes == 1
 
 
 def test_floods_of_unreliable_messages_that_fill_the_node() -> None:
     """Each channel keeps its share of them, the latest; they took 154 MB of 100 kB."""
-    node, bounds, counters = NodeMemory(100_000), Bounds(), BoundCounters()
-    flooded = [Inbox(ChannelSettings(), 0, bounds, node) for _ in range(10)]
+    node, bounds, counters = NodeMemory(100_000), LimitCounters(), BoundCounters()
+    flooded = [ReceiveQueue(ChannelSettings(), 0, bounds, node) for _ in range(10)]
     for number in range(256):
-        for inbox in flooded:
+        for receive_queue in flooded:
             frames = [Unreliable(0, number, [number.to_bytes(2, "big") + bytes(1000)])]
-            assert inbox.admits(frames)
-            inbox.insert(frames[0], number)
+            assert receive_queue.admits(frames)
+            receive_queue.insert(frames[0], number)
     assert 90_000 < node.held <= 100_000
     bounds.move_to(counters)
     assert counters.over_node_buffer_bytes > 2000
-    for inbox in flooded:
-        taken = inbox.receive_many(999)
+    for receive_queue in flooded:
+        taken = receive_queue.receive_many(999)
         assert [int.from_bytes(it[:2], "big") for it in taken] == list(range(256 - len(taken), 256))
         assert len(taken) >= 7
     assert node.held == 0
@@ -149,25 +151,25 @@ def test_floods_of_unreliable_messages_that_fill_the_node() -> None:
 def test_peers_that_fill_the_node() -> None:
     """Those over their share take in nothing new, and those below it all that they may."""
     settings = ChannelSettings(receive_buffer_bytes=200_000, max_message=70_000)
-    node, bounds, counters = NodeMemory(300_000), Bounds(), BoundCounters()
-    greedy = [Inbox(settings, 0, bounds, node) for _ in range(3)]
-    modest = Inbox(settings, 0, bounds, node)
+    node, bounds, counters = NodeMemory(300_000), LimitCounters(), BoundCounters()
+    greedy = [ReceiveQueue(settings, 0, bounds, node) for _ in range(3)]
+    modest = ReceiveQueue(settings, 0, bounds, node)
     for number in range(40):
-        for inbox in greedy:
+        for receive_queue in greedy:
             # Each lacks its first message, so that nothing can be read.
             frames = [Messages(0, number + 1, [bytes(10_000)])]
-            if inbox.admits(frames):
-                inbox.insert(frames[0], number)
+            if receive_queue.admits(frames):
+                receive_queue.insert(frames[0], number)
     assert 300_000 < node.held < 320_000
     bounds.move_to(counters)
     assert counters.over_node_buffer_bytes > 0
     assert modest.admits([Messages(0, 0, [bytes(60_000)])])
     missing = [Messages(0, 0, [bytes(10_000)])]
-    for inbox in greedy:
-        assert inbox.admits(missing), "what all others wait for"
-        inbox.insert(missing[0], 100)
-        assert inbox.receive_many(999)
-        inbox.leave_node()
+    for receive_queue in greedy:
+        assert receive_queue.admits(missing), "what all others wait for"
+        receive_queue.insert(missing[0], 100)
+        assert receive_queue.receive_many(999)
+        receive_queue.leave_node()
     assert (node.held, node.channels) == (0, 1)
 
 

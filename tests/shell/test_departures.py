@@ -7,9 +7,9 @@ import pytest
 
 from sphtp import Instrument, Security
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.sender import LONGEST_TRAIN
+from sphtp.core.channel.packet_builder import LONGEST_TRAIN
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.shell.courtesy import LONG, SHORT
 from sphtp.shell.departures import Departures
 from sphtp.testing import Pair
@@ -21,12 +21,12 @@ HERE, THERE = ("127.0.0.1", 1), ("127.0.0.1", 2)
 class Talker:
     """An endpoint that has rows to send."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Datagrams]) -> None:
         self.rows = deque(rows)
         self.asked: list[int] = []
         self.refused: list[tuple[Address, int]] = []
 
-    def poll_transmit(self, now: float, most: int) -> Row | None:
+    def poll_transmit(self, now: float, most: int) -> Datagrams | None:
         self.asked.append(most)
         return self.rows.popleft() if self.rows else None
 
@@ -39,17 +39,17 @@ class Socket:
 
     def __init__(self, room: int = 1000) -> None:
         self.room = room
-        self.calls: list[list[Row]] = []
+        self.calls: list[list[Datagrams]] = []
         self.too_large: dict[tuple[Address, int], None] = {}
 
-    def send(self, rows: deque[Row]) -> bool:
+    def send(self, rows: deque[Datagrams]) -> bool:
         number = min(self.room, len(rows))
         self.room -= number
         self.calls.append([rows.popleft() for _ in range(number)])
         return not rows
 
     @property
-    def sent(self) -> list[Row]:
+    def sent(self) -> list[Datagrams]:
         return [row for call in self.calls for row in call]
 
 
@@ -57,8 +57,8 @@ def departures(udp: Socket, endpoint: Talker) -> Departures:
     return Departures(cast("Any", udp), cast("Any", endpoint))
 
 
-def rows(number: int, size: int, address: Address = HERE) -> list[Row]:
-    return [Row.of(address, bytes([n]) * size) for n in range(number)]
+def rows(number: int, size: int, address: Address = HERE) -> list[Datagrams]:
+    return [Datagrams.of(address, bytes([n]) * size) for n in range(number)]
 
 
 def test_all_that_there_is_leaves_in_order() -> None:
@@ -145,7 +145,7 @@ def test_nothing_that_was_made_at_once_is_left_over_from_a_turn(
         for side in sides:
             assert side.port.transport is not None
             side.port.transport.catch_up()
-            flying = side.port.transport.flight.recovery._flying
+            flying = side.port.transport.send_side.recovery._flying
             longest = max([longest, *[train.number for train in flying]])
     share = min(most // channels, LONGEST_TRAIN) // LARGEST
     assert longest == max(share, 1)

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from sphtp import ChannelSettings, Impairment, SettingsError, open_node
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.shell.impairment import MOST_CALLS, UNIMPAIRED, ImpairedSocket, open_socket
 from sphtp.shell.udp import UdpCounters, UdpSocket
 from tests.deadline import within_20_seconds
@@ -50,7 +50,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 
 
 def send(udp: UdpSocket, to: UdpSocket, datagrams: Sequence[bytes]) -> None:
-    assert udp.send(deque(Row.of(to.address, datagram) for datagram in datagrams))
+    assert udp.send(deque(Datagrams.of(to.address, datagram) for datagram in datagrams))
 
 
 def take(udp: UdpSocket) -> list[bytes]:

@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from sphtp.core.channel.bounds import BoundCounters
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.settings import GateSettings
+from sphtp.core.channel.limit_counters import BoundCounters
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.control.counters import Count, Counters

@@ -7,7 +7,7 @@ import trio.testing
 
 from sphtp.core.channel.delivery import Lane
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.shell.courtesy import SHORT
 from sphtp.shell.opening import open_node
 from sphtp.shell.traffic import MOST_BEHIND
@@ -64,7 +64,7 @@ async def test_bulk_lets_the_program_run_where_small_messages_come_and_go(
         there = await right.accept()
         send = left._udp.send
 
-        def count(rows: deque[Row]) -> bool:
+        def count(rows: deque[Datagrams]) -> bool:
             stretch[-1] += sum(len(row.data) for row in rows)
             return send(rows)
 

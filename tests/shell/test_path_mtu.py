@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 import trio
 
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.shell.binding import MTU_DISCOVER, PMTUDISC_PROBE
 from sphtp.shell.opening import open_node
 from sphtp.shell.udp import UdpSocket
@@ -46,7 +46,9 @@ async def test_nobody_on_the_way_may_cut_a_datagram(host: str) -> None:
 
 async def test_a_size_that_the_host_refuses_is_told_and_lost_and_the_next_one_goes() -> None:
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        rows = deque([Row.of(right.address, bytes(65_508)), Row.of(right.address, b"small")])
+        rows = deque(
+            [Datagrams.of(right.address, bytes(65_508)), Datagrams.of(right.address, b"small")]
+        )
         assert left.send(rows)
         assert list(left.too_large) == [(right.address, 65_508)]
         assert (left.counters.sent, left.counters.send_errors) == (2, 1)

@@ -11,7 +11,7 @@ import trio
 
 from sphtp import ChannelSettings
 from sphtp.core.channel.gate.security import Security
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RefusedError, SettingsError, UnreachableError
 from sphtp.shell.direct import open_channel
@@ -152,6 +152,6 @@ async def test_a_peer_that_restarted_is_known_to_have() -> None:
                 assert node.statistics().resets_taken == 1
 
 
-def forget(rows: deque[Row]) -> bool:
+def forget(rows: deque[Datagrams]) -> bool:
     rows.clear()
     return True

@@ -8,31 +8,31 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.shell.binding import UdpAddressError
 from sphtp.shell.udp import UdpSocket
 
 
 def send(udp: UdpSocket, address: Address, datagrams: Sequence[bytes]) -> int:
     """Offer datagrams one by one; return how many of them went."""
-    return offer(udp, deque(Row.of(address, datagram) for datagram in datagrams))
+    return offer(udp, deque(Datagrams.of(address, datagram) for datagram in datagrams))
 
 
-def offer(udp: UdpSocket, rows: deque[Row]) -> int:
+def offer(udp: UdpSocket, rows: deque[Datagrams]) -> int:
     number = sum(row.number for row in rows)
     assert udp.send(rows) == (not rows)
     return number - sum(row.number for row in rows)
 
 
-def joined(address: Address, datagrams: Sequence[bytes], most: int) -> deque[Row]:
+def joined(address: Address, datagrams: Sequence[bytes], most: int) -> deque[Datagrams]:
     """Rows of at most so many datagrams of one size."""
-    rows: deque[Row] = deque()
+    rows: deque[Datagrams] = deque()
     for datagram in datagrams:
-        last = rows[-1] if rows else Row(address, b"", 0)
+        last = rows[-1] if rows else Datagrams(address, b"", 0)
         if datagram and last.size == len(datagram) and last.number < most:
-            rows[-1] = Row(address, last.data + datagram, last.size)
+            rows[-1] = Datagrams(address, last.data + datagram, last.size)
         else:
-            rows.append(Row.of(address, datagram))
+            rows.append(Datagrams.of(address, datagram))
     return rows
 
 
@@ -51,7 +51,7 @@ async def test_datagrams_arrive_with_the_address_of_their_sender(host):
         assert send(left, right.address, [b"hello"]) == 1
         with trio.fail_after(5):
             await right.wait_readable()
-        assert list(right.receive_batch(10)) == [Row(left.address, b"hello", 5)]
+        assert list(right.receive_batch(10)) == [Datagrams(left.address, b"hello", 5)]
         assert (left.counters.sent, right.counters.received) == (1, 1)
 
 

@@ -150,7 +150,7 @@ class Conversation(Pair):
         assert figures.too_early == 0, "an honest peer keeps to its credit"
         transport = speaker.connection.port.transport
         assert transport is not None
-        unreliable = transport.inbox.unreliable
+        unreliable = transport.receive_queue.unreliable
         assert speaker.hears.unheard <= unreliable.dropped + unreliable.overtaken
 
     def _trace(self) -> None:

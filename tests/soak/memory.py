@@ -9,13 +9,13 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.acks import BUFFER
-from sphtp.core.channel.fragments import Reassembly
 from sphtp.core.channel.frames import Fragment, Messages, Unreliable
 from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.reassembly import Reassembly
+from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.sent_packets import SentBatch
 from sphtp.core.channel.sources import Large, Single
 from sphtp.core.channel.ticket import Ticket
-from sphtp.core.channel.train import Train
-from sphtp.core.channel.transport import Transport
 
 if TYPE_CHECKING:
     from tests.soak.conversation import Conversation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GONE: tuple[type, ...] = (Reassembly, Messages, Fragment, Unreliable, Single, Large)
 """Of these nothing is left: messages, and parts of them."""
 
-KEPT: tuple[type, ...] = (Train, Piece, Ticket)
+KEPT: tuple[type, ...] = (SentBatch, Piece, Ticket)
 """These a packet that was lost still names, for the case that its ack comes: settled, and empty."""
 
 BLOCKS_PER_PACKET = 24
@@ -63,7 +63,7 @@ def check_residue(conversation: "Conversation") -> Residue:
         assert transport is not None
         _check_empty(transport)
         # Those acked meanwhile go when the next packet leaves that they could ride in.
-        copies = transport.flight.outbox._copies
+        copies = transport.send_side.send_queue._copies
         riding.update(copies._resting, copies._due)
         # An ack may still name those near the newest acked, and all that left since.
         acks = transport._acks
@@ -74,7 +74,7 @@ def check_residue(conversation: "Conversation") -> Residue:
     census = Counter(type(it) for it in objects)
     left_over = {kind.__name__: census[kind] for kind in GONE if census[kind]}
     assert not left_over, f"still there: {left_over}; seed {conversation.seed}"
-    packets = [it for it in objects if isinstance(it, Train)]
+    packets = [it for it in objects if isinstance(it, SentBatch)]
     assert len(packets) <= most_packets, f"{len(packets)} remembered, at most {most_packets}"
     pieces = {piece for packet in packets for load in packet.loads for piece in load} | riding
     runs = [packet.run for packet in packets if packet.run is not None]
@@ -101,8 +101,8 @@ def _reachable(*roots: object) -> Iterator[object]:
                 waiting.append(held)
 
 
-def _check_empty(transport: Transport) -> None:
-    assert transport.flight.outbox.idle
-    assert transport.inbox.held == len(transport.inbox) == 0
-    assert transport.flight.tickets.next_deadline() is None
-    assert transport.flight.tickets.poll_settled() is None
+def _check_empty(transport: ReceiveSide) -> None:
+    assert transport.send_side.send_queue.idle
+    assert transport.receive_queue.held == len(transport.receive_queue) == 0
+    assert transport.send_side.tickets.next_deadline() is None
+    assert transport.send_side.tickets.poll_settled() is None

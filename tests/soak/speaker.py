@@ -65,7 +65,7 @@ class Speaker:
         """Whether nothing is under way from here, and nothing waits to be read."""
         transport = self.connection.port.transport
         assert transport is not None
-        idle = transport.flight.outbox.idle and not self.connection.port.readable
+        idle = transport.send_side.send_queue.idle and not self.connection.port.readable
         return idle and not self.says.has_open_tickets
 
     def act(self, now: float) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.testing import Pair
 from sphtp.testing.network import Delivery
 from sphtp.testing.rows import MOST_BYTES, MOST_DATAGRAMS, rows
@@ -48,7 +48,7 @@ def test_a_stage_hands_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = pair.open()
     sizes, handle = list[int](), pair.right.handle_row_untrusted
 
-    def watch(now: float, row: Row) -> None:
+    def watch(now: float, row: Datagrams) -> None:
         sizes.append(row.number)
         handle(now, row)
 

@@ -3,7 +3,7 @@
 from enum import Enum
 
 from sphtp.core.channel.header import Header
-from sphtp.core.channel.train import Hit, Train
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 from sphtp.core.serial import HALF, SequenceBuffer, unwrap, wrap
 from sphtp.errors import RemoteError
 
@@ -49,7 +49,7 @@ class Acks:
         # The ack bits already seen, bit n for the packet n before the newest acked one.
         self._acked = 0
         # As many may be on their way as 16 bits tell apart; the buffer grows with them.
-        self._sent: SequenceBuffer[Train] = SequenceBuffer(HALF, first_sent)
+        self._sent: SequenceBuffer[SentBatch] = SequenceBuffer(HALF, first_sent)
         self._first_received = first_received
         self._highest = first_received - 1
         self._window = 0
@@ -83,7 +83,7 @@ class Acks:
         """Whether a packet is too old for the ack bits of the next header."""
         return self._highest - sequence >= ACK_BITS
 
-    def sent(self, train: Train) -> None:
+    def sent(self, train: SentBatch) -> None:
         """Remember packets that just left, from ``next_sequence`` on."""
         if train.number == 1:
             self._sent.insert(train.sequence, train)

@@ -8,17 +8,17 @@ from sphtp.core.alarms import Alarms, earliest
 from sphtp.core.channel import endings
 from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Opened
 from sphtp.core.channel.frames import Close, Ping
-from sphtp.core.channel.handshake import Accept, Connect, Offer, Refuse
+from sphtp.core.channel.handshake import Accept, Connect, Refuse, TransportParameters
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.port import MessagePort
+from sphtp.core.channel.receive_side import NO_NEWS, Heard, ReceiveSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
-from sphtp.core.channel.transport import NO_NEWS, Heard, Transport
 from sphtp.core.channel.voice import Voice
-from sphtp.core.row import MOST_BYTES, Address, Row
+from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
 from sphtp.errors import StateError
 
 MOST_EXTENDED: Final = 4
@@ -54,7 +54,7 @@ class Connection:
         self._is_answered = False
         self._settings = settings
         self._node = node
-        self._transport: Transport | None = None
+        self._transport: ReceiveSide | None = None
         self._counters = Counters()
         self.port = MessagePort(self._counters, self._sending)
         self._alarms = Alarms[Timer]()
@@ -161,7 +161,7 @@ class Connection:
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        if self._transport is not None and self._transport.flight.handle_timeout(now):
+        if self._transport is not None and self._transport.send_side.handle_timeout(now):
             self._voice.say(Ping())
         self._catch_up(now)
         while (timer := self._alarms.take(now)) is not None:
@@ -180,7 +180,7 @@ class Connection:
 
     # Outputs
 
-    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
         if (datagram := self._voice.take_datagram()) is not None:
             return datagram
@@ -200,7 +200,7 @@ class Connection:
         if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
-        return Row(self.address, data, size)
+        return Datagrams(self.address, data, size)
 
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""
@@ -240,13 +240,17 @@ class Connection:
     def _path_ending(self, event: Event) -> Closed | None:
         if event is not Event.PATH_TOO_SMALL or self._transport is None:
             return None
-        mtu, envelope = self._transport.flight.governor.mtu, self._settings.envelope
+        mtu, envelope = self._transport.send_side.path.mtu, self._settings.envelope
         return endings.path_too_small(
             self.peer_name, mtu.vanishing + envelope, mtu.floor + envelope
         )
 
     def _check_drained(self, now: float) -> None:
-        if self.state is State.DRAINING and self._transport and self._transport.flight.outbox.idle:
+        if (
+            self.state is State.DRAINING
+            and self._transport
+            and self._transport.send_side.send_queue.idle
+        ):
             self._step(now, Event.DRAINED)
 
     def _handle_timer(self, now: float, timer: Timer) -> None:
@@ -269,7 +273,7 @@ class Connection:
         for action in row.do:
             self._ACTIONS[action](self, now, closed or endings.CLOSED_HERE)
         if self.state is State.CLOSED and self._transport is not None:
-            self._transport.inbox.leave_node()
+            self._transport.receive_queue.leave_node()
 
     # Actions
 
@@ -294,7 +298,7 @@ class Connection:
     def _send_last_word(self, now: float, closed: Closed) -> None:
         if self._transport is not None and self.address is not None:
             word, _ = self._transport.sender.poll(now, [Close(CloseReason.ABORTED, closed.text)])
-            self._voice.send([Row.of(self.address, word)])
+            self._voice.send([Datagrams.of(self.address, word)])
 
     def _open(self, now: float, _: Closed) -> None:
         self._alarms.stop(Timer.RETRY, Timer.HANDSHAKE)
@@ -342,7 +346,7 @@ class Connection:
 
     def _report(self, now: float, closed: Closed) -> None:
         if self._transport is not None:
-            self._transport.flight.close(now, endings.outcome_of(closed))
+            self._transport.send_side.close(now, endings.outcome_of(closed))
             self._transport.sender.stop()
         if self.closed is None:
             self.closed = closed
@@ -350,15 +354,15 @@ class Connection:
 
     # Parts
 
-    def _meet(self, address: Address, offer: Offer) -> None:
+    def _meet(self, address: Address, offer: TransportParameters) -> None:
         self.address = address
         self.peer_id = offer.peer_id
         self._transport = self.port.transport = self._make_transport(offer)
 
-    def _make_transport(self, offer: Offer) -> Transport:
-        return Transport(self._settings, offer, self._counters, self._node)
+    def _make_transport(self, offer: TransportParameters) -> ReceiveSide:
+        return ReceiveSide(self._settings, offer, self._counters, self._node)
 
-    def _sending(self) -> Transport:
+    def _sending(self) -> ReceiveSide:
         if self._transport is None or self.state is not State.OPEN:
             raise StateError(f"nothing can be sent while the channel is {self.state.name}")
         return self._transport

@@ -10,8 +10,8 @@ from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.channel.timers import Timer
+from sphtp.core.datagrams import Address
 from sphtp.core.printable import printable
-from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)

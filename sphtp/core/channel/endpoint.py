@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from sphtp.core.channel.backlog import Backlog, opener_of
+from sphtp.core.channel.accept_queue import AcceptQueue, opener_of
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.dials import Dials
+from sphtp.core.channel.connection_table import ConnectionTable
 from sphtp.core.channel.gate.wire import decode_greet_untrusted
 from sphtp.core.channel.handshake import (
     Connect,
-    Offer,
     Refusal,
+    TransportParameters,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
@@ -22,11 +22,11 @@ from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
 from sphtp.core.channel.services import Services
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.simultaneous_open import SimultaneousOpen
 from sphtp.core.channel.statistics import EndpointCounters
-from sphtp.core.channel.turns import Turns
+from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.row import MOST_BYTES, Address, Row
 from sphtp.core.schema import Schema
 from sphtp.errors import RemoteError
 
@@ -55,9 +55,9 @@ class Endpoint:
         self._memory = NodeMemory(settings.node_buffer_bytes)
         self._services = Services(schema or Schema(), settings.backlog, settings.timeout)
         self._refusals = Refusals(settings, self._services.main, self.counters)
-        self._turns = Turns(self._settle)
+        self._turns = ConnectionTable(self._settle)
         self._answered = Origins()
-        self._dials = Dials()
+        self._dials = SimultaneousOpen()
         # The key that was proven by whoever sent what is being handled.
         self._asking = b""
         self._removed: Callable[[Connection], None] = lambda _: None
@@ -150,7 +150,7 @@ class Endpoint:
         finally:
             self._asking = b""
 
-    def handle_row_untrusted(self, now: float, row: Row) -> None:
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
         if len(row.data) <= row.size:
             self.handle_datagram_untrusted(now, row.address, row.data)
@@ -178,7 +178,7 @@ class Endpoint:
 
     # Outputs
 
-    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
         return self._refusals.poll_transmit() or self._turns.poll_transmit(now, most)
 
@@ -266,7 +266,7 @@ class Endpoint:
         (self._dials.cross if own else backlog.expect)(connection)
         return connection
 
-    def _has_room(self, now: float, backlog: Backlog, address: Address) -> bool:
+    def _has_room(self, now: float, backlog: AcceptQueue, address: Address) -> bool:
         if len(self._turns) >= self._settings.max_channels:
             return False
         if not backlog.is_full:
@@ -295,7 +295,7 @@ class Endpoint:
     def _connection(self, now: float, opening: Opening, state: State) -> Connection:
         return self._make(now, self._settings, opening, state, self._memory)
 
-    def _offer(self, schema: Schema, own: int = 0) -> Offer:
+    def _offer(self, schema: Schema, own: int = 0) -> TransportParameters:
         own = own or self._turns.new_id(self._secrets)
         return make_offer(self._settings, own, self.peer_id, schema.schema_hash)
 

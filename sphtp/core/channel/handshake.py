@@ -41,7 +41,7 @@ class Objection(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class TransportParameters:
     """What one side says of itself when a channel opens.
 
     ``peer_id`` is its id in the cluster, 0 when it has none. ``first_sequence`` is the first packet
@@ -71,7 +71,7 @@ class Connect:
 
     token: int
     wanted: int
-    offer: Offer
+    offer: TransportParameters
     digests: tuple[int, ...] = ()
     size: int = CONNECT_SIZE
 
@@ -81,7 +81,7 @@ class Accept:
     """Grants a channel; ``token`` is the opener's."""
 
     token: int
-    offer: Offer
+    offer: TransportParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +161,14 @@ def _body(datagram: bytes) -> Reader:
     return Reader(memoryview(datagram)[FRONT.size :])
 
 
-def _write_offer(writer: Writer, offer: Offer) -> None:
+def _write_offer(writer: Writer, offer: TransportParameters) -> None:
     writer.u32(offer.connection_id).u32(offer.peer_id).u16(offer.first_sequence)
     writer.u16(offer.receive_buffer).u32(offer.receive_buffer_bytes)
     writer.u16(offer.max_datagram).u32(offer.max_message).u64(offer.schema_hash)
 
 
-def _read_offer(reader: Reader) -> Offer:
-    offer = Offer(
+def _read_offer(reader: Reader) -> TransportParameters:
+    offer = TransportParameters(
         connection_id=reader.u32(),
         peer_id=reader.u32(),
         first_sequence=reader.u16(),

@@ -7,17 +7,17 @@ from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
     Accept,
     Connect,
-    Offer,
     Refusal,
     Refuse,
+    TransportParameters,
     encode_accept,
     encode_connect,
 )
 from sphtp.core.channel.handshake_timer import HandshakeTimer
 from sphtp.core.channel.lifecycle import Event
-from sphtp.core.channel.mtu import FLOOR
+from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.schema import Schema
 from sphtp.core.serial import wrap
 
@@ -40,7 +40,7 @@ class Opening:
 
     def __init__(
         self,
-        offer: Offer,
+        offer: TransportParameters,
         token: int,
         candidates: Sequence[Address] = (),
         wanted: int = 0,
@@ -57,7 +57,7 @@ class Opening:
         self.origin: Origin | None = None
         self.granted: Connect | None = None
         self._silent = set(self.candidates)
-        self._grant: Row | None = None
+        self._grant: Datagrams | None = None
 
     @property
     def is_dialled(self) -> bool:
@@ -86,13 +86,17 @@ class Opening:
         """Whether an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
-    def connects(self) -> Iterator[Row]:
+    def connects(self) -> Iterator[Datagrams]:
         """CONNECT to every candidate."""
         digests, size = self.schema.digests, self._connect_size
         datagram = encode_connect(Connect(self.token, self.wanted, self.offer, digests, size))
-        return (Row.of(address, datagram) for address in self.candidates if address in self._silent)
+        return (
+            Datagrams.of(address, datagram)
+            for address in self.candidates
+            if address in self._silent
+        )
 
-    def give_way(self, answered: "Opening") -> tuple[Address, Offer]:
+    def give_way(self, answered: "Opening") -> tuple[Address, TransportParameters]:
         """Go on with the peer's attempt as it was answered; return its address and its offer."""
         assert answered.origin is not None
         assert answered.granted is not None
@@ -107,11 +111,11 @@ class Opening:
     def grant(self, address: Address, connect: Connect) -> None:
         """Remember how to answer this CONNECT, as often as it comes."""
         accept = encode_accept(connect.offer.connection_id, Accept(connect.token, self.offer))
-        self._grant = Row.of(address, accept)
+        self._grant = Datagrams.of(address, accept)
         self.granted = connect
         self.origin = (address, connect.offer.connection_id)
 
-    def accepts(self) -> Iterator[Row]:
+    def accepts(self) -> Iterator[Datagrams]:
         """ACCEPT to the peer whose CONNECT was granted."""
         if self._grant is not None:
             yield self._grant
@@ -136,7 +140,7 @@ class Opening:
 
 def make_dial(
     settings: ChannelSettings,
-    offer: Offer,
+    offer: TransportParameters,
     token: int,
     candidates: Sequence[Address],
     wanted: int,
@@ -161,9 +165,9 @@ def connect_size(settings: ChannelSettings, schema: Schema) -> int:
 
 def make_offer(
     settings: ChannelSettings, connection_id: int, peer_id: int, schema_hash: int
-) -> Offer:
+) -> TransportParameters:
     """What a side with these settings says of itself."""
-    return Offer(
+    return TransportParameters(
         connection_id=connection_id,
         peer_id=peer_id,
         first_sequence=wrap(settings.first_sequence),

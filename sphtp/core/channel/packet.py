@@ -25,8 +25,8 @@ from sphtp.core.channel.framing import RUN, decode_frames_untrusted, encode_fram
 from sphtp.core.channel.header import DATA, DATA_FIRST, Header, decode_data_untrusted
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.payloads import cut_payloads
-from sphtp.core.row import Row
 from sphtp.core.serial import MASK
 from sphtp.errors import RemoteError
 
@@ -117,16 +117,16 @@ def encode_loads(
     ]
 
 
-def divide(row: Row) -> Iterator[Row]:
+def divide(row: Datagrams) -> Iterator[Datagrams]:
     """Divide a row into runs; ``decode_run_untrusted`` takes one of more than one datagram."""
     address, data, size = row
     start, end = 0, len(data)
     while end - start > size:
         number = _run_length(data, start, size)
-        yield Row(address, data[start : start + number * size], size)
+        yield Datagrams(address, data[start : start + number * size], size)
         start += number * size
     if start < end or not data:
-        yield Row(address, data[start:], size)
+        yield Datagrams(address, data[start:], size)
 
 
 def decode_run_untrusted(data: bytes, size: int) -> Packet:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.fragments import Arriving
+from sphtp.core.channel.limit_counters import LimitCounters
+from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
 from sphtp.core.channel.ticket import Outcome, Ticket
-from sphtp.core.channel.transport import Transport
 
 
 class MessagePort:
@@ -19,30 +19,30 @@ class MessagePort:
 
     __slots__ = ("_counters", "_sending", "transport")
 
-    def __init__(self, counters: Counters, sending: Callable[[], Transport]) -> None:
-        self.transport: Transport | None = None
+    def __init__(self, counters: Counters, sending: Callable[[], ReceiveSide]) -> None:
+        self.transport: ReceiveSide | None = None
         self._counters = counters
         self._sending = sending
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LimitCounters:
         """What was held back of late, and by which setting."""
         return self._counters.bounds
 
     @property
     def readable(self) -> bool:
         """Whether ``receive_many`` has a message to give."""
-        return self.transport is not None and len(self.transport.inbox) > 0
+        return self.transport is not None and len(self.transport.receive_queue) > 0
 
     @property
     def has_news(self) -> bool:
         """Whether reading has made so much room that the peer should be told."""
-        return self.transport is not None and self.transport.inbox.credit.is_due
+        return self.transport is not None and self.transport.receive_queue.credit.is_due
 
     @property
     def wants_to_send(self) -> bool:
         """Whether messages wait to leave."""
-        return self.transport is not None and self.transport.flight.outbox.wants_to_send
+        return self.transport is not None and self.transport.send_side.send_queue.wants_to_send
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
         """How many of these messages, given by their sizes, ``send_many`` takes in a lane by now.
@@ -50,24 +50,24 @@ class MessagePort:
         Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
         nothing can.
         """
-        flight = self._sending().flight
-        room = flight.outbox.room_for(sizes, lane)
-        if room < len(sizes) and not flight.is_up_to_date:
-            flight.catch_up()
-            room = flight.outbox.room_for(sizes, lane)
+        send_side = self._sending().send_side
+        room = send_side.send_queue.room_for(sizes, lane)
+        if room < len(sizes) and not send_side.is_up_to_date:
+            send_side.catch_up()
+            room = send_side.send_queue.room_for(sizes, lane)
         return room
 
     def has_room(self, size: int, lane: int = 0) -> bool:
         """Whether ``send`` takes a message of a size in a lane by now; raises as ``room_for``."""
-        flight = self._sending().flight
-        if flight.outbox.has_room(size, lane):
+        send_side = self._sending().send_side
+        if send_side.send_queue.has_room(size, lane):
             return True
-        flight.catch_up()
-        return flight.outbox.has_room(size, lane)
+        send_side.catch_up()
+        return send_side.send_queue.has_room(size, lane)
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """Queue reliable messages; the caller has asked ``room_for``."""
-        self._sending().flight.outbox.push_many(payloads, lane)
+        self._sending().send_side.send_queue.push_many(payloads, lane)
         self._counters.messages_sent += len(payloads)
 
     def send_some(self, payloads: Sequence[bytes], sizes: Sequence[int], lane: int = 0) -> int:
@@ -77,8 +77,8 @@ class MessagePort:
         """
         count = self.room_for(sizes, lane)
         if count:
-            outbox = self._sending().flight.outbox
-            outbox.push_fitting(payloads[:count], sizes[:count], lane)
+            send_queue = self._sending().send_side.send_queue
+            send_queue.push_fitting(payloads[:count], sizes[:count], lane)
             self._counters.messages_sent += count
         return count
 
@@ -89,28 +89,30 @@ class MessagePort:
         """
         transport = self._sending()
         if delivery is Delivery.RELIABLE:
-            transport.flight.outbox.push(payload, ticket)
+            transport.send_side.send_queue.push(payload, ticket)
         else:
-            gone = transport.flight.outbox.push_once(payload, ticket, delivery)
-            transport.flight.tickets.settle(ticket.sent_at, (gone,) if gone else (), Outcome.LOST)
-        transport.flight.tickets.add(ticket)
+            gone = transport.send_side.send_queue.push_once(payload, ticket, delivery)
+            transport.send_side.tickets.settle(
+                ticket.sent_at, (gone,) if gone else (), Outcome.LOST
+            )
+        transport.send_side.tickets.add(ticket)
         self._counters.messages_sent += 1
 
     def expire(self, now: float, ticket: Ticket) -> None:
         """Take it that a message has expired for which there was no room in time."""
-        tickets = self._sending().flight.tickets
+        tickets = self._sending().send_side.tickets
         tickets.add(ticket)
         tickets.settle(now, (ticket,), Outcome.EXPIRED)
 
     def receive_many(self, limit: int) -> list[bytes]:
         """Take up to ``limit`` messages that are there."""
-        payloads = self.transport.inbox.receive_many(limit) if self.transport else []
+        payloads = self.transport.receive_queue.receive_many(limit) if self.transport else []
         self._counters.messages_received += len(payloads)
         return payloads
 
     def arriving(self) -> list[Arriving]:
         """The large messages of which a part has arrived."""
-        return self.transport.inbox.arriving() if self.transport else []
+        return self.transport.receive_queue.arriving() if self.transport else []
 
     def count_undecodable(self, count: int) -> None:
         """Note that messages taken were none after all."""
@@ -118,7 +120,7 @@ class MessagePort:
 
     def poll_settled(self) -> Ticket | None:
         """The next ticket of which it is known what became of its message."""
-        return self.transport.flight.tickets.poll_settled() if self.transport else None
+        return self.transport.send_side.tickets.poll_settled() if self.transport else None
 
     def statistics(self) -> ChannelStatistics:
         """A snapshot of counters and estimates."""

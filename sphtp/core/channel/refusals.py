@@ -2,11 +2,11 @@
 
 from collections import deque
 
-from sphtp.core.channel.backlog import Backlog
+from sphtp.core.channel.accept_queue import AcceptQueue
 from sphtp.core.channel.handshake import Accept, Connect, Refusal, Refuse, encode_refuse
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.schema import Mismatch, Schema
 
 COUNTERS = {
@@ -30,7 +30,7 @@ class Refusals:
         self._settings = settings
         self._schema = schema
         self._counters = counters
-        self._queue: deque[Row] = deque()
+        self._queue: deque[Datagrams] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -44,7 +44,7 @@ class Refusals:
         room = min(connect.size, self._settings.base_datagram)
         self._say(address, encode_refuse(connect.offer.connection_id, refuse, room))
 
-    def refuse_full(self, address: Address, connect: Connect, backlog: Backlog) -> None:
+    def refuse_full(self, address: Address, connect: Connect, backlog: AcceptQueue) -> None:
         """Refuse a CONNECT because of too many channels: of those not taken yet, or of all."""
         counter = "over_backlog" if backlog.is_full else "over_max_channels"
         setattr(self._counters, counter, getattr(self._counters, counter) + 1)
@@ -66,10 +66,10 @@ class Refusals:
         self.decline(address, accept, Refusal.SCHEMA)
         return Refuse(accept.token, Refusal.SCHEMA, Mismatch(accept.offer.schema_hash))
 
-    def poll_transmit(self) -> Row | None:
+    def poll_transmit(self) -> Datagrams | None:
         """The next one to send."""
         return self._queue.popleft() if self._queue else None
 
     def _say(self, address: Address, datagram: bytes) -> None:
         if len(self._queue) < self._settings.backlog:
-            self._queue.append(Row.of(address, datagram))
+            self._queue.append(Datagrams.of(address, datagram))

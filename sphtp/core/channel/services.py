@@ -3,7 +3,7 @@
 The first is that of the application's messages; the node may have others for its own purposes.
 """
 
-from sphtp.core.channel.backlog import Backlog
+from sphtp.core.channel.accept_queue import AcceptQueue
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.handshake import Connect, Refusal
 from sphtp.core.schema import Schema
@@ -17,13 +17,13 @@ class Services:
         self.is_closed = False
         self._limit, self._patience = limit, patience
         self._schemas: dict[int, Schema] = {}
-        self._backlogs: dict[int, Backlog] = {}
+        self._backlogs: dict[int, AcceptQueue] = {}
         self.add(schema)
 
     def add(self, schema: Schema) -> None:
         """Let channels of this schema in, too."""
         self._schemas[schema.schema_hash] = schema
-        self._backlogs[schema.schema_hash] = Backlog(self._limit, self._patience)
+        self._backlogs[schema.schema_hash] = AcceptQueue(self._limit, self._patience)
 
     def find(self, schema_hash: int) -> Schema | None:
         """The schema with this hash; None if there is no such service."""
@@ -37,7 +37,7 @@ class Services:
             return Refusal.WRONG_PEER
         return None if self.find(connect.offer.schema_hash) else Refusal.SCHEMA
 
-    def backlog(self, schema: Schema) -> Backlog:
+    def backlog(self, schema: Schema) -> AcceptQueue:
         """The channels of a service that nobody has taken yet."""
         return self._backlogs[schema.schema_hash]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sphtp.core.channel.bounds import Bounds
+from sphtp.core.channel.limit_counters import LimitCounters
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Counters:
     messages_sent: int = 0
     messages_received: int = 0
     undecodable: int = 0
-    bounds: Bounds = field(default_factory=Bounds, metadata={"shown": False})
+    bounds: LimitCounters = field(default_factory=LimitCounters, metadata={"shown": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,17 @@ from collections import deque
 from collections.abc import Iterable
 
 from sphtp.core.channel.frames import Frame
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 
 
 class Voice:
     """Datagrams of its opening and its end, and frames that go by themselves."""
 
     def __init__(self) -> None:
-        self._datagrams: deque[Row] = deque()
+        self._datagrams: deque[Datagrams] = deque()
         self._frames: list[Frame] = []
 
-    def send(self, datagrams: Iterable[Row]) -> None:
+    def send(self, datagrams: Iterable[Datagrams]) -> None:
         """Let datagrams leave before all else."""
         self._datagrams.extend(datagrams)
 
@@ -23,7 +23,7 @@ class Voice:
         if frame not in self._frames:
             self._frames.append(frame)
 
-    def take_datagram(self) -> Row | None:
+    def take_datagram(self) -> Datagrams | None:
         """The next datagram."""
         return self._datagrams.popleft() if self._datagrams else None
 

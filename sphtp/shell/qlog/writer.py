@@ -26,7 +26,7 @@ from sphtp.core.channel.watch.records import (
     SettledInfo,
     WatchedChannel,
 )
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 from sphtp.shell.qlog.file import QlogFile, to_milliseconds
 
 TRIGGERS: Final[Mapping[Enum, str]] = {

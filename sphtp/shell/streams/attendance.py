@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import trio
 
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
 from sphtp.core.stream.subscription import Subscription
@@ -93,7 +93,7 @@ class Attendance:
 
     # Datagrams and times
 
-    def handle_row_untrusted(self, now: float, row: Row) -> None:
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams that came together."""
         if not self._is_from_source(row.address):
             self.counters.foreign += row.number
@@ -117,13 +117,13 @@ class Attendance:
         """When ``handle_timeout`` is due."""
         return self.subscription.poll_timeout()
 
-    def poll_transmit(self, now: float) -> Row | None:
+    def poll_transmit(self, now: float) -> Datagrams | None:
         """What to send to the source."""
         address = self.channel.peer_address
         body = self.subscription.poll_transmit(now)
         if body is None or address is None:
             return None
-        return Row.of(address, self._feedback.seal(body))
+        return Datagrams.of(address, self._feedback.seal(body))
 
     def _is_from_source(self, address: Address) -> bool:
         source = self.channel.peer_address

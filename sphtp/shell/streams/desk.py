@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import trio
 
 from sphtp.core.alarms import earliest
+from sphtp.core.datagrams import Datagrams, divide
 from sphtp.core.front import Kind
-from sphtp.core.row import Row, divide
 from sphtp.core.stream.fronts import (
     FEEDBACK_FRONT,
     STREAM_FRONT,
@@ -57,7 +57,7 @@ class StreamDesk:
         self._hosted: dict[int, Hosting] = {}
         self._attended: dict[int, list[Attendance]] = {}
         self.early = EarlyRows()
-        self._feedback: deque[Row] = deque()
+        self._feedback: deque[Datagrams] = deque()
         self._has_room = True
         # When to try again what the socket of a group had no room for.
         self._retry: float | None = None
@@ -124,7 +124,7 @@ class StreamDesk:
 
     # What comes
 
-    def take_own_untrusted(self, now: float, row: Row) -> Iterator[Row]:
+    def take_own_untrusted(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
         """Take the datagrams of streams out of a row; yield the others."""
         for part in divide(row, 1):
             if is_of_stream(part.data):
@@ -132,7 +132,7 @@ class StreamDesk:
             else:
                 yield part
 
-    def handle_row_untrusted(self, now: float, row: Row) -> None:
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams of one kind that came together; what is for nobody is counted."""
         is_stream = row.data[0] & 0x0F == Kind.STREAM
         front = STREAM_FRONT if is_stream else FEEDBACK_FRONT
@@ -150,7 +150,7 @@ class StreamDesk:
             if due is not None and due <= now:
                 one.handle_timeout(now)
 
-    def _handle_stream_untrusted(self, now: float, row: Row) -> None:
+    def _handle_stream_untrusted(self, now: float, row: Datagrams) -> None:
         session, _ = decode_stream_front_untrusted(row.data)
         attendances = self._attended.get(session)
         if attendances is None:
@@ -160,7 +160,7 @@ class StreamDesk:
         for attendance in attendances:
             attendance.handle_row_untrusted(now, row)
 
-    def _handle_feedback_untrusted(self, now: float, row: Row) -> None:
+    def _handle_feedback_untrusted(self, now: float, row: Datagrams) -> None:
         session, receiver = decode_feedback_front_untrusted(row.data)
         hosting = self._hosted.get(session)
         if hosting is None or not hosting.handle_feedback_untrusted(now, receiver, row):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 
 MOST: Final = 4 << 20
 """Bytes that are kept, for all sources that are being joined together; others are repaired."""
@@ -19,7 +19,7 @@ class EarlyRows:
     def __init__(self) -> None:
         self._expected = Counter[Address]()
         self._size = 0
-        self._kept: dict[int, list[Row]] = {}
+        self._kept: dict[int, list[Datagrams]] = {}
 
     @property
     def is_expecting(self) -> bool:
@@ -38,7 +38,7 @@ class EarlyRows:
                 self._kept.clear()
                 self._size = 0
 
-    def keep(self, session: int, row: Row) -> bool:
+    def keep(self, session: int, row: Datagrams) -> bool:
         """Keep a row; false when none is expected from there, or there are too many."""
         size = self._size + _size(row)
         if row.address not in self._expected or size > MOST:
@@ -47,12 +47,12 @@ class EarlyRows:
         self._kept.setdefault(session, []).append(row)
         return True
 
-    def take(self, session: int) -> list[Row]:
+    def take(self, session: int) -> list[Datagrams]:
         """Return what came of a session, in order."""
         rows = self._kept.pop(session, [])
         self._size -= sum(map(_size, rows))
         return rows
 
 
-def _size(row: Row) -> int:
+def _size(row: Datagrams) -> int:
     return OVERHEAD + len(row.data)

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError
 from sphtp.shell.binding import UdpAddressError
 from sphtp.shell.udp import UdpSocket

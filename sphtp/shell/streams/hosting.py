@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import trio
 
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
-from sphtp.core.row import Address, Row
 from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.sealing import (
@@ -231,7 +231,7 @@ class Hosting:
 
     # Datagrams and times
 
-    def handle_feedback_untrusted(self, now: float, receiver: int, row: Row) -> bool:
+    def handle_feedback_untrusted(self, now: float, receiver: int, row: Datagrams) -> bool:
         """Take what a receiver sent; false when nobody here has that number and address."""
         attendee = self._attendees.get(receiver)
         if attendee is None or attendee.channel.peer_address != row.address:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from sphtp.core.row import Address, Row
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.shell.loopback import largest_datagram
 from sphtp.shell.streams.group import Group, open_sender
 from sphtp.shell.udp import UdpSocket
@@ -27,7 +27,7 @@ class Outlet:
         self._udp = udp
         self._group = group
         # Batches, each to one address, in the order of their coming.
-        self._unsent: deque[deque[Row]] = deque()
+        self._unsent: deque[deque[Datagrams]] = deque()
 
     @property
     def group(self) -> Address:
@@ -44,7 +44,7 @@ class Outlet:
         if self._group is not None:
             addresses = [self._group.address]
         for address in addresses:
-            self._unsent.append(deque(Row(address, data, size) for data, size in rows))
+            self._unsent.append(deque(Datagrams(address, data, size) for data, size in rows))
 
     def send(self) -> bool:
         """Send what waits; false when the socket has no room for all of it."""

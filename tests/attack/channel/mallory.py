@@ -15,8 +15,8 @@ from sphtp.core.channel.gate.wire import (
     encode_greet,
 )
 from sphtp.core.channel.handshake import Connect, encode_connect
+from sphtp.core.datagrams import Address
 from sphtp.core.front import KINDS, Kind
-from sphtp.core.row import Address
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
 from sphtp.testing.stage import Stage

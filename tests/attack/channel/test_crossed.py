@@ -15,8 +15,8 @@ from sphtp.core.channel.gate.wire import (
 )
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind
-from sphtp.core.row import Address
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch

@@ -30,8 +30,8 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import KINDS, VERSION, Kind, encode_front
-from sphtp.core.row import Row
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, watch
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
@@ -100,7 +100,9 @@ def test_lies_to_an_open_channel_change_nothing(known: bool):
             for name in (own.connection_id, peer.connection_id, 0, 4711):
                 for lie in lies(name, token):
                     endpoint.handle_datagram_untrusted(pair.now, source, lie)
-                    endpoint.handle_row_untrusted(pair.now, Row(source, lie * 3, len(lie) or 1))
+                    endpoint.handle_row_untrusted(
+                        pair.now, Datagrams(source, lie * 3, len(lie) or 1)
+                    )
     sure(pair, left, right)
     assert len(pair.left.connections) == len(pair.right.connections) == 1
     pair.run(10)
@@ -157,7 +159,7 @@ def test_noise_raises_nothing_and_keeps_nothing(seed: int):
         front = bytes([VERSION << 4 | random.choice([*KINDS, 14, 15])])
         front += random.choice(names).to_bytes(4, "little")
         data = (front + random.randbytes(size))[: size + 1]
-        row = Row(random.choice((LEFT, RIGHT)), data, random.randrange(1, len(data) + 2))
+        row = Datagrams(random.choice((LEFT, RIGHT)), data, random.randrange(1, len(data) + 2))
         for endpoint in (pair.left, pair.right):
             endpoint.handle_row_untrusted(pair.now, row)
             while endpoint.poll_transmit(pair.now) is not None:

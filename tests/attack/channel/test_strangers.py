@@ -11,7 +11,7 @@ from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Expectation, Roster
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking

@@ -4,8 +4,8 @@ from collections import deque
 
 import pytest
 
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import Kind
-from sphtp.core.row import Row
 from sphtp.core.stream.bodies import Nak, Status
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
@@ -101,7 +101,7 @@ async def test_who_is_in_is_heard_under_its_own_number_and_from_its_own_address_
         forged = FeedbackSeal(theirs.session, theirs.receiver, own.receiver_key)
         stolen = FeedbackSeal(own.session, own.receiver, own.receiver_key)
         for _ in range(10):
-            third._udp.send(deque([Row.of(here.address, forged.seal(GREEDY))]))
+            third._udp.send(deque([Datagrams.of(here.address, forged.seal(GREEDY))]))
         with somebody() as send:
             for _ in range(10):
                 send(stolen.seal(GREEDY), here.address)

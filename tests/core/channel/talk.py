@@ -2,7 +2,7 @@
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.ticket import Ticket
 
 
@@ -27,7 +27,15 @@ def send_once(connection: Connection, payload: bytes) -> Ticket:
     return follow(connection, payload, delivery=Delivery.UNRELIABLE)
 
 
-def offer(connection_id: int = 1, peer_id: int = 1, *, first: int = 0, messages: int = 1024,
-          size: int = 2**20, datagram: int = 1200, limit: int = 10_000) -> Offer:  # fmt: skip
+def offer(
+    connection_id: int = 1,
+    peer_id: int = 1,
+    *,
+    first: int = 0,
+    messages: int = 1024,
+    size: int = 2**20,
+    datagram: int = 1200,
+    limit: int = 10_000,
+) -> TransportParameters:
     """What a peer may offer."""
-    return Offer(connection_id, peer_id, first, messages, size, datagram, limit)
+    return TransportParameters(connection_id, peer_id, first, messages, size, datagram, limit)

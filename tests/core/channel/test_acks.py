@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.acks import ACK_BITS, BUFFER, FARTHEST, Acks, Arrival
 from sphtp.core.channel.header import Header
-from sphtp.core.channel.train import Hit
+from sphtp.core.channel.sent_packets import Hit
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 from tests.core.channel.trains import sequences, single

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.acking import AckTimer
+from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.flight import MOST_AHEAD, Flight
-from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import Close, Messages
 from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
 from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, encode_lone
-from sphtp.core.channel.sender import Sender
+from sphtp.core.channel.packet_builder import PacketBuilder
+from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.send_side import MOST_AHEAD, SendSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket
-from sphtp.core.channel.transport import Transport
 from sphtp.core.serial import HALF, wrap
 from sphtp.errors import RemoteError
 from sphtp.testing import Pair
@@ -34,21 +34,21 @@ class Half:
     def __init__(self, congestion: str = "cubic") -> None:
         settings = ChannelSettings(congestion=congestion, max_datagram=1200)
         self.acks, credit = Acks(0, 0), ReceiveCredit(1024, 2**20)
-        self.flight = Flight(settings, offer(datagram=1200), self.acks, credit, Counters())
-        self.sender = Sender(offer(), self.flight, self.acks, AckTimer(2, 0.01), credit)
+        self.send_side = SendSide(settings, offer(datagram=1200), self.acks, credit, Counters())
+        self.sender = PacketBuilder(offer(), self.send_side, self.acks, AckTimer(2, 0.01), credit)
         self.tickets: list[Ticket] = []
 
     def send(self, now: float, size: int = 64) -> bool:
         """Queue a message; whether it leaves before anything is noted."""
         ticket = Ticket(now, size=size)
-        self.flight.outbox.push(bytes(size), ticket)
-        self.flight.tickets.add(ticket)
+        self.send_side.send_queue.push(bytes(size), ticket)
+        self.send_side.tickets.add(ticket)
         self.tickets.append(ticket)
-        return not self.flight.is_ahead and bool(self.sender.poll(now)[0])
+        return not self.send_side.is_ahead and bool(self.sender.poll(now)[0])
 
     def hear(self, now: float, header: Header) -> None:
         """A header came."""
-        self.flight.heard(now, self.acks.named(header.ack), header.ack_bits, 0.0)
+        self.send_side.heard(now, self.acks.named(header.ack), header.ack_bits, 0.0)
 
 
 def header_of(received: set[int]) -> Header:
@@ -68,38 +68,38 @@ def test_headers_that_are_noted_together_say_what_they_say_one_by_one(
     halves = [Half("fixed:1e9"), Half("fixed:1e9")]
     for together, half in enumerate(halves):
         for place in range(number):
-            assert half.send(0.001 * place) or half.flight.is_ahead
-            half.flight.catch_up()
+            assert half.send(0.001 * place) or half.send_side.is_ahead
+            half.send_side.catch_up()
         for place, header in enumerate(told):
             half.hear(0.1 + 0.0001 * place, header)
             if not together:
-                half.flight.catch_up()
-        half.flight.catch_up()
+                half.send_side.catch_up()
+        half.send_side.catch_up()
     one, other = halves
     delivered = [ticket.outcome is Outcome.DELIVERED for ticket in one.tickets]
     assert delivered == [ticket.outcome is Outcome.DELIVERED for ticket in other.tickets]
     assert [it for it, is_here in enumerate(delivered) if is_here] == arrived
-    acked = [{hit.train.sequence for hit in half.flight.poll_acked()} for half in halves]
+    acked = [{hit.train.sequence for hit in half.send_side.poll_acked()} for half in halves]
     assert acked == [set(arrived)] * 2
-    assert one.flight.recovery.bytes_in_flight == other.flight.recovery.bytes_in_flight
+    assert one.send_side.recovery.bytes_in_flight == other.send_side.recovery.bytes_in_flight
 
 
 def test_an_answer_leaves_before_it_is_noted_what_it_answers() -> None:
     half = Half()
     assert half.send(0.0)
-    half.flight.catch_up()
+    half.send_side.catch_up()
     half.hear(0.1, header_of({0}))
     assert half.send(0.1)
     assert half.tickets[0].outcome is None
-    assert half.flight.ahead == half.flight.recovery.bytes_in_flight, (
+    assert half.send_side.ahead == half.send_side.recovery.bytes_in_flight, (
         "of one it is known, of one not"
     )
-    half.flight.catch_up()
+    half.send_side.catch_up()
     assert half.tickets[0].outcome is Outcome.DELIVERED
     assert half.tickets[0].settled_at == 0.1
-    assert not half.flight.ahead
-    assert half.flight.recovery.bytes_in_flight > 0
-    assert half.flight.recovery.round_trip.latest == 0.1
+    assert not half.send_side.ahead
+    assert half.send_side.recovery.bytes_in_flight > 0
+    assert half.send_side.recovery.round_trip.latest == 0.1
 
 
 def test_an_ack_means_what_it_meant_when_it_came() -> None:
@@ -108,8 +108,8 @@ def test_an_ack_means_what_it_meant_when_it_came() -> None:
     assert half.send(0.0)
     half.hear(0.1, Header(0, wrap(0 - HALF), 2**32 - 1))
     assert half.send(0.1)
-    half.flight.catch_up()
-    assert not half.flight.poll_acked()
+    half.send_side.catch_up()
+    assert not half.send_side.poll_acked()
 
 
 def test_who_polls_to_the_end_knows_all() -> None:
@@ -132,35 +132,35 @@ def test_no_more_leaves_than_pace_and_window_allow_though_it_is_not_noted() -> N
         for _ in range(100):
             half.send(0.0, 500)
             if half is noted:
-                half.flight.catch_up()
+                half.send_side.catch_up()
         left.append(half.acks.next_sequence)
     assert left[1] <= left[0]
-    assert unnoted.flight.ahead <= MOST_AHEAD + 1200
+    assert unnoted.send_side.ahead <= MOST_AHEAD + 1200
 
 
 def test_a_train_counts_what_left_before_it() -> None:
     half = Half()
     for _ in range(3):
         assert half.send(0.0, 1000)
-    assert half.flight.ahead > 3000
+    assert half.send_side.ahead > 3000
     half.send(0.0, 9000)
     while half.sender.poll(0.0)[0]:
         pass
-    half.flight.catch_up()
-    assert half.flight.recovery.bytes_in_flight < half.flight.governor.window + 1200
+    half.send_side.catch_up()
+    assert half.send_side.recovery.bytes_in_flight < half.send_side.path.window + 1200
 
 
 def test_what_was_given_up_waits_for_what_may_ack_it() -> None:
     settings = ChannelSettings(congestion="fixed:1e9", max_datagram=1200)
-    transport = Transport(settings, offer(datagram=1200), Counters())
-    flight, ticket = transport.flight, Ticket(0.0, size=5)
-    flight.outbox.push(b"early", ticket)
-    flight.tickets.add(ticket)
+    transport = ReceiveSide(settings, offer(datagram=1200), Counters())
+    send_side, ticket = transport.send_side, Ticket(0.0, size=5)
+    send_side.send_queue.push(b"early", ticket)
+    send_side.tickets.add(ticket)
     assert transport.sender.poll(0.0)[0]
-    flight.catch_up()
-    (train,) = flight.recovery._flying
-    flight.outbox.lost(train.pieces(1))
-    flight.heard(0.1, train.sequence, 1, 0.0)
+    send_side.catch_up()
+    (train,) = send_side.recovery._flying
+    send_side.send_queue.lost(train.pieces(1))
+    send_side.heard(0.1, train.sequence, 1, 0.0)
     assert not transport.poll_ahead(0.1, (), 0)[0]
     transport.catch_up()
     assert not transport.poll_ahead(0.1, (), 0)[0], "it had come"

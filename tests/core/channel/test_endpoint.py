@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.connection_table import TURN, TURN_BYTES
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.events import Closed, CloseReason, Opened
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
@@ -20,9 +21,8 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.turns import TURN, TURN_BYTES
+from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT

@@ -9,8 +9,8 @@ import pytest
 
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Padding, Skip, Unreliable
-from sphtp.core.channel.inbox import Inbox
 from sphtp.core.channel.memory import COST, MOST_GAPS
+from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.unreliable import COST as UNRELIABLE
 from sphtp.testing.pair import LEFT
@@ -88,32 +88,34 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
     assert transport is not None
     limit = BUFFER_BYTES + max(MAX_MESSAGE, right._settings.max_datagram)
     unreliable = MOST_LANES * BUFFER * (2 + UNRELIABLE)
-    assert transport.inbox.held <= limit + BUFFER * COST + unreliable
+    assert transport.receive_queue.held <= limit + BUFFER * COST + unreliable
     # What is held may lie in packets that are an eighth larger; each message has a cost, as have
     # the lanes of both kinds, and the gaps in messages that come in parts.
     allowed = limit * 8 // 7 + BUFFER * PART + 2 * MOST_LANES * LANE + unreliable
-    allowed += GAP * transport.inbox._ahead.gaps
+    allowed += GAP * transport.receive_queue._ahead.gaps
     assert after - before <= allowed, f"{after - before:,} bytes, {allowed:,} allowed"
     assert right.port.statistics().malformed == 0
     assert all(message == b"ab" for message in pair.receive(right))
 
 
-def take_in(inbox: Inbox, frames: Iterable[Messages | Fragment | Skip]) -> int:
+def take_in(receive_queue: ReceiveQueue, frames: Iterable[Messages | Fragment | Skip]) -> int:
     """Hand frames in, a packet each; return how many were admitted."""
     admitted = 0
     for sequence, frame in enumerate(frames):
-        if inbox.admits([frame]):
-            inbox.insert(frame, sequence)
+        if receive_queue.admits([frame]):
+            receive_queue.insert(frame, sequence)
             admitted += 1
     return admitted
 
 
-def memory_and_steps(inbox: Inbox, frames: Sequence[Messages | Fragment | Skip]) -> tuple[int, int]:
+def memory_and_steps(
+    receive_queue: ReceiveQueue, frames: Sequence[Messages | Fragment | Skip]
+) -> tuple[int, int]:
     """What it takes to hand them in: bytes that are kept, and lines of Python."""
-    count = steps(lambda: take_in(inbox, frames[::2]))
+    count = steps(lambda: take_in(receive_queue, frames[::2]))
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    take_in(inbox, frames[1::2])
+    take_in(receive_queue, frames[1::2])
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return 2 * (after - before), 2 * count
@@ -124,33 +126,33 @@ def test_ids_far_apart_cost_what_ids_in_a_row_do() -> None:
     both = (*range(MOST_LANES), *range(FLAG, FLAG + MOST_LANES))
     far = [Messages(number, at, [b"x"]) for number in both for at in (1, 8193)]
     near = [Messages(number, at, [b"x"]) for number in both for at in (1, 2)]
-    memory, work = memory_and_steps(Inbox(ChannelSettings(), 0), far)
+    memory, work = memory_and_steps(ReceiveQueue(ChannelSettings(), 0), far)
     assert memory < 128 * 4096
-    assert work <= 1.1 * memory_and_steps(Inbox(ChannelSettings(), 0), near)[1]
+    assert work <= 1.1 * memory_and_steps(ReceiveQueue(ChannelSettings(), 0), near)[1]
 
 
 def test_one_receive_buffer_serves_all_lanes() -> None:
-    inbox = Inbox(ChannelSettings(receive_buffer=256), 0)
+    receive_queue = ReceiveQueue(ChannelSettings(receive_buffer=256), 0)
     ahead = [Messages(number, at, [b"x"]) for number in range(MOST_LANES) for at in range(1, 256)]
-    assert take_in(inbox, ahead) == 256
+    assert take_in(receive_queue, ahead) == 256
     begun = [Fragment(number, at, 0, 9, b"x") for number in range(2, MOST_LANES) for at in (0, 255)]
-    assert take_in(inbox, begun) == 0, "nor parts of others"
-    assert take_in(inbox, ahead[:256]) == 256, "but repeats"
-    assert inbox.held == 256 * (1 + COST)
+    assert take_in(receive_queue, begun) == 0, "nor parts of others"
+    assert take_in(receive_queue, ahead[:256]) == 256, "but repeats"
+    assert receive_queue.held == 256 * (1 + COST)
 
 
 def test_what_was_read_out_of_order_is_remembered_in_a_bit_each() -> None:
     """Every other id in 64 lanes without order, and each message read at once."""
-    inbox = Inbox(ChannelSettings(receive_buffer=4096), 0)
+    receive_queue = ReceiveQueue(ChannelSettings(receive_buffer=4096), 0)
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for number in range(FLAG, FLAG + MOST_LANES):
         for at in range(1, 4096, 64):
-            assert take_in(inbox, [Messages(number, at, [b"x"])]) == 1
-            assert inbox.receive_many(9) == [b"x"]
+            assert take_in(receive_queue, [Messages(number, at, [b"x"])]) == 1
+            assert receive_queue.receive_many(9) == [b"x"]
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert inbox.held == 0
+    assert receive_queue.held == 0
     assert after - before < MOST_LANES * (LANE + 4096 // 8)
 
 
@@ -158,13 +160,13 @@ def test_gaps_in_messages_are_bounded_and_what_closes_one_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = MOST_GAPS // 16
-    monkeypatch.setattr("sphtp.core.channel.reorder.MOST_GAPS", most)
-    inbox, total = Inbox(ChannelSettings(), 0), 16 * most
+    monkeypatch.setattr("sphtp.core.channel.receive_lane.MOST_GAPS", most)
+    receive_queue, total = ReceiveQueue(ChannelSettings(), 0), 16 * most
     apart = [Fragment(0, 0, at, total, b"x") for at in range(0, 4 * most, 2)]
-    assert take_in(inbox, apart) == most + 1
-    assert take_in(inbox, [Fragment(0, 0, 1, total, b"x")]) == 1
+    assert take_in(receive_queue, apart) == most + 1
+    assert take_in(receive_queue, [Fragment(0, 0, 1, total, b"x")]) == 1
     rest = [Fragment(0, 0, at, total, bytes(64)) for at in range(0, total, 64)]
-    assert take_in(inbox, rest) == len(rest)
-    (whole,) = inbox.receive_many(9)
+    assert take_in(receive_queue, rest) == len(rest)
+    (whole,) = receive_queue.receive_many(9)
     assert len(whole) == total
-    assert inbox._ahead.gaps == 0
+    assert receive_queue._ahead.gaps == 0

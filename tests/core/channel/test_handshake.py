@@ -14,9 +14,9 @@ from sphtp.core.channel.handshake import (
     REFUSE_HEAD,
     Accept,
     Connect,
-    Offer,
     Refusal,
     Refuse,
+    TransportParameters,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
@@ -28,7 +28,7 @@ from sphtp.core.channel.header import SMALLEST_DATAGRAM
 from sphtp.core.schema import Mismatch
 from sphtp.errors import RemoteError, WireError
 
-OFFER = Offer(
+OFFER = TransportParameters(
     connection_id=0x11223344,
     peer_id=0x55667788,
     first_sequence=0x0102,

@@ -110,7 +110,7 @@ def test_a_flood_of_first_fragments_stays_bounded() -> None:
         if sequence % 16 == 0:
             while pair.right.poll_transmit(pair.now) is not None:
                 pass
-    assert right._transport.inbox.held <= right._transport.inbox._limit + 2000
+    assert right._transport.receive_queue.held <= right._transport.receive_queue._limit + 2000
     assert right.port.statistics().too_early > 1000
     assert right.port.statistics().unread == 0
 
@@ -213,7 +213,7 @@ def test_a_sender_that_ignores_its_credit_is_held() -> None:
         while pair.right.poll_transmit(pair.now) is not None:
             pass
     assert right._transport is not None
-    assert right._transport.inbox.held <= right._transport.inbox._limit + 500
+    assert right._transport.receive_queue.held <= right._transport.receive_queue._limit + 500
     assert right.port.statistics().unread <= 101
     assert right.port.statistics().too_early > 0
 

@@ -220,4 +220,4 @@ def test_fragments_that_disagree_make_up_nothing(
         assert all(byte in sent[len(message), place] for place, byte in enumerate(message))
     transport = right.port.transport
     assert transport is not None
-    assert transport.inbox.held <= 3 * (12 + COST)
+    assert transport.receive_queue.held <= 3 * (12 + COST)

@@ -11,14 +11,14 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Lane
 from sphtp.core.channel.frames import AckDelay, Close, Fragment, Ping
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted
-from sphtp.core.channel.sender import LONGEST_TRAIN
+from sphtp.core.channel.packet_builder import LONGEST_TRAIN
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow
-from tests.core.channel.test_outbox import outbox
+from tests.core.channel.test_send_queue import send_queue
 from tests.recorder import Recorder
 
 LARGEST = 65_507
@@ -42,7 +42,7 @@ def talking(pair: Pair) -> tuple[Connection, Connection]:
     return left, right
 
 
-def polled(connection: Connection, now: float, most: int = TURN) -> list[Row]:
+def polled(connection: Connection, now: float, most: int = TURN) -> list[Datagrams]:
     """All that leaves now."""
     rows = []
     while (row := connection.poll_transmit(now, most)) is not None:
@@ -50,7 +50,7 @@ def polled(connection: Connection, now: float, most: int = TURN) -> list[Row]:
     return rows
 
 
-def packets(rows: list[Row]) -> list[Packet]:
+def packets(rows: list[Datagrams]) -> list[Packet]:
     return [decode_packet_untrusted(it) for row in rows for it in row.datagrams]
 
 
@@ -64,7 +64,7 @@ def made(connection: Connection) -> int:
     return len(connection.port.transport.sender._made)
 
 
-def until_made(connection: Connection, now: float) -> list[Row]:
+def until_made(connection: Connection, now: float) -> list[Datagrams]:
     """What leaves until packets wait to leave; the very first one tells how late its ack is."""
     rows = []
     while not made(connection) and (row := connection.poll_transmit(now, TURN)) is not None:
@@ -231,12 +231,12 @@ def test_what_is_told_and_counted_is_what_leaves(small: int) -> None:
     assert left.port.statistics().bytes_sent - before == sum(len(row.data) for row in rows)
     assert left.port.transport is not None
     left.port.transport.catch_up()
-    flight = left.port.transport.flight
-    assert flight.recovery.bytes_in_flight == sum(it.size for it in sent)
+    send_side = left.port.transport.send_side
+    assert send_side.recovery.bytes_in_flight == sum(it.size for it in sent)
 
 
 def test_each_piece_is_on_its_way_once() -> None:
-    box = outbox(size=2**24, limit=2**20)
+    box = send_queue(size=2**24, limit=2**20)
     box.room = LARGEST
     box.push_many(messages(9))
     lane = box.bulk_lane()

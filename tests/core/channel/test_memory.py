@@ -56,18 +56,18 @@ def test_every_queue_is_empty_again() -> None:
     talk(pair, left, right, 10)
     assert left.port.transport is not None
     assert right.port.transport is not None
-    sender, inbox = left.port.transport.flight, right.port.transport.inbox
-    outbox = sender.outbox
-    assert outbox.idle
-    assert outbox.held == 0
-    for lane in outbox._lanes:
+    sender, receive_queue = left.port.transport.send_side, right.port.transport.receive_queue
+    send_queue = sender.send_queue
+    assert send_queue.idle
+    assert send_queue.held == 0
+    for lane in send_queue._lanes:
         assert not lane._flying
         assert not lane._unsent
         assert all(piece.acked for piece in lane._resend)
     assert not sender.tickets._open
     assert sender.tickets.next_deadline() is None
-    assert inbox.held == len(inbox) == 0
-    for reorder in inbox._lanes.values():
+    assert receive_queue.held == len(receive_queue) == 0
+    for reorder in receive_queue._lanes.values():
         assert not reorder._waiting
         assert not reorder._over
     assert len(sender.recovery._flying) < 10

@@ -227,8 +227,8 @@ class Channels(RuleBasedStateMachine):
             assert figures.malformed == figures.foreign_address == 0
             assert connection._transport is not None
             reserve = (1 + lanes * limits.unreliable_buffer) * (limits.max_datagram + COST)
-            inbox = connection._transport.inbox
-            assert inbox.held <= inbox._limit + reserve
+            receive_queue = connection._transport.receive_queue
+            assert receive_queue.held <= receive_queue._limit + reserve
             assert figures.too_early == 0, "an honest peer keeps to its credit"
         for endpoint in (self.pair.left, self.pair.right):
             assert isinstance(endpoint, Endpoint)

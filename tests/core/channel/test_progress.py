@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
-from sphtp.core.channel.fragments import Arriving
+from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
 from sphtp.testing import Faults, Pair

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import Lane
 from sphtp.core.channel.frames import Fragment, Messages, Skip
-from sphtp.core.channel.mtu import RETRY_AFTER
+from sphtp.core.channel.path_mtu import RETRY_AFTER
 from sphtp.core.channel.pieces import Piece, make_fragment
 from sphtp.core.channel.recut import recut, resource
 from sphtp.core.channel.settings import ChannelSettings
@@ -120,7 +120,7 @@ def test_a_path_that_shrinks_under_way_loses_and_repeats_nothing(
     left, right = pair.open()
     assert pair.transfer(left, right, [bytes(10**6)]) == [bytes(10**6)]
     assert left.port.transport is not None
-    mtu = left.port.transport.flight.governor.mtu
+    mtu = left.port.transport.send_side.path.mtu
     assert mtu.size > 30_000
     payloads = sends_many_sizes(pair, 60)
     tickets = [follow(left, payload, pair.now, lane=lane) for payload in payloads]
@@ -142,7 +142,7 @@ def test_a_path_that_shrinks_under_way_loses_and_repeats_nothing(
     assert not pair.receive(right)
     assert mtu.size == 1200
     assert [ticket.outcome for ticket in tickets] == [Outcome.DELIVERED] * len(tickets)
-    assert left.port.transport.flight.outbox.held == 0
+    assert left.port.transport.send_side.send_queue.held == 0
 
 
 def test_what_is_sent_once_and_no_packet_takes_any_more_is_lost_and_holds_nothing_up(

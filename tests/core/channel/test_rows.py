@@ -14,7 +14,7 @@ from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.packet import decode_packet_untrusted
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
@@ -62,7 +62,7 @@ class Receiver:
                 self.take_one(datagram, source)
             return
         for row in rows_of(datagrams):
-            joined = Row(source, b"".join(row), len(row[0]) or 1)
+            joined = Datagrams(source, b"".join(row), len(row[0]) or 1)
             self.endpoint.handle_row_untrusted(self.pair.now, joined)
 
     def take_one(self, datagram: bytes, source: Address) -> None:
@@ -95,8 +95,8 @@ class Receiver:
             "messages": self.received,
             "counters": asdict(self.endpoint.counters),
             "acks": (transport._acks.highest, transport._acks._window),
-            "credit": transport.inbox.credit.allowed,
-            "in flight": transport.flight.recovery.bytes_in_flight,
+            "credit": transport.receive_queue.credit.allowed,
+            "in flight": transport.send_side.recovery.bytes_in_flight,
             "state": self.connection.state,
         }
 

@@ -6,23 +6,23 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.acking import AckTimer
+from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.delivery import FLAG, Lane
-from sphtp.core.channel.flight import Flight
-from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import Fragment, Padding, Ping
 from sphtp.core.channel.header import DATA
-from sphtp.core.channel.inbox import Inbox
 from sphtp.core.channel.packet import decode_packet_untrusted
+from sphtp.core.channel.packet_builder import PacketBuilder
+from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.runs import FragmentRun
-from sphtp.core.channel.sender import Sender
+from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket
-from sphtp.core.row import MOST_DATAGRAMS, Row
+from sphtp.core.datagrams import MOST_DATAGRAMS, Datagrams
 from tests.core.channel.talk import offer
-from tests.core.channel.test_outbox import outbox
+from tests.core.channel.test_send_queue import send_queue
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 PEER = ("10.0.0.2", 1)
@@ -80,9 +80,9 @@ class Talk:
         self.acks = Acks(first, 0)
         credit = ReceiveCredit(1024, 2**20)
         timer = AckTimer(2, 0.01)
-        self.flight = Flight(self.settings, self.peer, self.acks, credit, Counters())
-        self.sender = Sender(self.peer, self.flight, self.acks, timer, credit)
-        self.inbox = Inbox(self.settings, first)
+        self.send_side = SendSide(self.settings, self.peer, self.acks, credit, Counters())
+        self.sender = PacketBuilder(self.peer, self.send_side, self.acks, timer, credit)
+        self.receive_queue = ReceiveQueue(self.settings, first)
         self.peer_acks = Acks(0, first)
         self.flying: list[bytes] = []
         self.received: list[bytes] = []
@@ -94,7 +94,7 @@ class Talk:
 
     def flush(self) -> None:
         while (sent := self.poll())[0]:
-            self.flying += Row(PEER, *sent).datagrams
+            self.flying += Datagrams(PEER, *sent).datagrams
 
     def take(self, count: int) -> list[bytes]:
         taken, self.flying = self.flying[:count], self.flying[count:]
@@ -105,29 +105,29 @@ class Talk:
         sequence = self.peer_acks.restore(packet.header.sequence)
         if self.peer_acks.arrival(sequence) is not Arrival.FRESH:
             return
-        assert self.inbox.admits(packet.frames)
+        assert self.receive_queue.admits(packet.frames)
         self.peer_acks.received(sequence)
         for frame in packet.frames:
             if not isinstance(frame, Ping | Padding):
-                self.inbox.insert(frame, sequence)  # type: ignore[arg-type]
-        self.received += self.inbox.receive_many(1000)
+                self.receive_queue.insert(frame, sequence)  # type: ignore[arg-type]
+        self.received += self.receive_queue.receive_many(1000)
 
     def ack(self) -> None:
         header = self.peer_acks.header()
-        self.flight.heard(self.now, self.acks.named(header.ack), header.ack_bits, 0.0)
-        self.flight.catch_up()
+        self.send_side.heard(self.now, self.acks.named(header.ack), header.ack_bits, 0.0)
+        self.send_side.catch_up()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        if self.flight.handle_timeout(self.now):
+        if self.send_side.handle_timeout(self.now):
             ping, _ = self.sender.poll(self.now, [Ping()])
             self.flying.append(ping)
 
     def shrink(self, size: int) -> None:
         """The path takes only packets of this size from now on."""
-        if size < self.flight.governor.mtu.size:
-            self.flight.governor._size = self.flight.governor.mtu.size = size
-            lost = self.flight.outbox.resize(size - DATA.size - 3)
+        if size < self.send_side.path.mtu.size:
+            self.send_side.path._size = self.send_side.path.mtu.size = size
+            lost = self.send_side.send_queue.resize(size - DATA.size - 3)
             assert not lost
 
 
@@ -181,8 +181,8 @@ def test_every_byte_arrives_once_whatever_happens_to_packets(
     for number, (size, lane, deadline, copies) in enumerate(wanted):
         payload = bytes([number]) + random.randbytes(size)
         tickets[payload] = Ticket(0.0, lane, deadline, copies)
-        talk.flight.outbox.push(payload, tickets[payload])
-        talk.flight.tickets.add(tickets[payload])
+        talk.send_side.send_queue.push(payload, tickets[payload])
+        talk.send_side.tickets.add(tickets[payload])
     for act, count in script:
         talk.flush()
         ACTS[act](talk, count)
@@ -192,17 +192,17 @@ def test_every_byte_arrives_once_whatever_happens_to_packets(
             arrive(talk, 16)
             talk.ack()
         talk.wait(0.05)
-        if talk.flight.outbox.idle and not talk.flight.recovery.bytes_in_flight:
+        if talk.send_side.send_queue.idle and not talk.send_side.recovery.bytes_in_flight:
             break
     check_the_end(talk, tickets)
 
 
 def check_the_end(talk: Talk, tickets: dict[bytes, Ticket]) -> None:
-    outbox, lanes = talk.flight.outbox, talk.flight.outbox._lanes
-    assert outbox.idle
-    assert outbox.held == 0
-    assert talk.flight.recovery.bytes_in_flight == 0
-    used, read = outbox.credit, talk.inbox.credit
+    send_queue, lanes = talk.send_side.send_queue, talk.send_side.send_queue._lanes
+    assert send_queue.idle
+    assert send_queue.held == 0
+    assert talk.send_side.recovery.bytes_in_flight == 0
+    used, read = send_queue.credit, talk.receive_queue.credit
     assert (used._messages_used, used._bytes_used) == (read._messages_read, read._bytes_read)
     lasting = [payload for payload, ticket in tickets.items() if ticket.deadline is None]
     assert len(lasting) <= used._messages_used <= len(tickets)
@@ -211,7 +211,7 @@ def check_the_end(talk: Talk, tickets: dict[bytes, Ticket]) -> None:
     kept = {train.run for train in talk.acks._sent._entries if train is not None and train.run}
     assert all(len(run.view) == 0 for run in kept), "the memory of runs is let go"
     settled = []
-    while (ticket := talk.flight.tickets.poll_settled()) is not None:
+    while (ticket := talk.send_side.tickets.poll_settled()) is not None:
         settled.append(ticket)
     assert sorted(map(id, settled)) == sorted(map(id, tickets.values())), "each settles once"
     assert len(set(talk.received)) == len(talk.received)
@@ -221,11 +221,11 @@ def check_the_end(talk: Talk, tickets: dict[bytes, Ticket]) -> None:
     assert set(talk.received) <= set(tickets)
     in_order = [it for it in talk.received if tickets[it].lane == 0]
     assert in_order == [it for it in tickets if it in in_order]
-    assert talk.inbox.held == 0
+    assert talk.receive_queue.held == 0
 
 
 def test_a_lane_that_was_silent_has_not_saved_up_while_another_sent_runs() -> None:
-    box = outbox(size=2**24, limit=2**20, lanes=(Lane(), Lane()))
+    box = send_queue(size=2**24, limit=2**20, lanes=(Lane(), Lane()))
     box.push_many([bytes(500_000)], 0)
     while (lane := box.bulk_lane()) is not None and box.take_run(lane, 64) is not None:
         if lane.served > 250_000:

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.delivery import Lane
+from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome
-from sphtp.core.channel.train import Hit, Train
-from sphtp.core.channel.transport import Transport
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
 from tests.core.channel.trains import sequences, single, train
@@ -39,11 +39,11 @@ def test_large_messages_arrive_whole_in_small_packets(weather: str, first: int) 
     sent = [random.randbytes(size) for size in (65_536, 65_536, 2**20, 10, 65_536, 300_000)]
     assert pair.transfer(left, right, sent) == sent
     pair.network.set_default(Faults())
-    sender = left.port.transport.flight if left.port.transport else None
+    sender = left.port.transport.send_side if left.port.transport else None
     assert sender is not None
     # A sign of life may be on its way at any one time.
     pair.drive(lambda: not sender.recovery.bytes_in_flight)
-    assert (sender.outbox.waiting, sender.outbox.held) == (0, 0)
+    assert (sender.send_queue.waiting, sender.send_queue.held) == (0, 0)
     assert sender.recovery.bytes_in_flight == 0
 
 
@@ -58,20 +58,20 @@ def test_flipped_bits_in_rows_raise_nothing_and_fill_no_memory(seed: int) -> Non
     pair.run(3)
     transport = right.port.transport
     assert transport is not None
-    assert transport.inbox.held <= transport.inbox._limit
+    assert transport.receive_queue.held <= transport.receive_queue._limit
     assert right.port.statistics().malformed + pair.right.counters.unknown > 0
     assert len(pair.right.connections) <= 2
 
 
 def test_without_faults_packets_are_taken_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = list[int]()
-    handle = Transport._handle_packet
+    handle = ReceiveSide._handle_packet
 
     def watch(self, now, packet):
         taken.append(packet.number)
         return handle(self, now, packet)
 
-    monkeypatch.setattr(Transport, "_handle_packet", watch)
+    monkeypatch.setattr(ReceiveSide, "_handle_packet", watch)
     pair = Pair(1, settings=settings())
     left, right = pair.open()
     sent = [bytes(2**20)]
@@ -127,5 +127,5 @@ def test_a_train_knows_its_packets_by_bits() -> None:
 
 
 def test_a_single_packet_is_a_train_of_one() -> None:
-    it: Train = single(7)
+    it: SentBatch = single(7)
     assert (it.number, it.last, it.oldest_open, it.open) == (1, 7, 7, 1)

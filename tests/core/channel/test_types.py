@@ -20,7 +20,7 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults
 from sphtp.testing.pair import LEFT, RIGHT

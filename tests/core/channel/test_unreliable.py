@@ -59,13 +59,13 @@ def test_no_packet_is_overfull_and_each_message_leaves_once(
 
 def test_those_that_are_dropped_use_up_no_numbers() -> None:
     """Or the peer would take what comes after a burst of them for older than what it has."""
-    box, inbox = UnreliableOutbox(2), UnreliableInbox(99, 10**6)
+    box, receive_queue = UnreliableOutbox(2), UnreliableInbox(99, 10**6)
     for round_ in range(3):
         push(box, *[b"%d" % round_] * 40_000, lane=SEQUENCED)
         (frame,), _, _ = box.fill(100)
-        inbox.insert(frame, round_)
-    assert inbox.take(99) == [b"0", b"0", b"1", b"1", b"2", b"2"]
-    assert inbox.overtaken == 0
+        receive_queue.insert(frame, round_)
+    assert receive_queue.take(99) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+    assert receive_queue.overtaken == 0
 
 
 def test_what_nobody_needs_any_more_does_not_leave() -> None:

@@ -3,20 +3,20 @@
 from collections.abc import Iterable
 
 from sphtp.core.channel.runs import FragmentRun
-from sphtp.core.channel.train import Hit, Train
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 
 
-def train(number: int, sequence: int, sent_at: float = 0.0, size: int = 100) -> Train:
+def train(number: int, sequence: int, sent_at: float = 0.0, size: int = 100) -> SentBatch:
     """Packets that left together, all of which ask for an ack."""
     run = FragmentRun(0, 0, bytes(2 * number), 0, 1, number, ())
-    return Train(sequence, sent_at, size, run=run)
+    return SentBatch(sequence, sent_at, size, run=run)
 
 
 def single(
     sequence: int, sent_at: float = 0.0, size: int = 100, *, eliciting: bool = True
-) -> Train:
+) -> SentBatch:
     """A packet that left alone."""
-    alone = Train(sequence, sent_at, size)
+    alone = SentBatch(sequence, sent_at, size)
     alone.eliciting = eliciting
     return alone
 
@@ -31,7 +31,7 @@ def sequences(hits: Iterable[Hit]) -> list[int]:
     ]
 
 
-def acked(packets: Iterable[Train]) -> list[Hit]:
+def acked(packets: Iterable[SentBatch]) -> list[Hit]:
     """What the ack system gives to recovery when it takes single packets, or whole trains, out."""
     hits = [Hit(it, (1 << it.number) - 1) for it in packets]
     for train, bits in hits:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.seal import EPOCH_BITS
 from sphtp.core.stream.fronts import (
     STREAM_FRONT,
@@ -32,7 +32,7 @@ BODIES = [b"first", b"second", b"third"]
 
 
 def sealed(seal: SourceSeal, bodies: Sequence[bytes]) -> list[bytes]:
-    rows = [Row(("", 0), data, size) for data, size in seal.seal(bodies)]
+    rows = [Datagrams(("", 0), data, size) for data, size in seal.seal(bodies)]
     return [datagram for row in rows for datagram in row.datagrams]
 
 

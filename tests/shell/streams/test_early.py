@@ -4,15 +4,15 @@ import tracemalloc
 
 import pytest
 
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.shell.streams import early as module
 from sphtp.shell.streams.early import OVERHEAD, EarlyRows
 
 HERE = ("192.0.2.1", 7)
 
 
-def row(number: int, size: int = 10, address: tuple[str, int] = HERE) -> Row:
-    return Row(address, bytes([number]) * size, 10)
+def row(number: int, size: int = 10, address: tuple[str, int] = HERE) -> Datagrams:
+    return Datagrams(address, bytes([number]) * size, 10)
 
 
 def test_rows_are_kept_by_session_and_in_order_while_somebody_joins() -> None:

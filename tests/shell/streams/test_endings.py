@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.events import EndReason, Loss, LossReason, StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError
@@ -38,7 +38,7 @@ class Cable:
         self.is_cut = False
         receive = UdpSocket.receive_batch
 
-        def receive_batch(udp: UdpSocket, *args: Any) -> Iterator[Row]:
+        def receive_batch(udp: UdpSocket, *args: Any) -> Iterator[Datagrams]:
             for row in receive(udp, *args):
                 if not self.is_cut:
                     yield row

@@ -2,8 +2,8 @@
 
 from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.header import DATA_FIRST
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import FRONT, Kind, encode_front
-from sphtp.core.row import Address, Row
 from sphtp.core.secure.seal import Opener, Sealer
 
 
@@ -56,7 +56,7 @@ class Bond:
             # It goes from key to key, and the first one is forgotten like those after it.
             self._keys = b""
 
-    def seal(self, data: bytes, size: int, address: Address | None = None) -> Row:
+    def seal(self, data: bytes, size: int, address: Address | None = None) -> Datagrams:
         """Seal datagrams to the peer, or to where it may be."""
         assert self._sealer is not None
-        return Row(address or self.address, *self._sealer.seal(data, size))
+        return Datagrams(address or self.address, *self._sealer.seal(data, size))

@@ -2,7 +2,7 @@
 
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.opening import Origin
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 
 class Bonds:

@@ -16,8 +16,8 @@ from sphtp.core.channel.handshake import (
     decode_connect_untrusted,
     decode_refuse_untrusted,
 )
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.row import Address, Row
 from sphtp.errors import RemoteError
 
 
@@ -162,18 +162,18 @@ class Caller:
             self._say[action](now, address, greeting, introduction)
 
     def _greet(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
-        self._lodge.say(Row.of(address, greeting.greet(address)))
+        self._lodge.say(Datagrams.of(address, greeting.greet(address)))
 
     def _confirm(self, now: float, address: Address, greeting: Greeting, _: bytes) -> None:
         confirm = greeting.confirm(now)
         # What the peer answers is sealed; which connection of its own it means, it says there.
         greeting.bond = self._bond(address, greeting)
         self._lodge.bonds.add(greeting.bond, greeting.opener, 0)
-        self._lodge.say(Row.of(address, confirm))
+        self._lodge.say(Datagrams.of(address, confirm))
 
     def _confirm_again(self, _now: float, address: Address, greeting: Greeting, _: bytes) -> None:
         if greeting.bond is not None and greeting.bond.address == address:
-            self._lodge.say(Row.of(address, greeting.last_confirm))
+            self._lodge.say(Datagrams.of(address, greeting.last_confirm))
 
     def _progress(self, now: float, _address: Address, greeting: Greeting, _: bytes) -> None:
         self._lodge.progress(now, greeting.opener)

@@ -12,8 +12,8 @@ from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Secrets
-from sphtp.core.row import Address
 from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import SettingsError, UnreachableError

@@ -17,9 +17,9 @@ from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.handshake import Refuse
 from sphtp.core.channel.header import SEALED_FIRST
+from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, divide
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import FRONT, Kind
-from sphtp.core.row import MOST_BYTES, Address, Row, divide
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
 
@@ -42,7 +42,7 @@ class Gate:
     ) -> None:
         self.counters = GateCounters()
         self._endpoint = endpoint
-        self._outgoing: deque[Row] = deque()
+        self._outgoing: deque[Datagrams] = deque()
         self._bonds = Bonds()
         self._lodge = Lodge(
             identity,
@@ -65,7 +65,7 @@ class Gate:
         self._host = Host(self._lodge, limits)
         self._porch = Porch(self._lodge, endpoint, self.caller, self._host)
         self._parlour = Parlour(self._lodge, endpoint, self.caller)
-        self._wrap: Mapping[int, Callable[[float, Row], None]] = {
+        self._wrap: Mapping[int, Callable[[float, Datagrams], None]] = {
             Kind.CONNECT: self._wrap_connect,
             Kind.ACCEPT: self._wrap_answer,
             Kind.REFUSE: self._wrap_answer,
@@ -77,7 +77,7 @@ class Gate:
 
     # Outputs
 
-    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Row | None:
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; see ``Endpoint``."""
         while not self._outgoing:
             row = self._endpoint.poll_transmit(now, most)
@@ -94,16 +94,16 @@ class Gate:
         """When ``handle_timeout`` is due."""
         return earliest(self._host.poll_timeout(), self._endpoint.poll_timeout())
 
-    def _sealed(self, row: Row) -> Row | None:
+    def _sealed(self, row: Datagrams) -> Datagrams | None:
         """Seal what is for somebody who has keys; None if he was forgotten a moment ago."""
         _, peer = FRONT.unpack_from(row.data)
         bond = self._bonds.towards(row.address, peer)
         return None if bond is None else bond.seal(row.data, row.size)
 
-    def _wrap_connect(self, now: float, row: Row) -> None:
+    def _wrap_connect(self, now: float, row: Datagrams) -> None:
         self.caller.connect(now, row.address, row.data)
 
-    def _wrap_answer(self, now: float, row: Row) -> None:
+    def _wrap_answer(self, now: float, row: Datagrams) -> None:
         # What is for no visitor is for one who has keys: a REFUSE of what it has accepted.
         is_answered = self._host.answer(now, row.address, row.data)
         if not is_answered and (sealed := self._sealed(row)) is not None:
@@ -122,9 +122,9 @@ class Gate:
 
     def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
         """Take any datagram; what is not authentic is counted and dropped."""
-        self.handle_row_untrusted(now, Row.of(address, datagram))
+        self.handle_row_untrusted(now, Datagrams.of(address, datagram))
 
-    def handle_row_untrusted(self, now: float, row: Row) -> None:
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
         is_one = len(row.data) <= row.size
         for part in (row,) if is_one else divide(row, FRONT.size):
@@ -137,7 +137,7 @@ class Gate:
                 except RemoteError:
                     self._endpoint.counters.malformed += 1
 
-    def _handle_sealed_untrusted(self, now: float, row: Row) -> None:
+    def _handle_sealed_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams that are all sealed for one connection."""
         _, own = FRONT.unpack_from(row.data)
         bond = self._bonds.find(own)
@@ -157,7 +157,7 @@ class Gate:
         front = bond.data_front
         if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
             data = b"".join(opened)
-            self._endpoint.handle_row_untrusted(now, Row(bond.address, data, len(opened[0])))
+            self._endpoint.handle_row_untrusted(now, Datagrams(bond.address, data, len(opened[0])))
             return
         for plain in opened:
             if plain.startswith(front):

@@ -13,8 +13,8 @@ from sphtp.core.channel.gate.wire import (
     encode_confirm,
     encode_greet,
 )
+from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Secrets
-from sphtp.core.row import Address
 from sphtp.core.secure.identity import Identity
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern

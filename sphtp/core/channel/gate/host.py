@@ -27,9 +27,9 @@ from sphtp.core.channel.handshake import (
     encode_refuse,
 )
 from sphtp.core.channel.opening import Origin
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import FRONT, Kind, decode_front_untrusted
 from sphtp.core.rate import RateLimit
-from sphtp.core.row import Address, Row
 from sphtp.core.secure.cookie import CookieJar
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.errors import RemoteError
@@ -78,7 +78,7 @@ class Host:
         if not self._cookies.is_good(now, greet.cookie, *what):
             self._lodge.counters.cookies_sent += 1
             cookie = Answer(greet.token, self._cookies.make(now, *what))
-            self._lodge.say(Row.of(address, encode_answer(Kind.COOKIE, greet.opener, cookie)))
+            self._lodge.say(Datagrams.of(address, encode_answer(Kind.COOKIE, greet.opener, cookie)))
             return
         origin = address, greet.opener
         visitor = self._visitors.find(origin)
@@ -289,7 +289,7 @@ class Host:
 
     def _hint(self, origin: Origin, greet: Greet, why: Refusal) -> None:
         address, opener = origin
-        self._lodge.say(Row.of(address, encode_refuse(opener, Refuse(greet.token, why))))
+        self._lodge.say(Datagrams.of(address, encode_refuse(opener, Refuse(greet.token, why))))
 
 
 class Suspects:
@@ -311,9 +311,9 @@ class Suspects:
         self._until[host] = now + self._patience
 
 
-def _welcome(visitor: Visitor, noise: bytes) -> Row:
+def _welcome(visitor: Visitor, noise: bytes) -> Datagrams:
     address, opener = visitor.origin
-    return Row.of(address, encode_answer(Kind.WELCOME, opener, Answer(visitor.token, noise)))
+    return Datagrams.of(address, encode_answer(Kind.WELCOME, opener, Answer(visitor.token, noise)))
 
 
 def _name(address: Address) -> bytes:

@@ -13,8 +13,8 @@ from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.gate.trust import Trust
 from sphtp.core.channel.gate.wire import PROOF_SIZE
 from sphtp.core.channel.handshake import Refuse
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
-from sphtp.core.row import Address, Row
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RemoteError
 
@@ -46,7 +46,7 @@ class Lodge:
     psk: bytes | None = field(repr=False)
     counters: GateCounters
     bonds: Bonds
-    say: Callable[[Row], None]
+    say: Callable[[Datagrams], None]
     pass_on: Callable[[float, Address, bytes], None]
     present: Callable[[float, Address, bytes, bytes], None]
     introduce_peer: Callable[[int, bytes], None]

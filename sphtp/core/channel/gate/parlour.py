@@ -8,8 +8,8 @@ from sphtp.core.channel.gate.caller import Caller
 from sphtp.core.channel.gate.lodge import Lodge
 from sphtp.core.channel.gate.paths import Paths
 from sphtp.core.channel.gate.wire import decode_answer_untrusted, decode_path_untrusted
+from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.row import Address
 from sphtp.errors import RemoteError
 
 

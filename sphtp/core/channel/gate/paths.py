@@ -4,9 +4,9 @@ from typing import Final
 
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.wire import encode_path
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import Kind
-from sphtp.core.row import Address, Row
 
 RETRY: Final = 0.2
 """Seconds between two challenges under one bond, wherever its datagrams come from."""
@@ -22,7 +22,7 @@ class Paths:
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
-    def challenge(self, now: float, bond: Bond, address: Address) -> Row | None:
+    def challenge(self, now: float, bond: Bond, address: Address) -> Datagrams | None:
         """What to send to an address from which something newer came than from the old one."""
         if bond.trial is not None and now < bond.trial[2] + RETRY:
             return None
@@ -31,7 +31,7 @@ class Paths:
         challenge = encode_path(Kind.CHALLENGE, bond.peer, nonce)
         return bond.seal(challenge, len(challenge), address)
 
-    def respond(self, bond: Bond, address: Address, nonce: int) -> Row:
+    def respond(self, bond: Bond, address: Address, nonce: int) -> Datagrams:
         """The echo of a challenge, to where it came from."""
         response = encode_path(Kind.RESPONSE, bond.peer, nonce)
         return bond.seal(response, len(response), address)

@@ -13,8 +13,8 @@ from sphtp.core.channel.handshake import (
     decode_connect_untrusted,
     encode_refuse,
 )
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import VERSION, Kind, decode_front_untrusted
-from sphtp.core.row import Address, Row
 from sphtp.errors import RemoteError
 
 
@@ -86,4 +86,4 @@ class Porch:
     ) -> None:
         refuse = encode_refuse(opener, Refuse(token, why))
         # In the asker's own version, for it reads no other.
-        self._lodge.say(Row.of(address, bytes([version << 4 | Kind.REFUSE]) + refuse[1:]))
+        self._lodge.say(Datagrams.of(address, bytes([version << 4 | Kind.REFUSE]) + refuse[1:]))

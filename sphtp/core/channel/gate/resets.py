@@ -3,8 +3,8 @@
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.lodge import Lodge
 from sphtp.core.channel.gate.wire import RESET_SIZE, encode_reset
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.rate import RateLimit, RateLimits
-from sphtp.core.row import Address, Row
 
 
 class Resets:
@@ -35,7 +35,7 @@ class Resets:
             self._lodge.counters.resets_over_rate += 1
             return
         self._lodge.counters.resets_sent += 1
-        self._lodge.say(Row.of(address, encode_reset(own, self._lodge.proof(own))))
+        self._lodge.say(Datagrams.of(address, encode_reset(own, self._lodge.proof(own))))
 
     def _may_answer(self, now: float, address: Address) -> bool:
         # The narrowest first: what it holds back costs the others nothing.

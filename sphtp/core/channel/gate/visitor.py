@@ -7,7 +7,7 @@ from typing import Final
 from sphtp.core.channel.gate.bond import Bond
 from sphtp.core.channel.gate.tables import VISIT, Knock, Respond, Visit
 from sphtp.core.channel.opening import Origin
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.noise.handshake import Handshake
 
 
@@ -40,7 +40,7 @@ class Visitor:
         self.connect = b""
         self.confirm = b""
         self.proof = b""
-        self.answer: Row | None = None
+        self.answer: Datagrams | None = None
         self.bond: Bond | None = None
 
     def find(self, event: Knock) -> tuple[Respond, ...]:

@@ -5,17 +5,17 @@ from typing import Final
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.events import Closed
-from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening
+from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.transport import Transport
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.parts import Watch, WatchedPort, WatchedTransport
 from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.core.channel.watch.tally import Tally
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 # A forged ack counts as malformed as well, and comes first for that.
 DROPS: Final[Mapping[str, Drop]] = {
@@ -67,5 +67,5 @@ class WatchedConnection(Connection):
         if is_news:
             self._watch.instrument.channel_closed(now, self._watch.channel, closed)
 
-    def _make_transport(self, offer: Offer) -> Transport:
+    def _make_transport(self, offer: TransportParameters) -> ReceiveSide:
         return WatchedTransport(self._settings, offer, self._counters, self._watch, self._node)

@@ -11,8 +11,8 @@ from sphtp.core.channel.watch.connection import WatchedConnection
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import Drop
 from sphtp.core.channel.watch.tally import Tally
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
-from sphtp.core.row import Address, Row
 from sphtp.core.schema import Schema
 
 DROPS: Final[Mapping[str, Drop]] = {"malformed": Drop.MALFORMED, "unknown": Drop.UNKNOWN}
@@ -56,7 +56,7 @@ class WatchedEndpoint(Endpoint):
         self._drops = Tally(self.counters, DROPS)
         self._refusal_counts = Tally(self.counters, REFUSALS)
 
-    def handle_row_untrusted(self, now: float, row: Row) -> None:
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams that came together one by one, for what is told of each."""
         for datagram in row.datagrams:
             self.handle_datagram_untrusted(now, row.address, datagram)

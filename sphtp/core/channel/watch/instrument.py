@@ -13,7 +13,7 @@ from sphtp.core.channel.watch.records import (
     SettledInfo,
     WatchedChannel,
 )
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 
 class Instrument:

@@ -3,23 +3,23 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sphtp.core.channel.acking import AckTimer
+from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.flight import AckReport, Flight
-from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import Close, Credit, Frame
-from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import Packet
+from sphtp.core.channel.packet_builder import NO_LOAD, PacketBuilder
 from sphtp.core.channel.port import MessagePort
-from sphtp.core.channel.sender import NO_LOAD, Sender
+from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.send_queue import Load
+from sphtp.core.channel.send_side import AckReport, SendSide
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
-from sphtp.core.channel.train import Hit, Train
-from sphtp.core.channel.transport import Transport
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import (
     CongestionInfo,
@@ -32,7 +32,7 @@ from sphtp.core.channel.watch.records import (
     WatchedChannel,
     describe,
 )
-from sphtp.core.row import MOST_BYTES
+from sphtp.core.datagrams import MOST_BYTES
 
 
 class Watch:
@@ -65,7 +65,9 @@ class WatchedPort(MessagePort):
 
     __slots__ = ("_watch",)
 
-    def __init__(self, counters: Counters, sending: Callable[[], Transport], watch: Watch) -> None:
+    def __init__(
+        self, counters: Counters, sending: Callable[[], ReceiveSide], watch: Watch
+    ) -> None:
         super().__init__(counters, sending)
         self._watch = watch
 
@@ -106,13 +108,13 @@ class WatchedTickets(Tickets):
             self._watch.instrument.message_settled(now, self._watch.channel, message)
 
 
-class WatchedTransport(Transport):
+class WatchedTransport(ReceiveSide):
     """Tells of packets that are received."""
 
     def __init__(
         self,
         settings: ChannelSettings,
-        peer: Offer,
+        peer: TransportParameters,
         counters: Counters,
         watch: Watch,
         node: NodeMemory | None = None,
@@ -120,10 +122,12 @@ class WatchedTransport(Transport):
         self._watch = watch
         super().__init__(settings, peer, counters, node)
 
-    def _make_sending(self, settings: ChannelSettings, peer: Offer) -> tuple[Flight, Sender]:
-        acks, credit, watch = self._acks, self.inbox.credit, self._watch
-        flight = WatchedFlight(settings, peer, acks, credit, self._counters, watch)
-        return flight, WatchedSender(peer, flight, acks, self._acking, credit, watch)
+    def _make_sending(
+        self, settings: ChannelSettings, peer: TransportParameters
+    ) -> tuple[SendSide, PacketBuilder]:
+        acks, credit, watch = self._acks, self.receive_queue.credit, self._watch
+        send_side = WatchedFlight(settings, peer, acks, credit, self._counters, watch)
+        return send_side, WatchedSender(peer, send_side, acks, self._ack_timer, credit, watch)
 
     def _accept(self, now: float, sequence: int, packet: Packet) -> Close | None:
         tell, channel = self._watch.instrument, self._watch.channel
@@ -134,13 +138,13 @@ class WatchedTransport(Transport):
         return super()._accept(now, sequence, packet)
 
 
-class WatchedFlight(Flight):
+class WatchedFlight(SendSide):
     """Tells what becomes of packets, and what is known and allowed by their acks."""
 
     def __init__(
         self,
         settings: ChannelSettings,
-        peer: Offer,
+        peer: TransportParameters,
         acks: Acks,
         credit: ReceiveCredit,
         counters: Counters,
@@ -153,7 +157,7 @@ class WatchedFlight(Flight):
         # What was told last.
         self._trip: RoundTripInfo | None = None
         self._congestion: CongestionInfo | None = None
-        self._path_mtu = self.governor.mtu.size
+        self._path_mtu = self.path.mtu.size
 
     def heard(self, now: float, newest: int, bits: int, delay: float) -> None:
         """Take acks in at once: what happened later is told later."""
@@ -193,7 +197,7 @@ class WatchedFlight(Flight):
         super()._give_up(now, lost)
 
     def _tell_estimates(self, now: float) -> None:
-        measured, governor = self.recovery.round_trip, self.governor
+        measured, path = self.recovery.round_trip, self.path
         if measured.smoothed is not None:
             trip = RoundTripInfo(
                 measured.latest, measured.smoothed, measured.deviation, measured.minimum
@@ -202,29 +206,29 @@ class WatchedFlight(Flight):
                 self._trip = trip
                 self._tell.round_trip_changed(now, self._channel, trip)
         last = self._congestion
-        if last is None or (governor.window, governor.state) != (last.window, last.state):
+        if last is None or (path.window, path.state) != (last.window, last.state):
             in_flight = self.recovery.bytes_in_flight
-            allowed = CongestionInfo(governor.window, in_flight, governor.rate, governor.state)
+            allowed = CongestionInfo(path.window, in_flight, path.rate, path.state)
             self._congestion = allowed
             self._tell.congestion_changed(now, self._channel, allowed)
-        if governor.mtu.size != self._path_mtu:
-            self._path_mtu = governor.mtu.size
+        if path.mtu.size != self._path_mtu:
+            self._path_mtu = path.mtu.size
             self._tell.path_mtu_changed(now, self._channel, self._path_mtu)
 
 
-class WatchedSender(Sender):
+class WatchedSender(PacketBuilder):
     """Tells of packets that are sent, and of what keeps messages from leaving."""
 
     def __init__(
         self,
-        peer: Offer,
-        flight: Flight,
+        peer: TransportParameters,
+        send_side: SendSide,
         acks: Acks,
-        acking: AckTimer,
+        ack_timer: AckTimer,
         credit: ReceiveCredit,
         watch: Watch,
     ) -> None:
-        super().__init__(peer, flight, acks, acking, credit)
+        super().__init__(peer, send_side, acks, ack_timer, credit)
         self._watch = watch
         self._tell: Final = watch.instrument
         self._channel: Final = watch.channel
@@ -239,7 +243,7 @@ class WatchedSender(Sender):
         """Give the next packets; when there are none, tell what keeps messages from leaving."""
         self._watch.tell_queued(now)
         data, size = super().poll(now, control, most)
-        if not data and self._flight.is_up_to_date:
+        if not data and self._send_side.is_up_to_date:
             self._tell_obstacle(now)
         return data, size
 
@@ -262,14 +266,14 @@ class WatchedSender(Sender):
         self._frames = ()
         return packet
 
-    def _sent(self, train: Train) -> None:
+    def _sent(self, train: SentBatch) -> None:
         super()._sent(train)
         for packet in self._describe(train):
             self._tell.packet_sent(train.sent_at, self._channel, packet)
         if train.credit:
             self._tell.credit_sent(train.sent_at, self._channel, *self._credit.allowed)
 
-    def _describe(self, train: Train) -> Sequence[PacketInfo]:
+    def _describe(self, train: SentBatch) -> Sequence[PacketInfo]:
         if train.run is None:
             return [
                 describe(sequence, train.size, self._frames or [piece.frame for piece in load])
@@ -287,17 +291,17 @@ class WatchedSender(Sender):
         if obstacle is None:
             self._tell.send_unblocked(now, self._channel)
         else:
-            lanes = self._outbox.wanting
+            lanes = self._send_queue.wanting
             self._tell.send_blocked(now, self._channel, obstacle, lanes)
 
     def _find_obstacle(self) -> Obstacle | None:
         """What keeps messages from leaving, now that no packet does."""
-        if not self._is_sending or not self._outbox.wants_to_send:
+        if not self._is_sending or not self._send_queue.wants_to_send:
             return None
         if self._acks.ambiguous:
             return Obstacle.SEQUENCES
-        if not self._governor.has_window():
+        if not self._path.has_window():
             return Obstacle.WINDOW
         if self._resume_at is not None:
             return Obstacle.PACING
-        return Obstacle.LANE if self._outbox.credit.left else Obstacle.CREDIT
+        return Obstacle.LANE if self._send_queue.credit.left else Obstacle.CREDIT

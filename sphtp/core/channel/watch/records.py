@@ -19,7 +19,7 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.ticket import Outcome
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 
 class WatchedChannel:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from sphtp.core.alarms import earliest
+from sphtp.core.datagrams import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.entropy import Secrets
-from sphtp.core.row import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
 from sphtp.core.stream.grants import OVERHEAD
 from sphtp.core.stream.settings import StreamSettings

@@ -9,8 +9,8 @@ from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import decode_reset_untrusted, encode_reset
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, encode_front
-from sphtp.core.row import Address
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, kind_of, watch
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed

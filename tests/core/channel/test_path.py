@@ -4,10 +4,10 @@ import pytest
 
 from sphtp.core.channel.allowance import MANY
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.governor import BURST, Governor
-from sphtp.core.channel.recovery import Recovery
+from sphtp.core.channel.loss_detection import LossDetector
+from sphtp.core.channel.path import BURST, Path
+from sphtp.core.channel.sent_packets import SentBatch
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.train import Train
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow
@@ -18,32 +18,32 @@ class Sender:
     """A governor and the recovery that it relies on, as a transport drives them."""
 
     def __init__(self, largest: int = 9000, **changes: str) -> None:
-        self.recovery = Recovery(0.01, 0.1)
-        self.governor = Governor(ChannelSettings(**changes), self.recovery, largest)  # type: ignore[arg-type]
+        self.recovery = LossDetector(0.01, 0.1)
+        self.path = Path(ChannelSettings(**changes), self.recovery, largest)  # type: ignore[arg-type]
         self.count = 0
 
-    def send(self, now: float, size: int, *, probe: bool = False) -> Train:
+    def send(self, now: float, size: int, *, probe: bool = False) -> SentBatch:
         packet = single(self.count, now, size)
         packet.probe = probe
         self.count += 1
-        self.governor.sent(now, packet)
+        self.path.sent(now, packet)
         self.recovery.sent(packet)
         return packet
 
-    def ack(self, now: float, *packets: Train) -> None:
+    def ack(self, now: float, *packets: SentBatch) -> None:
         hits = acked(packets)
         lost = self.recovery.acked(now, hits, 0.0)
-        self.governor.acked(now, hits, self.recovery.round_trip.latest)
+        self.path.acked(now, hits, self.recovery.round_trip.latest)
         if lost:
-            self.governor.lost(now, lost)
+            self.path.lost(now, lost)
 
 
 def test_the_window_is_what_may_be_in_flight() -> None:
     sender = Sender()
-    while sender.governor.has_window():
+    while sender.path.has_window():
         sender.send(0.0, 1200)
     in_flight = sender.recovery.bytes_in_flight
-    assert sender.governor.window <= in_flight < sender.governor.window + 1200
+    assert sender.path.window <= in_flight < sender.path.window + 1200
 
 
 def test_a_lost_datagram_narrows_the_window_and_a_lost_probe_does_not() -> None:
@@ -51,38 +51,38 @@ def test_a_lost_datagram_narrows_the_window_and_a_lost_probe_does_not() -> None:
         sender = Sender(congestion="newreno")
         first = sender.send(0.0, 1400, probe=is_probe)
         others = [sender.send(0.0, 1200) for _ in range(4)]
-        before = sender.governor.window
+        before = sender.path.window
         sender.ack(0.1, others[2])
         assert first.lost
-        assert (sender.governor.window < before) == narrows
+        assert (sender.path.window < before) == narrows
 
 
 def test_a_loss_that_was_none_is_taken_back() -> None:
     sender = Sender(congestion="newreno")
     packets = [sender.send(0.0, 1200) for _ in range(5)]
-    before = sender.governor.window
+    before = sender.path.window
     sender.ack(0.1, packets[4])
-    assert sender.governor.window < before
+    assert sender.path.window < before
     sender.ack(0.11, packets[0])
     sender.ack(0.11, packets[1])
-    assert sender.governor.window >= before
+    assert sender.path.window >= before
 
 
 def test_sizes_grow_as_probes_arrive() -> None:
     sender = Sender(largest=1500)
-    governor = sender.governor
-    assert governor.poll_resize() is None
-    size = governor.mtu.poll_probe(0.0)
+    path = sender.path
+    assert path.poll_resize() is None
+    size = path.mtu.poll_probe(0.0)
     assert size == 1400
     sender.ack(0.1, sender.send(0.0, size, probe=True))
-    assert governor.poll_resize() == 1400
-    assert governor.poll_resize() is None
+    assert path.poll_resize() == 1400
+    assert path.poll_resize() is None
 
 
 def test_both_sides_limits_are_kept_to_from_the_start() -> None:
-    governor = Sender(largest=500).governor
-    assert governor.mtu.size == 500
-    assert governor.mtu.poll_probe(0.0) is None
+    path = Sender(largest=500).path
+    assert path.mtu.size == 500
+    assert path.mtu.poll_probe(0.0) is None
 
 
 def test_what_is_lost_for_three_probe_timeouts_starts_from_the_bottom() -> None:
@@ -92,7 +92,7 @@ def test_what_is_lost_for_three_probe_timeouts_starts_from_the_bottom() -> None:
         for number in range(10):
             sender.send(1.0 + silence * number / 10, 1200)
         sender.ack(1.1 + silence, sender.send(1.0 + silence, 1200))
-        assert (sender.governor.window == 2400) is is_persistent
+        assert (sender.path.window == 2400) is is_persistent
 
 
 def test_probes_say_nothing_about_a_path_that_was_never_measured() -> None:
@@ -108,10 +108,10 @@ def test_a_fixed_rate_is_kept_to() -> None:
     sender = Sender(congestion="fixed:12000")
     now = 0.0
     for _ in range(100):
-        now = max(now, sender.governor.ready_at(now))
+        now = max(now, sender.path.ready_at(now))
         sender.send(now, 1200)
     assert abs(now - (100 - BURST) * 0.1) < 0.3
-    assert sender.governor.rate == 12_000
+    assert sender.path.rate == 12_000
 
 
 def test_a_user_who_gives_little_does_not_open_the_window() -> None:
@@ -120,7 +120,7 @@ def test_a_user_who_gives_little_does_not_open_the_window() -> None:
     for _ in range(200):
         pair.transfer(left, right, [b"x"])
     assert left.port.transport is not None
-    assert left.port.transport.sender._governor.window < 50_000
+    assert left.port.transport.sender._path.window < 50_000
 
 
 def test_the_rate_never_falls_under_what_pings_take() -> None:

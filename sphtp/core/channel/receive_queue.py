@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
-from sphtp.core.channel.flow import ReceiveCredit
-from sphtp.core.channel.fragments import Arriving, OversizeError
+from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import RELIABLE, Fragment, Frame, Messages, Skip, Unreliable
+from sphtp.core.channel.limit_counters import LimitCounters
 from sphtp.core.channel.memory import COST, Ahead, NodeMemory
-from sphtp.core.channel.reorder import Ordered, Unordered
+from sphtp.core.channel.reassembly import Arriving, OversizeError
+from sphtp.core.channel.receive_lane import OrderedLane, UnorderedLane
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.unreliable import COST as UNRELIABLE_COST
 from sphtp.core.channel.unreliable import UnreliableInbox
@@ -25,7 +25,7 @@ UNBOUNDED: Final = 1 << 62
 """The limit of a node that has none."""
 
 
-class Inbox:
+class ReceiveQueue:
     """Delivers each reliable message once, each lane's in the order of ids; others as they come.
 
     Bounded in messages and bytes over all lanes, as credit is. A peer that keeps to its credit
@@ -38,13 +38,13 @@ class Inbox:
         self,
         settings: ChannelSettings,
         first_id: int,
-        bounds: Bounds | None = None,
+        bounds: LimitCounters | None = None,
         node: NodeMemory | None = None,
     ) -> None:
         self.credit = ReceiveCredit(settings.receive_buffer, settings.receive_buffer_bytes)
         largest = settings.unreliable_buffer * (settings.max_datagram + UNRELIABLE_COST)
         self.unreliable = UnreliableInbox(settings.unreliable_buffer, largest)
-        self._bounds = Bounds() if bounds is None else bounds
+        self._bounds = LimitCounters() if bounds is None else bounds
         self._settings = settings
         self._first_id = first_id
         # Credit may be overdrawn by a packet or a message.
@@ -52,7 +52,7 @@ class Inbox:
         self._limit = settings.receive_buffer_bytes + overdrawn
         # Where every packet is smaller than the limit of a message, nothing whole is over it.
         self._may_be_over = settings.max_message < settings.max_datagram
-        self._lanes: dict[int, Unordered] = {}
+        self._lanes: dict[int, UnorderedLane] = {}
         # Of all lanes: what cannot be read yet.
         self._ahead = Ahead()
         # In the lists in which they came, and how much of the first one was read.
@@ -287,11 +287,11 @@ class Inbox:
         self._ready_count += len(payloads)
         self._ready_bytes += size
 
-    def _lane(self, number: int) -> Unordered:
+    def _lane(self, number: int) -> UnorderedLane:
         lane = self._lanes.get(number)
         if lane is None:
             self._check_number(number)
-            make = Unordered if number & FLAG else Ordered
+            make = UnorderedLane if number & FLAG else OrderedLane
             settings = self._settings
             window, limit = settings.receive_buffer, settings.max_message
             lane = make(self._first_id, window, limit, self._ahead)

@@ -19,7 +19,7 @@ NO_MESSAGES: Final[Sequence[Sequence[Piece]]] = ((),)
 """What a packet carries that has something else to say."""
 
 
-class Train:
+class SentBatch:
     """``number`` packets of ``size`` bytes, the first of them with ``sequence``.
 
     ``acked`` and ``lost`` have a bit for each packet of which that was found; one that was given up
@@ -108,7 +108,7 @@ class Train:
 class Hit(NamedTuple):
     """Some packets of a train, by their bits."""
 
-    train: Train
+    train: SentBatch
     bits: int
 
     @property
@@ -122,7 +122,7 @@ class Hit(NamedTuple):
         return self.bits.bit_count() * self.train.size
 
     def pieces(self) -> Sequence[Piece]:
-        """What they carry, the oldest first; as ``Train.pieces``."""
+        """What they carry, the oldest first; as ``SentBatch.pieces``."""
         return self.train.pieces(self.bits)
 
     @property

@@ -6,8 +6,8 @@ from typing import Final
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.opening import sibling
+from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Datagrams
 from sphtp.core.entropy import Secrets
-from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, Row
 
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES
@@ -15,7 +15,7 @@ TURN_BYTES: Final = MOST_BYTES
 what leaves with one system call."""
 
 
-class Turns:
+class ConnectionTable:
     """The connections of an endpoint. ``settle`` is called with each that has nothing to send."""
 
     def __init__(self, settle: Callable[[Connection], None]) -> None:
@@ -78,7 +78,7 @@ class Turns:
             yield connection
             self.touch(connection)
 
-    def poll_transmit(self, now: float, most: int) -> Row | None:
+    def poll_transmit(self, now: float, most: int) -> Datagrams | None:
         """The next datagrams to send; connections take turns, and share what leaves meanwhile."""
         while self._dirty:
             connection_id = next(iter(self._dirty))
@@ -102,7 +102,7 @@ class Turns:
         """When the next connection is due."""
         return self._agenda.next()
 
-    def _take_turn(self, connection_id: int, transmit: Row) -> None:
+    def _take_turn(self, connection_id: int, transmit: Datagrams) -> None:
         self._packets += transmit.number
         self._bytes += len(transmit.data)
         if self._packets >= TURN or self._bytes >= TURN_BYTES:

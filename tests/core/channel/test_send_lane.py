@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import FLAG, Lane
-from sphtp.core.channel.flow import SendCredit
+from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import Fragment, Messages, Skip
-from sphtp.core.channel.lane import MOST, SendLane
 from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.send_lane import MOST, SendLane
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.serial import wrap
 

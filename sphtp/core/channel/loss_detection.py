@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sphtp.core.channel.rtt import DEVIATIONS, RoundTrip
-from sphtp.core.channel.train import Hit, Train
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
@@ -44,7 +44,7 @@ SMOOTHING: Final = 1 / 64
 INFINITY: Final = float("inf")
 
 
-class Recovery:
+class LossDetector:
     """Watches ack-eliciting packets until they are acked or lost.
 
     A ping carries nothing, so that whoever has sent nothing else waits ``leisure`` seconds before
@@ -78,7 +78,7 @@ class Recovery:
         self._fallback = fallback
         self._leisure = leisure
         self._newest_content = -1
-        self._flying: deque[Train] = deque()
+        self._flying: deque[SentBatch] = deque()
         # How many at the front of them have nothing that a probe would have to repeat.
         self._passed = 0
         # Packets watched so far.
@@ -91,7 +91,7 @@ class Recovery:
         self._asked_at = 0.0
         self._probes = 0
 
-    def sent(self, train: Train) -> None:
+    def sent(self, train: SentBatch) -> None:
         """Start to watch packets."""
         if not self.bytes_in_flight:
             self._asked_at = train.sent_at
@@ -198,7 +198,7 @@ class Recovery:
             lost.append(self._give_up(train, bits))
         return lost
 
-    def _give_up(self, train: Train, bits: int) -> Hit:
+    def _give_up(self, train: SentBatch, bits: int) -> Hit:
         hit = Hit(train, bits)
         train.open ^= bits
         train.lost |= bits
@@ -263,14 +263,14 @@ class Recovery:
             repeated.append(Hit(train, bits))
         return repeated
 
-    def _oldest(self) -> Train | None:
+    def _oldest(self) -> SentBatch | None:
         flying = self._flying
         while flying and not flying[0].open:
             flying.popleft()
             self._passed = max(self._passed - 1, 0)
         return flying[0] if flying else None
 
-    def _oldest_unrepeated(self) -> Train | None:
+    def _oldest_unrepeated(self) -> SentBatch | None:
         flying = self._flying
         while self._passed < len(flying):
             train = flying[self._passed]

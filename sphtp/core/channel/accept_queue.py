@@ -4,10 +4,10 @@ from collections import Counter
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 
-class Backlog:
+class AcceptQueue:
     """Those half open, and those that wait to be taken; ``limit`` of them at most.
 
     Who they are from is told by the key that was proven, or by the host of those in the clear. When

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import FLAG
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliable
-from sphtp.core.channel.inbox import BATCH, Inbox
 from sphtp.core.channel.memory import COST
+from sphtp.core.channel.receive_queue import BATCH, ReceiveQueue
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import wrap
@@ -19,11 +19,11 @@ from sphtp.errors import RemoteError
 STARTS = (0, 32767, 65535, 2**32 - 1)
 
 
-def inbox(start: int = 0, **changes: Any) -> Inbox:
-    return Inbox(ChannelSettings(**changes), wrap(start))
+def receive_queue(start: int = 0, **changes: Any) -> ReceiveQueue:
+    return ReceiveQueue(ChannelSettings(**changes), wrap(start))
 
 
-def offer(box: Inbox, *frames: Frame) -> bool:
+def offer(box: ReceiveQueue, *frames: Frame) -> bool:
     """What a packet does: all of it, or nothing."""
     if not box.admits(frames):
         return False
@@ -33,7 +33,7 @@ def offer(box: Inbox, *frames: Frame) -> bool:
     return True
 
 
-def take(box: Inbox) -> list[bytes]:
+def take(box: ReceiveQueue) -> list[bytes]:
     return box.receive_many(100_000)
 
 
@@ -43,7 +43,7 @@ def one(message_id: int, payload: bytes = b"x", lane: int = 0) -> Messages:
 
 @pytest.mark.parametrize("start", STARTS)
 def test_messages_come_out_in_order_and_once(start: int) -> None:
-    box = inbox(start)
+    box = receive_queue(start)
     for number in (2, 0, 2, 0, 1, 1, 3, 0):
         assert offer(box, one(start + number, bytes([number])))
     assert take(box) == [b"\0", b"\1", b"\2", b"\3"]
@@ -53,7 +53,7 @@ def test_messages_come_out_in_order_and_once(start: int) -> None:
 
 
 def test_what_is_taken_at_once_is_bounded_in_bytes() -> None:
-    box = inbox()
+    box = receive_queue()
     for number in range(6):
         assert offer(box, one(number, bytes(READ_BYTES // 2)))
     assert [len(box.receive_many(10)) for _ in range(4)] == [2, 2, 2, 0]
@@ -61,13 +61,13 @@ def test_what_is_taken_at_once_is_bounded_in_bytes() -> None:
 
 
 def test_an_empty_message_is_a_message() -> None:
-    box = inbox()
+    box = receive_queue()
     assert offer(box, Messages(0, 0, [b"", b"a", b""]))
     assert take(box) == [b"", b"a", b""]
 
 
 def test_lanes_do_not_wait_for_one_another() -> None:
-    box = inbox()
+    box = receive_queue()
     assert offer(box, one(1, b"b0"), one(0, b"a5", lane=5), one(1, b"b5", lane=5))
     assert take(box) == [b"a5", b"b5"]
     assert offer(box, one(0, b"a0"))
@@ -75,7 +75,7 @@ def test_lanes_do_not_wait_for_one_another() -> None:
 
 
 def test_a_lane_that_is_not_ordered_waits_for_nothing() -> None:
-    box = inbox()
+    box = receive_queue()
     for number in (3, 1, 3, 0, 1, 2, 0):
         assert offer(box, one(number, bytes([number]), lane=FLAG))
     assert take(box) == [b"\3", b"\1", b"\0", b"\2"]
@@ -84,7 +84,7 @@ def test_a_lane_that_is_not_ordered_waits_for_nothing() -> None:
 
 
 def test_a_reader_takes_as_many_as_it_likes() -> None:
-    box = inbox()
+    box = receive_queue()
     assert offer(box, Messages(0, 0, [b"a", b"b", b"c"]), Unreliable(0, 0, [b"u", b"v"]))
     assert len(box) == 5
     assert box.receive_many(1) == [b"u"]
@@ -95,7 +95,7 @@ def test_a_reader_takes_as_many_as_it_likes() -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 def test_ids_wrap_again_and_again(start: int) -> None:
-    box, taken, many = inbox(start, receive_buffer=64), 0, 16
+    box, taken, many = receive_queue(start, receive_buffer=64), 0, 16
     for first in range(0, 3 * 65536, 4 * many):
         for block in reversed(range(first, first + 4 * many, many)):
             payloads = [b"%d" % number for number in range(block, block + many)]
@@ -107,7 +107,7 @@ def test_ids_wrap_again_and_again(start: int) -> None:
 
 
 def test_too_early_is_refused_until_others_are_read() -> None:
-    box = inbox(receive_buffer=2)
+    box = receive_queue(receive_buffer=2)
     assert not offer(box, one(2))
     assert offer(box, one(1))
     assert offer(box, one(0))
@@ -119,7 +119,7 @@ def test_too_early_is_refused_until_others_are_read() -> None:
 
 def test_what_is_given_up_ahead_makes_room_for_another() -> None:
     """Its sender is paid back when word of it comes, and may go on."""
-    box = inbox(receive_buffer=3)
+    box = receive_queue(receive_buffer=3)
     assert offer(box, one(0))
     assert offer(box, Fragment(0, 1, 0, 9, b"part"))
     assert offer(box, Skip(0, 2, 5))
@@ -133,7 +133,7 @@ def test_what_is_given_up_ahead_makes_room_for_another() -> None:
 
 
 def test_no_more_ids_are_told_apart_however_many_are_given_up() -> None:
-    box = inbox(receive_buffer=4)
+    box = receive_queue(receive_buffer=4)
     for number in (1, 2, 3):
         assert offer(box, Skip(0, number, 1))
     assert not offer(box, Skip(0, 4, 1)), "its place is that of the one missing"
@@ -144,14 +144,14 @@ def test_no_more_ids_are_told_apart_however_many_are_given_up() -> None:
 
 
 def test_a_packet_is_taken_whole_or_not_at_all() -> None:
-    box = inbox(receive_buffer=2)
+    box = receive_queue(receive_buffer=2)
     assert not offer(box, Unreliable(0, 0, [b"u"]), one(0), one(5))
     assert take(box) == []
     assert box.held == 0
 
 
 def test_unreliable_messages_come_first_for_they_grow_stale() -> None:
-    box = inbox(unreliable_buffer=2)
+    box = receive_queue(unreliable_buffer=2)
     assert offer(box, one(1, b"b"), Unreliable(0, 0, [b"u1"]))
     assert offer(box, one(0, b"a"), Unreliable(0, 1, [b"u2", b"u3"]))
     assert take(box) == [b"u2", b"u3", b"a", b"b"]
@@ -161,7 +161,7 @@ def test_unreliable_messages_come_first_for_they_grow_stale() -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 def test_fragments_make_a_message_in_its_place(start: int) -> None:
-    box = inbox(start)
+    box = receive_queue(start)
     for number, offset in ((1, 2), (1, 0), (0, 1), (1, 1), (0, 0), (0, 0), (1, 1)):
         part = bytes([10 * number + offset])
         assert offer(box, Fragment(0, wrap(start + number), offset, 2 + number, part))
@@ -170,7 +170,7 @@ def test_fragments_make_a_message_in_its_place(start: int) -> None:
 
 
 def test_fragments_in_a_lane_that_is_not_ordered() -> None:
-    box = inbox()
+    box = receive_queue()
     assert offer(box, Fragment(FLAG, 0, 0, 2, b"a"), one(1, b"later", lane=FLAG))
     assert take(box) == [b"later"]
     assert offer(box, Fragment(FLAG, 0, 1, 2, b"b"), Fragment(FLAG, 0, 0, 2, b"a"))
@@ -181,7 +181,7 @@ def test_fragments_in_a_lane_that_is_not_ordered() -> None:
 
 def test_a_slow_message_holds_up_no_others_where_order_does_not_matter() -> None:
     """As long as its id can be told from theirs."""
-    box = inbox(receive_buffer=100)
+    box = receive_queue(receive_buffer=100)
     assert offer(box, Fragment(FLAG, 0, 0, 2, b"a"))
     for number in range(1, 100):
         assert offer(box, one(number, lane=FLAG))
@@ -193,7 +193,7 @@ def test_a_slow_message_holds_up_no_others_where_order_does_not_matter() -> None
 
 
 def test_fragments_that_contradict_earlier_ones_are_refused() -> None:
-    box = inbox()
+    box = receive_queue()
     assert offer(box, Fragment(0, 0, 0, 3, b"a"))
     held = box.held
     for frame in (Fragment(0, 0, 1, 2, b"b"), Fragment(0, 0, 1, 4, b"b")):
@@ -203,7 +203,7 @@ def test_fragments_that_contradict_earlier_ones_are_refused() -> None:
 
 
 def test_fragments_of_one_packet_that_contradict_each_other_do_no_harm() -> None:
-    box = inbox()
+    box = receive_queue()
     assert offer(box, Fragment(0, 0, 0, 2, b"a"), Fragment(0, 0, 5, 9, b"b"))
     assert offer(box, Fragment(0, 0, 1, 2, b"b"))
     assert take(box) == [b"ab"]
@@ -211,7 +211,7 @@ def test_fragments_of_one_packet_that_contradict_each_other_do_no_harm() -> None
 
 
 def test_messages_over_the_limit_are_refused() -> None:
-    box = inbox(max_message=10)
+    box = receive_queue(max_message=10)
     for frame in (
         one(0, bytes(11)),
         Unreliable(0, 0, [b"", bytes(11)]),
@@ -225,7 +225,7 @@ def test_messages_over_the_limit_are_refused() -> None:
 
 @pytest.mark.parametrize("number", [64, 127, FLAG | 64, 255])
 def test_a_lane_that_cannot_be_is_refused(number: int) -> None:
-    box = inbox()
+    box = receive_queue()
     for frame in (
         one(0, lane=number),
         Fragment(number, 0, 0, 2, b"a"),
@@ -239,7 +239,7 @@ def test_a_lane_that_cannot_be_is_refused(number: int) -> None:
 
 def test_a_whole_message_and_fragments_of_it_do_not_mix() -> None:
     """It was sent whole and then, for smaller packets, cut."""
-    box = inbox()
+    box = receive_queue()
     assert offer(box, one(1, b"ab"), Fragment(0, 1, 0, 2, b"a"))
     assert offer(box, Fragment(0, 2, 0, 2, b"a"), one(2, b"ab"))
     assert offer(box, one(0))
@@ -250,7 +250,7 @@ def test_a_whole_message_and_fragments_of_it_do_not_mix() -> None:
 
 
 def test_word_that_nothing_comes_lets_others_go_on() -> None:
-    box = inbox()
+    box = receive_queue()
     assert offer(box, one(1, b"b"), one(3, b"d"), Fragment(0, 0, 0, 9, b"a"))
     assert take(box) == []
     assert offer(box, Skip(0, 0, 9), Skip(0, 2, 5))
@@ -261,7 +261,7 @@ def test_word_that_nothing_comes_lets_others_go_on() -> None:
 
 
 def test_what_was_given_up_gives_its_credit_back_once() -> None:
-    box = inbox(receive_buffer=10, receive_buffer_bytes=1000, max_message=100)
+    box = receive_queue(receive_buffer=10, receive_buffer_bytes=1000, max_message=100)
     assert offer(box, Skip(0, 1, 70), Skip(0, 1, 70), Skip(FLAG, 0, 7), Skip(FLAG, 0, 7))
     assert box.credit.allowed == (12, 1077)
     assert offer(box, one(0, b"here"), Skip(0, 0, 4))
@@ -271,14 +271,16 @@ def test_what_was_given_up_gives_its_credit_back_once() -> None:
 
 
 def test_bytes_are_bounded_for_those_who_ignore_their_credit() -> None:
-    box = inbox(receive_buffer_bytes=1000, max_message=500, max_datagram=500)
+    box = receive_queue(receive_buffer_bytes=1000, max_message=500, max_datagram=500)
     admitted = sum(offer(box, one(number, bytes(100))) for number in range(1, 100))
     assert admitted == 16
     assert box.held == 16 * (100 + COST)
 
 
 def test_a_flood_of_first_fragments_stays_bounded() -> None:
-    box = inbox(receive_buffer=64, receive_buffer_bytes=20_000, max_message=5000, max_datagram=1200)
+    box = receive_queue(
+        receive_buffer=64, receive_buffer_bytes=20_000, max_message=5000, max_datagram=1200
+    )
     random, admitted = Random(1), 0
     for _ in range(20_000):
         place = 100 * random.randrange(40)
@@ -299,7 +301,7 @@ def test_a_flood_of_first_fragments_stays_bounded() -> None:
 def test_any_order_repetition_and_packing_gives_the_same_messages(
     start: int, payloads: list[bytes], random: Random, buffer: int, flag: int
 ) -> None:
-    box = inbox(start, receive_buffer=buffer)
+    box = receive_queue(start, receive_buffer=buffer)
     frames: list[Frame] = []
     for number, payload in enumerate(payloads, start):
         if len(payload) > 10:
@@ -323,7 +325,7 @@ def test_any_order_repetition_and_packing_gives_the_same_messages(
 
 def test_what_was_read_is_not_kept_for_what_was_not() -> None:
     """A list lives until it is read to its end; so lists are short, and large messages alone."""
-    box = inbox()
+    box = receive_queue()
     assert offer(box, Messages(0, 1, [b"small"] * 5000), Messages(0, 5001, [bytes(50_000)] * 10))
     assert offer(box, Messages(0, 0, [b"the one that all wait for"]))
     assert max(len(batch) for batch in box._ready) <= BATCH

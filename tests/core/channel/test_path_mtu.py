@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.mtu import (
+from sphtp.core.channel.path_mtu import (
     BASE,
     BLACK_HOLE_LOSSES,
     FLOOR,

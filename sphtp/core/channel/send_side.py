@@ -9,16 +9,16 @@ from typing import Final, NamedTuple
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.acks import Acks
-from sphtp.core.channel.flow import ReceiveCredit
-from sphtp.core.channel.governor import Governor
-from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.flow_control import ReceiveCredit
+from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.header import OVERHEAD
-from sphtp.core.channel.outbox import Outbox
-from sphtp.core.channel.recovery import Recovery
+from sphtp.core.channel.loss_detection import LossDetector
+from sphtp.core.channel.path import Path
+from sphtp.core.channel.send_queue import SendQueue
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Tickets
-from sphtp.core.channel.train import Hit, Train
 
 MOST_AHEAD: Final = 4096
 """Bytes that may have left without being noted when another packet leaves."""
@@ -36,7 +36,7 @@ class AckReport(NamedTuple):
     delay: float
 
 
-class Flight:
+class SendSide:
     """Messages and packets between leaving and being acked.
 
     ``credit`` is what this side allows, which packets tell.
@@ -45,22 +45,24 @@ class Flight:
     def __init__(
         self,
         settings: ChannelSettings,
-        peer: Offer,
+        peer: TransportParameters,
         acks: Acks,
         credit: ReceiveCredit,
         counters: Counters,
     ) -> None:
-        self.recovery = Recovery(settings.ack_delay, settings.resend_time, settings.keepalive / 4)
+        self.recovery = LossDetector(
+            settings.ack_delay, settings.resend_time, settings.keepalive / 4
+        )
         largest = min(settings.max_datagram, peer.max_datagram)
-        self.governor = Governor(settings, self.recovery, largest)
-        self.outbox = Outbox(settings, self.governor.mtu.size - OVERHEAD, peer, counters.bounds)
+        self.path = Path(settings, self.recovery, largest)
+        self.send_queue = SendQueue(settings, self.path.mtu.size - OVERHEAD, peer, counters.bounds)
         self.tickets = Tickets()
         self._acks = acks
         self._credit = credit
         self._counters = counters
         self._close_lost = False
         # What is to be noted yet, in the order in which it came about, and how much of it left.
-        self._deferred: list[Train | AckReport] = []
+        self._deferred: list[SentBatch | AckReport] = []
         self._acked: list[Hit] = []
         self.ahead = 0
 
@@ -68,7 +70,7 @@ class Flight:
         """When a packet is lost, a probe is due, or a message expires."""
         return earliest(self.recovery.deadline(), self.tickets.next_deadline())
 
-    def sent(self, train: Train) -> None:
+    def sent(self, train: SentBatch) -> None:
         """Packets leave, from the next sequence on; what else there is to note has time."""
         self._acks.sent(train)
         self._counters.sent += train.number
@@ -102,8 +104,8 @@ class Flight:
         late, self._deferred, self.ahead = self._deferred, [], 0
         reports = [entry for entry in late if isinstance(entry, AckReport)]
         for entry in late:
-            if isinstance(entry, Train):
-                self.governor.sent(entry.sent_at, entry)
+            if isinstance(entry, SentBatch):
+                self.path.sent(entry.sent_at, entry)
                 self.recovery.sent(entry)
             elif entry is reports[-1]:
                 self._note_heard(reports)
@@ -127,7 +129,7 @@ class Flight:
         timed = [report for report in reports if report.newest == named]
         now, _, _, delay = timed[0] if timed else reports[-1]
         lost = self.recovery.acked(now, acked, delay if timed else None)
-        self.governor.acked(now, acked, self.recovery.round_trip.latest if timed else None)
+        self.path.acked(now, acked, self.recovery.round_trip.latest if timed else None)
         for hit in acked:
             if hit.train.lost:
                 self._counters.lost_in_appearance += (hit.bits & hit.train.lost).bit_count()
@@ -139,14 +141,12 @@ class Flight:
         """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
         self.catch_up()
         for ticket in self.tickets.expire(now):
-            self.outbox.give_up(ticket)
-        lost, probes = self.recovery.handle_timeout(now, self.governor.allowance(now))
+            self.send_queue.give_up(ticket)
+        lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
         self._give_up(now, lost)
         if not probes:
             return False
-        self.governor.mtu.unanswered(
-            self.recovery.probes, max([probe.train.size for probe in probes])
-        )
+        self.path.mtu.unanswered(self.recovery.probes, max([probe.train.size for probe in probes]))
         # What the oldest packets held goes again, so that probes are of use if they were lost.
         is_repeated = False
         for probe in probes:
@@ -154,17 +154,17 @@ class Flight:
             if probe.train.credit:
                 self._credit.forget()
             pieces = probe.pieces()
-            self._counters.resent += self.outbox.again(pieces)
+            self._counters.resent += self.send_queue.again(pieces)
             is_repeated |= any(not piece.acked for piece in pieces)
-        self.governor.probe(now)
+        self.path.probe(now)
         # A small packet may pass where large ones vanish.
-        is_needed = not is_repeated or self.governor.suspects_size
+        is_needed = not is_repeated or self.path.suspects_size
         return is_needed and not self._acks.ambiguous
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
         self.catch_up()
-        self.governor.mtu.refused(now, size)
+        self.path.mtu.refused(now, size)
 
     def poll_close_lost(self) -> bool:
         """Whether a packet with CLOSE was lost, or is long in coming, since the last time."""
@@ -178,14 +178,14 @@ class Flight:
 
     def resize(self, now: float) -> None:
         """Cut anew what waits, where packets have another size from now on."""
-        if (size := self.governor.poll_resize()) is not None:
-            self.tickets.settle(now, self.outbox.resize(size - OVERHEAD), Outcome.LOST)
+        if (size := self.path.poll_resize()) is not None:
+            self.tickets.settle(now, self.send_queue.resize(size - OVERHEAD), Outcome.LOST)
 
     def _settle(self, now: float, hit: Hit) -> None:
         """Tell queue and tickets of an ack; a piece may have been acked in another packet."""
         run = hit.train.run
         if run is not None and not run.is_broken:
-            size = self.outbox.run_acked(run, hit.bits)
+            size = self.send_queue.run_acked(run, hit.bits)
             tell = self.tickets.acked if run.acked else self.tickets.acked_partly
             tell(now, run.tickets, size)
             if run.acked:
@@ -195,7 +195,7 @@ class Flight:
         for piece in pieces:
             if piece.tickets and not piece.acked:
                 self.tickets.acked(now, piece.tickets, piece.size)
-        self.outbox.acked(pieces)
+        self.send_queue.acked(pieces)
         if hit.train.once:
             self.tickets.settle(now, hit.train.once, Outcome.ARRIVED)
 
@@ -203,10 +203,10 @@ class Flight:
         """Put what lost packets held in line again."""
         if not lost:
             return
-        self.governor.lost(now, lost)
+        self.path.lost(now, lost)
         for hit in lost:
             self._counters.lost += hit.number
-            self._counters.resent += self.outbox.lost(hit.pieces())
+            self._counters.resent += self.send_queue.lost(hit.pieces())
             self.tickets.settle(now, hit.train.once, Outcome.LOST)
             self._close_lost |= hit.train.closing
             if hit.train.credit:

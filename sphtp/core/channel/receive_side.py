@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sphtp.core.alarms import earliest
-from sphtp.core.channel.acking import EARLY, AckTimer
+from sphtp.core.channel.ack_timer import EARLY, AckTimer
 from sphtp.core.channel.acks import Acks, Arrival
-from sphtp.core.channel.flight import Flight
 from sphtp.core.channel.frames import (
     CONTENT,
     AckDelay,
@@ -19,13 +18,14 @@ from sphtp.core.channel.frames import (
     Frame,
     asks_for_ack,
 )
-from sphtp.core.channel.handshake import Offer
-from sphtp.core.channel.inbox import Inbox
+from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.mtu import Search
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, decode_run_untrusted
-from sphtp.core.channel.sender import NOTHING, Sender
+from sphtp.core.channel.packet_builder import NOTHING, PacketBuilder
+from sphtp.core.channel.path_mtu import Search
+from sphtp.core.channel.receive_queue import ReceiveQueue
+from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
 from sphtp.errors import RemoteError
@@ -54,87 +54,90 @@ NO_NEWS: Final = News()
 LOST_CLOSE: Final = News(events=(Event.CLOSE_LOST,))
 
 
-class Transport:
+class ReceiveSide:
     """Acks, queues and estimates of one connection."""
 
     def __init__(
         self,
         settings: ChannelSettings,
-        peer: Offer,
+        peer: TransportParameters,
         counters: Counters,
         node: NodeMemory | None = None,
     ) -> None:
         self._largest = settings.max_datagram
         self._counters = counters
         self._acks = Acks(settings.first_sequence, peer.first_sequence)
-        self._acking = AckTimer(settings.ack_every, settings.ack_delay)
-        self.inbox = Inbox(settings, peer.first_sequence, counters.bounds, node)
-        self.flight, self.sender = self._make_sending(settings, peer)
+        self._ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
+        self.receive_queue = ReceiveQueue(settings, peer.first_sequence, counters.bounds, node)
+        self.send_side, self.sender = self._make_sending(settings, peer)
 
-    def _make_sending(self, settings: ChannelSettings, peer: Offer) -> tuple[Flight, Sender]:
-        acks, credit = self._acks, self.inbox.credit
-        flight = Flight(settings, peer, acks, credit, self._counters)
-        return flight, Sender(peer, flight, acks, self._acking, credit)
+    def _make_sending(
+        self, settings: ChannelSettings, peer: TransportParameters
+    ) -> tuple[SendSide, PacketBuilder]:
+        acks, credit = self._acks, self.receive_queue.credit
+        send_side = SendSide(settings, peer, acks, credit, self._counters)
+        return send_side, PacketBuilder(peer, send_side, acks, self._ack_timer, credit)
 
     def estimates(self) -> Estimates:
         """What is measured by now."""
-        flight, inbox = self.flight, self.inbox
-        flight.catch_up()
-        trip = flight.recovery.round_trip
+        send_side, receive_queue = self.send_side, self.receive_queue
+        send_side.catch_up()
+        trip = send_side.recovery.round_trip
         return Estimates(
-            unreliable_dropped=flight.outbox.unreliable_dropped + inbox.unreliable.dropped,
-            waiting=flight.outbox.waiting,
-            unread=len(inbox),
+            unreliable_dropped=send_side.send_queue.unreliable_dropped
+            + receive_queue.unreliable.dropped,
+            waiting=send_side.send_queue.waiting,
+            unread=len(receive_queue),
             rtt=trip.smoothed,
             rtt_deviation=trip.deviation,
-            loss=flight.recovery.ratio,
-            bandwidth=flight.governor.bandwidth.rate,
-            window=flight.governor.window,
-            datagram_size=flight.governor.mtu.size,
+            loss=send_side.recovery.ratio,
+            bandwidth=send_side.path.bandwidth.rate,
+            window=send_side.path.window,
+            datagram_size=send_side.path.mtu.size,
         )
 
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave, one is lost, or a message expires."""
-        return earliest(self.sender.poll_timeout(), self.flight.poll_timeout())
+        return earliest(self.sender.poll_timeout(), self.send_side.poll_timeout())
 
     def poll_ahead(self, now: float, frames: Sequence[Frame], most: int) -> tuple[bytes, int]:
         """The next packets, should they be an answer that leaves before ``catch_up``.
 
         What would go again may be acked by what is not noted yet.
         """
-        if self.flight.is_ahead or self.flight.outbox.sends_again:
+        if self.send_side.is_ahead or self.send_side.send_queue.sends_again:
             return NOTHING
         return self.sender.poll(now, frames, most)
 
     def catch_up(self) -> News:
         """Note what was put off, and tell what it means."""
-        self.flight.catch_up()
-        is_lost, acked = self.flight.poll_close_lost(), self.flight.poll_acked()
+        self.send_side.catch_up()
+        is_lost, acked = self.send_side.poll_close_lost(), self.send_side.poll_acked()
         if not acked:
             return LOST_CLOSE if is_lost else NO_NEWS
         events = [Event.CLOSE_LOST] if is_lost else []
         if any(hit.train.closing for hit in acked):
             events.append(Event.CLOSE_ACKED)
-        if self.flight.governor.mtu.state is Search.TOO_SMALL:
+        if self.send_side.path.mtu.state is Search.TOO_SMALL:
             events.append(Event.PATH_TOO_SMALL)
         return News(any(hit.train.has_messages for hit in acked), events)
 
     def handle_new_path(self, now: float) -> None:
         """Take it that packets go another way from now on."""
         self.sender.forget_made()
-        self.flight.governor.path_changed(now)
+        self.send_side.path.path_changed(now)
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
-        before = self.flight.governor.mtu.size
-        self.flight.handle_too_large(now, size)
-        if self.flight.governor.mtu.size < before:
+        before = self.send_side.path.mtu.size
+        self.send_side.handle_too_large(now, size)
+        if self.send_side.path.mtu.size < before:
             self.sender.forget_made()
 
     @property
     def owes_ack(self) -> bool:
         """Whether an ack leaves before long, whatever else there is to say."""
-        return self._acking.due is not None
+        return self._ack_timer.due is not None
 
     def handle_data_untrusted(self, now: float, datagram: bytes) -> Heard | None:
         """Take a DATA datagram in; None when that is no sign of life.
@@ -165,12 +168,12 @@ class Transport:
     def _takes_as_one(self, packet: Packet) -> bool:
         """Whether they come behind all others, and there is room for what they hold.
 
-        Raises ``RemoteError`` when they lie in their acks, or as ``Inbox.admits``.
+        Raises ``RemoteError`` when they lie in their acks, or as ``ReceiveQueue.admits``.
         """
         is_new = self._acks.restore(packet.header.sequence) > self._acks.highest
         self._acks.named(packet.header.ack)
-        has_room = self.inbox.has_room(packet.frames, packet.size)
-        return is_new and has_room and self.inbox.admits(packet.frames)
+        has_room = self.receive_queue.has_room(packet.frames, packet.size)
+        return is_new and has_room and self.receive_queue.admits(packet.frames)
 
     def _take(self, now: float, packet: Packet) -> Heard | None:
         try:
@@ -193,16 +196,16 @@ class Transport:
             # The acks of a packet that old may mean packets of another round of the 16 bits.
             self._handle_repeat(now, arrival, frames)
             return None
-        is_admitted = self.inbox.admits(frames)
+        is_admitted = self.receive_queue.admits(frames)
         try:
             newest = self._acks.named(header.ack)
         except RemoteError:
             self._counters.forged_acks += number
             raise
-        self.flight.heard(now, newest, header.ack_bits, _delay(frames))
+        self.send_side.heard(now, newest, header.ack_bits, _delay(frames))
         if not is_admitted:
             self._counters.too_early += number
-            self.inbox.insert_wanted(frames, sequence)
+            self.receive_queue.insert_wanted(frames, sequence)
             return NOTHING_HEARD
         close = self._accept(now, sequence, packet)
         return Heard(close=close) if close else NOTHING_HEARD
@@ -214,7 +217,7 @@ class Transport:
         self._counters.duplicates += 1
         # Our ack may have been what got lost. An ack is never acked, or two sides would never stop.
         if asks_for_ack(frames):
-            self._acking.owe_again(now)
+            self._ack_timer.owe_again(now)
 
     def _accept(self, now: float, sequence: int, packet: Packet) -> Close | None:
         asks = asks_for_ack(packet.frames)
@@ -222,22 +225,22 @@ class Transport:
         close = None
         for frame in packet.frames:
             if isinstance(frame, CONTENT):
-                self.inbox.insert(frame, sequence)
+                self.receive_queue.insert(frame, sequence)
             elif isinstance(frame, Credit):
-                self.flight.outbox.credit.raise_to(frame.messages, frame.size)
+                self.send_side.send_queue.credit.raise_to(frame.messages, frame.size)
             elif isinstance(frame, Close):
                 close = frame
-                self._acking.owe_again(now)
+                self._ack_timer.owe_again(now)
         return close
 
     def _record(self, now: float, sequence: int, number: int, *, asks: bool) -> None:
         """Note which packets came, and what acks that makes due."""
         if sequence > self._acks.highest:
-            self._acking.heard(now, asks=asks)
+            self._ack_timer.heard(now, asks=asks)
         end = sequence + number
         for first in range(sequence, end, EARLY):
             # Or the first of so many packets would fall off the ack bits.
-            if self._acking.is_overdue(first):
+            if self._ack_timer.is_overdue(first):
                 self.sender.ack_early(now)
             row = min(EARLY, end - first)
             fills_gap = self._acks.received(first, row)
@@ -245,7 +248,7 @@ class Transport:
                 self.sender.ack_late(now, first)
             elif asks:
                 missing = self._acks.missing
-                self._acking.owe(now, first, row, at_once=fills_gap, missing=missing)
+                self._ack_timer.owe(now, first, row, at_once=fills_gap, missing=missing)
 
 
 def _delay(frames: Sequence[Frame]) -> float:

@@ -8,23 +8,23 @@ from sphtp.core.channel.congestion.bandwidth import Bandwidth
 from sphtp.core.channel.congestion.controller import make_controller
 from sphtp.core.channel.congestion.delivery import Delivery
 from sphtp.core.channel.congestion.signals import Ack, Lost
-from sphtp.core.channel.mtu import PathMtu
-from sphtp.core.channel.recovery import Recovery
+from sphtp.core.channel.loss_detection import LossDetector
+from sphtp.core.channel.path_mtu import PathMtu
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.train import Hit, Train
 from sphtp.core.pacing import Pacer
 
 BURST: Final = 10
 FEWEST_IN_WINDOW: Final = 8
 
 
-class Governor:
+class Path:
     """Asked before each packet, and told of each packet and of what became of it.
 
     ``largest`` is the largest datagram that both sides take.
     """
 
-    def __init__(self, settings: ChannelSettings, recovery: Recovery, largest: int) -> None:
+    def __init__(self, settings: ChannelSettings, recovery: LossDetector, largest: int) -> None:
         base = min(settings.base_datagram, largest)
         self.mtu = PathMtu(base, largest, settings.envelope)
         self._recovery = recovery
@@ -85,7 +85,7 @@ class Governor:
         left = min(left, self._pacer.budget(now, self.rate)) - ahead
         return min(most, min(left, largest) // self._size)
 
-    def sent(self, now: float, train: Train) -> None:
+    def sent(self, now: float, train: SentBatch) -> None:
         """Count packets that ask for an ack, before recovery does."""
         in_flight, size = self._recovery.bytes_in_flight, train.number * train.size
         train.stamp = self._delivery.stamp(now, in_flight)

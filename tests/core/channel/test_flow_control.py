@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import Lane
-from sphtp.core.channel.flow import SPAN, ReceiveCredit, SendCredit
+from sphtp.core.channel.flow_control import SPAN, ReceiveCredit, SendCredit
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair

@@ -22,7 +22,7 @@ class BoundCounters:
     held_by_receive_buffer_bytes: int = 0
 
 
-class Bounds:
+class LimitCounters:
     """What the bounds of one channel held back since somebody took note."""
 
     __slots__ = ("_news",)

@@ -10,11 +10,10 @@ from itertools import groupby
 from typing import Final
 
 from sphtp.core.alarms import earliest
-from sphtp.core.channel.acking import AckTimer
+from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.allowance import FARTHEST
-from sphtp.core.channel.flight import Flight
-from sphtp.core.channel.flow import ReceiveCredit
+from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import (
     CREDIT_OVERHEAD,
     Close,
@@ -24,13 +23,14 @@ from sphtp.core.channel.frames import (
     Padding,
 )
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.handshake import Offer
+from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.header import encode_data
-from sphtp.core.channel.lane import SendLane
-from sphtp.core.channel.outbox import Load
 from sphtp.core.channel.packet import encode_loads, encode_lone, encode_run
-from sphtp.core.channel.train import Train
-from sphtp.core.row import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
+from sphtp.core.channel.send_lane import SendLane
+from sphtp.core.channel.send_queue import Load
+from sphtp.core.channel.send_side import SendSide
+from sphtp.core.channel.sent_packets import SentBatch
+from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
 
 NOTHING: Final = (b"", 0)
 NO_LOAD: Final = Load(())
@@ -42,18 +42,23 @@ LONGEST_TRAIN: Final = 1024 * 1024
 """Bytes of such packets that are made at once, at most."""
 
 
-class Sender:
+class PacketBuilder:
     """Makes packets of what waits in a flight, and of what this side has to say."""
 
     def __init__(
-        self, peer: Offer, flight: Flight, acks: Acks, acking: AckTimer, credit: ReceiveCredit
+        self,
+        peer: TransportParameters,
+        send_side: SendSide,
+        acks: Acks,
+        ack_timer: AckTimer,
+        credit: ReceiveCredit,
     ) -> None:
         self._peer_id = peer.connection_id
-        self._flight = flight
-        self._outbox = flight.outbox
-        self._governor = flight.governor
+        self._send_side = send_side
+        self._send_queue = send_side.send_queue
+        self._path = send_side.path
         self._acks = acks
-        self._acking = acking
+        self._ack_timer = ack_timer
         self._credit = credit
         self._is_sending = True
         self._resume_at: float | None = None
@@ -65,7 +70,7 @@ class Sender:
     def stop(self) -> None:
         """From now on only acks, and what the connection itself has to say."""
         self._is_sending = False
-        self._flight.recovery.stop()
+        self._send_side.recovery.stop()
         self.forget_made()
 
     def forget_made(self) -> None:
@@ -74,7 +79,7 @@ class Sender:
 
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave."""
-        return earliest(self._acking.due, self._resume_at)
+        return earliest(self._ack_timer.due, self._resume_at)
 
     def ack_early(self, now: float) -> None:
         """Make a packet with all that can be acked by now, to leave before the next ones."""
@@ -84,7 +89,7 @@ class Sender:
         """Make a packet that acks one that the others do not reach back to."""
         ack = encode_data(self._peer_id, self._acks.late_header(sequence))
         # The acks that are owed otherwise are not in it.
-        self._sent(Train(self._acks.next_sequence, now, len(ack)))
+        self._sent(SentBatch(self._acks.next_sequence, now, len(ack)))
         self._queue_ack(ack)
 
     def _queue_ack(self, ack: bytes) -> None:
@@ -118,29 +123,29 @@ class Sender:
             return self._load(now)
         if self._owes_credit:
             return _alone(self._credit_packet(now, NO_LOAD))
-        return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
+        return _alone(self._packet(now, ())) if self._ack_timer.is_due(now) else NOTHING
 
     def _may_send(self, now: float) -> bool:
         self._resume_at = None
         if not self._is_sending or self._acks.ambiguous:
             return False
-        ahead = self._flight.ahead
-        if not self._outbox.wants_to_send or not self._governor.has_window(ahead):
+        ahead = self._send_side.ahead
+        if not self._send_queue.wants_to_send or not self._path.has_window(ahead):
             return False
-        ready = self._governor.ready_at(now, ahead)
+        ready = self._path.ready_at(now, ahead)
         if ready > now:
             self._resume_at = ready
         return ready <= now
 
     def _may_send_again(self, now: float) -> bool:
         """Whether a packet may leave that window or pacer hold back, for its messages are late."""
-        is_repeat = self._outbox.sends_again
-        if not self._is_sending or self._acks.ambiguous or not self._flight.is_up_to_date:
+        is_repeat = self._send_queue.sends_again
+        if not self._is_sending or self._acks.ambiguous or not self._send_side.is_up_to_date:
             return False
-        is_new = self._outbox.wants_to_send and self._outbox.spread < FARTHEST
+        is_new = self._send_queue.wants_to_send and self._send_queue.spread < FARTHEST
         if not is_repeat and not is_new:
             return False
-        ready = self._governor.resend_at(now, is_repeat=is_repeat)
+        ready = self._path.resend_at(now, is_repeat=is_repeat)
         if ready is not None and ready > now:
             self._resume_at = earliest(self._resume_at, ready)
         return ready is not None and ready <= now
@@ -151,41 +156,41 @@ class Sender:
 
     def _lone(self, now: float) -> tuple[bytes, int] | None:
         """One small message, where that is all there is to send: somebody may wait for it."""
-        if self._owes_credit or self._acking.is_late(now):
+        if self._owes_credit or self._ack_timer.is_late(now):
             return None
-        self._flight.resize(now)
-        piece = self._outbox.take_lone()
+        self._send_side.resize(now)
+        piece = self._send_queue.take_lone()
         if piece is None:
             return None
         assert isinstance(piece.frame, Messages)
         datagram = encode_lone(self._peer_id, self._acks.header(), piece.frame)
-        self._keep(Train(self._acks.next_sequence, now, len(datagram), ((piece,),)))
-        if 4 * piece.cost > 3 * self._outbox.room:
+        self._keep(SentBatch(self._acks.next_sequence, now, len(datagram), ((piece,),)))
+        if 4 * piece.cost > 3 * self._send_queue.room:
             self._probe_size(now)
         return datagram, len(datagram)
 
     def _train(self, now: float, most: int) -> tuple[bytes, int] | None:
         """Packets full of large messages, where those are all there is to send."""
-        if (lane := self._outbox.bulk_lane()) is None:
+        if (lane := self._send_queue.bulk_lane()) is None:
             return None
-        if self._owes_credit or self._acking.is_late(now):
+        if self._owes_credit or self._ack_timer.is_late(now):
             return None
-        self._flight.resize(now)
-        if self._outbox.room > LARGE:
+        self._send_side.resize(now)
+        if self._send_queue.room > LARGE:
             return self._load_train(now, lane, min(most, LONGEST_TRAIN))
         return self._run_train(now, lane)
 
     def _load_train(self, now: float, lane: SendLane, most: int) -> tuple[bytes, int] | None:
         """Packets that go one by one, for each fills a call."""
-        number = self._governor.budget(now, MOST_DATAGRAMS, most, self._flight.ahead)
-        loads = self._outbox.take_loads(lane, number) if number > 1 else []
+        number = self._path.budget(now, MOST_DATAGRAMS, most, self._send_side.ahead)
+        loads = self._send_queue.take_loads(lane, number) if number > 1 else []
         if not loads:
             return None
         packets = encode_loads(self._peer_id, self._acks.header(), loads)
         start = 0
         for size, alike in groupby(map(len, packets)):
             end = start + len(list(alike))
-            self._keep(Train(self._acks.next_sequence, now, size, loads[start:end]))
+            self._keep(SentBatch(self._acks.next_sequence, now, size, loads[start:end]))
             start = end
         self._made = packets[::-1]
         self._probe_size(now)
@@ -193,31 +198,31 @@ class Sender:
 
     def _run_train(self, now: float, lane: SendLane) -> tuple[bytes, int] | None:
         """Fragments of one message, which one call sends."""
-        ahead = self._flight.ahead
-        most = self._governor.budget(now, MOST_DATAGRAMS, MOST_PLAIN, ahead)
-        run = self._outbox.take_run(lane, most)
+        ahead = self._send_side.ahead
+        most = self._path.budget(now, MOST_DATAGRAMS, MOST_PLAIN, ahead)
+        run = self._send_queue.take_run(lane, most)
         if run is None:
             return None
         data = encode_run(self._peer_id, self._acks.header(), run)
         size = len(data) // run.number
-        self._keep(Train(self._acks.next_sequence, now, size, run=run))
+        self._keep(SentBatch(self._acks.next_sequence, now, size, run=run))
         self._probe_size(now)
         return data, size
 
     def _load(self, now: float) -> tuple[bytes, int]:
         """Messages of all kinds, as many as a packet takes."""
-        self._flight.resize(now)
+        self._send_side.resize(now)
         owes_credit = self._owes_credit
-        load = self._outbox.fill(CREDIT_OVERHEAD if owes_credit else 0)
+        load = self._send_queue.fill(CREDIT_OVERHEAD if owes_credit else 0)
         if owes_credit or load.frames:
             make = self._credit_packet if owes_credit else self._load_packet
             packet = make(now, load)
             if load.is_full:
                 self._probe_size(now)
             return packet, len(packet)
-        self._outbox.note_shortage()
-        self._governor.starved()
-        return _alone(self._packet(now, ())) if self._acking.is_due(now) else NOTHING
+        self._send_queue.note_shortage()
+        self._path.starved()
+        return _alone(self._packet(now, ())) if self._ack_timer.is_due(now) else NOTHING
 
     def _load_packet(self, now: float, load: Load) -> bytes:
         return self._packet(now, load.frames, load)
@@ -227,7 +232,7 @@ class Sender:
         return self._packet(now, frames, load, credit=True)
 
     def _probe_size(self, now: float) -> None:
-        if (size := self._governor.poll_probe(now)) is not None:
+        if (size := self._path.poll_probe(now)) is not None:
             self._early.append(_alone(self._packet(now, [Padding(1)], size=size)))
 
     def _packet(
@@ -242,24 +247,24 @@ class Sender:
     ) -> bytes:
         """Put a packet together, and remember it; with ``size`` it is a probe of just that size."""
         front = encode_data(self._peer_id, self._acks.header())
-        late = self._acking.lateness(now)
+        late = self._ack_timer.lateness(now)
         datagram = encode_frames([*late, *frames] if late else frames, front)
         if size:
             # The padding goes to the end, whatever its length says.
             datagram = datagram.ljust(size, b"\0")
-        train = Train(self._acks.next_sequence, now, len(datagram), (load.pieces,))
+        train = SentBatch(self._acks.next_sequence, now, len(datagram), (load.pieces,))
         train.eliciting = bool(frames)
         train.once = load.once
         train.closing, train.credit, train.probe = closing, credit, size > 0
         self._keep(train)
         return datagram
 
-    def _keep(self, train: Train) -> None:
+    def _keep(self, train: SentBatch) -> None:
         self._sent(train)
-        self._acking.sent(train.sent_at)
+        self._ack_timer.sent(train.sent_at)
 
-    def _sent(self, train: Train) -> None:
-        self._flight.sent(train)
+    def _sent(self, train: SentBatch) -> None:
+        self._send_side.sent(train)
 
 
 def _alone(datagram: bytes) -> tuple[bytes, int]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.channel.acking import EARLY, REPEAT_AFTER, AckTimer
+from sphtp.core.channel.ack_timer import EARLY, REPEAT_AFTER, AckTimer
 from sphtp.core.channel.frames import AckDelay
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair

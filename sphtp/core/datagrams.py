@@ -13,7 +13,7 @@ MOST_PLAIN: Final = MOST_BYTES - 32 * MOST_DATAGRAMS
 """The same in bytes, as long as a seal may still be put around each."""
 
 
-class Row(NamedTuple):
+class Datagrams(NamedTuple):
     """Datagrams from one address or to one, of ``size`` bytes each; the last one may be shorter.
 
     What leaves together and comes together is so many times cheaper to hand over.
@@ -40,17 +40,17 @@ class Row(NamedTuple):
         return [self.data[cut : cut + self.size] for cut in cuts]
 
     @classmethod
-    def of(cls, address: Address, datagram: bytes) -> "Row":
+    def of(cls, address: Address, datagram: bytes) -> "Datagrams":
         """A row of one."""
         return cls(address, datagram, len(datagram) or 1)
 
 
-def divide(row: Row, width: int) -> Iterator[Row]:
+def divide(row: Datagrams, width: int) -> Iterator[Datagrams]:
     """Divide a row into such as begin alike: with the same ``width`` bytes."""
     address, data, size = row
     front, first = data[:width], 0
     for start in range(size, len(data), size):
         if data[start : start + width] != front:
-            yield Row(address, data[first:start], size)
+            yield Datagrams(address, data[first:start], size)
             front, first = data[start : start + width], start
-    yield row if first == 0 else Row(address, data[first:], size)
+    yield row if first == 0 else Datagrams(address, data[first:], size)

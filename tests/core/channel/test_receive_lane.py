@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.frames import Fragment, Messages, Skip
 from sphtp.core.channel.memory import Ahead
-from sphtp.core.channel.reorder import Ordered, Unordered
+from sphtp.core.channel.receive_lane import OrderedLane, UnorderedLane
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
-BOTH = pytest.mark.parametrize("make", [Ordered, Unordered])
+BOTH = pytest.mark.parametrize("make", [OrderedLane, UnorderedLane])
 
 Frames = list[Messages | Fragment | Skip]
 
 
-def feed(lane: Unordered, *frames: Messages | Fragment | Skip) -> list[bytes]:
+def feed(lane: UnorderedLane, *frames: Messages | Fragment | Skip) -> list[bytes]:
     released: list[bytes] = []
     for frame in frames:
         assert lane.admits(frame)
@@ -37,12 +37,12 @@ def row(first: int, *payloads: bytes) -> Messages:
 
 def test_ordered_waits_and_unordered_does_not() -> None:
     frames = [row(1, b"b"), row(3, b"d"), row(0, b"a"), row(2, b"c")]
-    assert feed(Ordered(0, 64, 100, Ahead()), *frames) == [b"a", b"b", b"c", b"d"]
-    assert feed(Unordered(0, 64, 100, Ahead()), *frames) == [b"b", b"d", b"a", b"c"]
+    assert feed(OrderedLane(0, 64, 100, Ahead()), *frames) == [b"a", b"b", b"c", b"d"]
+    assert feed(UnorderedLane(0, 64, 100, Ahead()), *frames) == [b"b", b"d", b"a", b"c"]
 
 
 @BOTH
-def test_overlapping_rows_give_each_message_once(make: type[Unordered]) -> None:
+def test_overlapping_rows_give_each_message_once(make: type[UnorderedLane]) -> None:
     ahead = Ahead()
     lane = make(0, 64, 100, ahead)
     frames = [row(1, b"b", b"c"), row(0, b"a", b"b"), row(2, b"c", b"d"), row(0, b"a")]
@@ -51,7 +51,7 @@ def test_overlapping_rows_give_each_message_once(make: type[Unordered]) -> None:
 
 
 @BOTH
-def test_a_window_bounds_what_may_come_early(make: type[Unordered]) -> None:
+def test_a_window_bounds_what_may_come_early(make: type[UnorderedLane]) -> None:
     lane = make(0, 4, 100, Ahead())
     assert lane.admits(row(3, b"d"))
     assert not lane.admits(row(3, b"d", b"e"))
@@ -62,14 +62,14 @@ def test_a_window_bounds_what_may_come_early(make: type[Unordered]) -> None:
 
 
 @BOTH
-def test_a_repeat_is_admitted_for_it_has_to_be_acked(make: type[Unordered]) -> None:
+def test_a_repeat_is_admitted_for_it_has_to_be_acked(make: type[UnorderedLane]) -> None:
     lane = make(5, 4, 100, Ahead())
     assert lane.admits(row(4, b"old"))
     assert lane.new_sizes(row(3, b"old", b"old", b"new")) == [3]
 
 
 @BOTH
-def test_a_message_over_the_limit_or_against_itself_is_refused(make: type[Unordered]) -> None:
+def test_a_message_over_the_limit_or_against_itself_is_refused(make: type[UnorderedLane]) -> None:
     lane = make(0, 64, 10, Ahead())
     with pytest.raises(RemoteError, match="limit of 10"):
         lane.admits(Fragment(0, 0, 0, 11, b"x"))
@@ -81,7 +81,7 @@ def test_a_message_over_the_limit_or_against_itself_is_refused(make: type[Unorde
 
 def test_a_skip_lets_go_of_what_is_there() -> None:
     ahead = Ahead()
-    lane = Ordered(0, 64, 100, ahead)
+    lane = OrderedLane(0, 64, 100, ahead)
     assert feed(lane, Fragment(0, 0, 0, 9, b"abc"), row(1, b"b")) == []
     assert lane.insert_skip(Skip(0, 0, 9)) == [b"b"]
     assert lane.insert_skip(Skip(0, 0, 9)) is None
@@ -95,7 +95,7 @@ def test_a_skip_lets_go_of_what_is_there() -> None:
 
 
 @BOTH
-def test_an_empty_message_is_not_taken_for_nothing(make: type[Unordered]) -> None:
+def test_an_empty_message_is_not_taken_for_nothing(make: type[UnorderedLane]) -> None:
     lane = make(0, 64, 100, Ahead())
     assert feed(lane, row(1, b""), row(0, b"")) == [b"", b""]
 
@@ -128,7 +128,7 @@ def test_any_order_and_repetition(
     frames += random.sample(frames, len(frames) // 2)
     random.shuffle(frames)
     ahead = Ahead()
-    lane = (Ordered if is_ordered else Unordered)(start, 4096, 100, ahead)
+    lane = (OrderedLane if is_ordered else UnorderedLane)(start, 4096, 100, ahead)
     received = feed(lane, *frames)
     assert received == expected if is_ordered else sorted(received) == sorted(expected)
     assert (ahead.messages, ahead.size, ahead.gaps) == (0, 0, 0)

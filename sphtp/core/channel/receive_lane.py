@@ -9,13 +9,13 @@ for else it would come for ever.
 
 from collections.abc import Sequence
 
-from sphtp.core.channel.fragments import OversizeError, Reassembly
 from sphtp.core.channel.frames import Fragment, Messages, Skip
 from sphtp.core.channel.memory import MOST_GAPS, Ahead
+from sphtp.core.channel.reassembly import OversizeError, Reassembly
 from sphtp.core.serial import unwrap
 
 
-class Unordered:
+class UnorderedLane:
     """Delivers messages as they come; of those ahead of the next id it remembers that they did.
 
     ``ahead`` counts what waits, in all lanes of the channel.
@@ -156,7 +156,7 @@ class Unordered:
         return released
 
 
-class Ordered(Unordered):
+class OrderedLane(UnorderedLane):
     """Holds back what came before its turn; of the ids ahead, those are over that were given up."""
 
     __slots__ = ()

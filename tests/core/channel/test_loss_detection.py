@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.recovery import NO_ORDER, SMOOTHING, Recovery
+from sphtp.core.channel.loss_detection import NO_ORDER, SMOOTHING, LossDetector
+from sphtp.core.channel.sent_packets import Hit, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.train import Hit, Train
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
@@ -17,22 +17,24 @@ from tests.core.channel.trains import acked, sequences, single, train
 FALLBACK, ACK_DELAY = 0.1, 0.01
 
 
-def flight(count: int, gap: float = 0.0) -> tuple[Recovery, list[Train]]:
-    recovery = Recovery(ACK_DELAY, FALLBACK)
+def send_side(count: int, gap: float = 0.0) -> tuple[LossDetector, list[SentBatch]]:
+    recovery = LossDetector(ACK_DELAY, FALLBACK)
     packets = [single(number, number * gap) for number in range(count)]
     for sent in packets:
         recovery.sent(sent)
     return recovery, packets
 
 
-def ack(recovery: Recovery, now: float, *packets: Train, delay: float | None = 0.0) -> list[Train]:
+def ack(
+    recovery: LossDetector, now: float, *packets: SentBatch, delay: float | None = 0.0
+) -> list[SentBatch]:
     lost = recovery.acked(now, acked(packets), delay)
     assert all(hit.number == hit.train.number for hit in lost)
     return [hit.train for hit in lost]
 
 
 def test_three_packets_later_is_lost() -> None:
-    recovery, packets = flight(6)
+    recovery, packets = send_side(6)
     assert ack(recovery, 0.1, packets[2]) == []
     assert ack(recovery, 0.1, packets[3]) == [packets[0]]
     assert ack(recovery, 0.1, packets[5]) == [packets[1]]
@@ -41,7 +43,7 @@ def test_three_packets_later_is_lost() -> None:
 
 
 def test_nine_eighths_of_a_round_trip_later_is_lost() -> None:
-    recovery, packets = flight(2, gap=0.01)
+    recovery, packets = send_side(2, gap=0.01)
     assert ack(recovery, 0.11, packets[1]) == []
     assert recovery.round_trip.latest == pytest.approx(0.1)
     assert recovery.deadline() == pytest.approx(0.1125)
@@ -53,13 +55,13 @@ def test_nine_eighths_of_a_round_trip_later_is_lost() -> None:
 
 
 def test_on_the_shortest_way_time_has_a_grain() -> None:
-    recovery, packets = flight(2)
+    recovery, packets = send_side(2)
     ack(recovery, 0.00001, packets[1])
     assert recovery.deadline() == pytest.approx(0.001)
 
 
 def test_what_has_no_content_is_asked_for_ever_more_rarely_and_not_given_up() -> None:
-    recovery, packets = flight(3)
+    recovery, packets = send_side(3)
     assert recovery.deadline() == pytest.approx(FALLBACK), "the seed's time"
     assert recovery.handle_timeout(0.0999) == ([], [])
     for number, when in enumerate((0.1, 0.3, 0.7, 1.5, 2.3, 3.1), 1):
@@ -74,7 +76,7 @@ def test_what_has_no_content_is_asked_for_ever_more_rarely_and_not_given_up() ->
 
 def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> None:
     """Each packet once, the oldest first; the packet that repeats it is repeated in its turn."""
-    recovery = Recovery(ACK_DELAY, FALLBACK, leisure=0.25)
+    recovery = LossDetector(ACK_DELAY, FALLBACK, leisure=0.25)
     measured = train(1, 0)
     recovery.sent(measured)
     ack(recovery, 0.02, measured)
@@ -101,7 +103,7 @@ def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> Non
 
 @pytest.mark.parametrize("round_trip", [0.3, 3.0])
 def test_a_long_path_is_not_flooded(round_trip: float) -> None:
-    recovery = Recovery(ACK_DELAY, FALLBACK)
+    recovery = LossDetector(ACK_DELAY, FALLBACK)
     measured = train(1, 0)
     recovery.sent(measured)
     ack(recovery, round_trip, measured)
@@ -115,7 +117,7 @@ def test_a_long_path_is_not_flooded(round_trip: float) -> None:
 
 
 def test_before_a_round_trip_is_known_probes_become_fewer_after_a_second() -> None:
-    recovery, now = Recovery(ACK_DELAY, FALLBACK), 0.0
+    recovery, now = LossDetector(ACK_DELAY, FALLBACK), 0.0
     recovery.sent(train(1, 0))
     probed = list[float]()
     while now < 5.0:
@@ -129,7 +131,7 @@ def test_before_a_round_trip_is_known_probes_become_fewer_after_a_second() -> No
     assert probed == pytest.approx(expected)
 
 
-def send_and_lose(recovery: Recovery, start: float, count: int, gap: float) -> list[Hit]:
+def send_and_lose(recovery: LossDetector, start: float, count: int, gap: float) -> list[Hit]:
     """Lose packets that leave at a pace, as the ack of the last one of four more tells."""
     first = 1 if start else 0
     packets = [train(1, first + number, start + number * gap) for number in range(count + 4)]
@@ -141,7 +143,7 @@ def send_and_lose(recovery: Recovery, start: float, count: int, gap: float) -> l
 
 def test_congestion_is_persistent_when_all_of_three_probe_timeouts_is_lost() -> None:
     for count, is_persistent in ((20, True), (5, False)):
-        recovery = Recovery(ACK_DELAY, FALLBACK)
+        recovery = LossDetector(ACK_DELAY, FALLBACK)
         measured = train(1, 0)
         recovery.sent(measured)
         ack(recovery, 0.02, measured)
@@ -151,14 +153,14 @@ def test_congestion_is_persistent_when_all_of_three_probe_timeouts_is_lost() -> 
 
 
 def test_congestion_is_not_persistent_before_a_round_trip_is_known() -> None:
-    recovery = Recovery(ACK_DELAY, FALLBACK)
+    recovery = LossDetector(ACK_DELAY, FALLBACK)
     lost = send_and_lose(recovery, 0.0, 100, gap=0.02)
     assert len(lost) == 103
     assert not recovery.is_congestion_persistent(lost)
 
 
 def test_congestion_is_not_persistent_when_anything_came_in_between() -> None:
-    recovery = Recovery(ACK_DELAY, FALLBACK)
+    recovery = LossDetector(ACK_DELAY, FALLBACK)
     measured = train(1, 0)
     recovery.sent(measured)
     ack(recovery, 0.02, measured)
@@ -171,7 +173,7 @@ def test_congestion_is_not_persistent_when_anything_came_in_between() -> None:
 
 
 def test_probes_without_number_are_no_number_too_large() -> None:
-    recovery, _ = flight(1)
+    recovery, _ = send_side(1)
     for _ in range(3000):
         deadline = recovery.deadline()
         assert deadline is not None
@@ -183,7 +185,7 @@ def test_probes_without_number_are_no_number_too_large() -> None:
 
 
 def test_an_ack_ends_the_probing() -> None:
-    recovery, packets = flight(3)
+    recovery, packets = send_side(3)
     recovery.handle_timeout(0.1)
     recovery.handle_timeout(0.31)
     assert recovery.probes == 2
@@ -194,14 +196,14 @@ def test_an_ack_ends_the_probing() -> None:
 
 
 def test_with_an_estimate_the_probe_is_after_that() -> None:
-    recovery, packets = flight(1)
+    recovery, packets = send_side(1)
     ack(recovery, 0.2, packets[0], delay=0.0)
     recovery.sent(single(1, 1.0))
     assert recovery.deadline() == pytest.approx(1.0 + 0.2 + 4 * 0.1 + ACK_DELAY)
 
 
 def test_only_the_ack_that_the_header_names_is_a_sample() -> None:
-    recovery, packets = flight(3)
+    recovery, packets = send_side(3)
     ack(recovery, 5.0, packets[0], delay=None)
     assert recovery.round_trip.smoothed is None
     quiet = single(3, eliciting=False)
@@ -210,7 +212,7 @@ def test_only_the_ack_that_the_header_names_is_a_sample() -> None:
 
 
 def test_a_path_that_reorders_is_given_more_room() -> None:
-    recovery, packets = flight(100)
+    recovery, packets = send_side(100)
     assert ack(recovery, 0.1, packets[5]) == packets[:3]
     assert ack(recovery, 0.1, packets[0]) == [], "it came all the same"
     assert ack(recovery, 0.1, packets[10]) == packets[3:5]
@@ -221,7 +223,7 @@ def test_a_path_that_reorders_is_given_more_room() -> None:
 
 
 def test_a_late_ack_counts_once() -> None:
-    recovery, packets = flight(5)
+    recovery, packets = send_side(5)
     ack(recovery, 0.1, packets[4])
     assert recovery.bytes_in_flight == 200
     ack(recovery, 0.1, packets[0])
@@ -229,7 +231,7 @@ def test_a_late_ack_counts_once() -> None:
 
 
 def test_acks_of_mere_acks_say_nothing_of_loss_but_settle_what_is_older() -> None:
-    recovery, packets = flight(2)
+    recovery, packets = send_side(2)
     recovery.ratio = 0.5
     assert ack(recovery, 0.1, single(9, eliciting=False)) == packets
     assert recovery.ratio > 0.5
@@ -237,7 +239,7 @@ def test_acks_of_mere_acks_say_nothing_of_loss_but_settle_what_is_older() -> Non
 
 
 def test_the_ratio_follows_the_verdicts() -> None:
-    recovery, packets = flight(4000)
+    recovery, packets = send_side(4000)
     assert recovery.ratio == 0.0
     ack(recovery, 0.1, packets[3])
     assert recovery.ratio == SMOOTHING
@@ -248,7 +250,7 @@ def test_the_ratio_follows_the_verdicts() -> None:
 
 
 def test_what_was_measured_stays_when_nothing_is_sent_any_more() -> None:
-    recovery, packets = flight(5)
+    recovery, packets = send_side(5)
     ack(recovery, 0.1, packets[4])
     recovery.stop()
     assert recovery.round_trip.smoothed == 0.1
@@ -264,8 +266,8 @@ def test_what_was_measured_stays_when_nothing_is_sent_any_more() -> None:
 def test_every_packet_gets_one_verdict_and_the_clock_goes_on(
     script: list[tuple[int, bool, float, int]],
 ) -> None:
-    recovery, now, following = Recovery(ACK_DELAY, FALLBACK), 0.0, 0
-    flying: list[Train] = []
+    recovery, now, following = LossDetector(ACK_DELAY, FALLBACK), 0.0, 0
+    flying: list[SentBatch] = []
     for number, is_acked, wait, pick in script:
         sent = train(number, following, now) if number > 1 else single(following, now)
         following += number
@@ -296,7 +298,7 @@ def test_every_packet_gets_one_verdict_and_the_clock_goes_on(
         assert deadline is None or deadline > now
 
 
-def flying_packets(trains: list[Train]) -> list[int]:
+def flying_packets(trains: list[SentBatch]) -> list[int]:
     return sequences(Hit(it, it.open) for it in trains)
 
 
@@ -308,9 +310,9 @@ def test_trains_are_judged_as_the_packets_in_them(
     trains: list[tuple[int, float]], acks: list[tuple[set[int], float]]
 ) -> None:
     """The same packets, once as they left together and once as if each had left alone."""
-    joined, alone = Recovery(ACK_DELAY, FALLBACK), Recovery(ACK_DELAY, FALLBACK)
-    places: list[tuple[Train, int]] = []
-    packets: list[Train] = []
+    joined, alone = LossDetector(ACK_DELAY, FALLBACK), LossDetector(ACK_DELAY, FALLBACK)
+    places: list[tuple[SentBatch, int]] = []
+    packets: list[SentBatch] = []
     now = 0.0
     for number, wait in trains:
         together = train(number, len(packets), now)

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, Lane
-from sphtp.core.channel.flow import SendCredit
+from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import MESSAGES_OVERHEAD, Frame
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.recut import recut, resource

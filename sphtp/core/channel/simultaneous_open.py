@@ -6,10 +6,10 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.handshake import Connect
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.opening import sibling
-from sphtp.core.row import Address
+from sphtp.core.datagrams import Address
 
 
-class Dials:
+class SimultaneousOpen:
     """Attempts by connection id, and what is answered meanwhile, under the sibling of that id.
 
     An attempt goes on until the one that crossed it is heard: who sent that may be nobody.

@@ -11,15 +11,15 @@ priority has a time of its own, which stands still while a higher one has the li
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sphtp.core.channel.bounds import Bounds
 from sphtp.core.channel.copies import Copies
 from sphtp.core.channel.delivery import FLAG, Delivery
-from sphtp.core.channel.flow import SendCredit
+from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import Frame
-from sphtp.core.channel.handshake import Offer
-from sphtp.core.channel.lane import SendLane
+from sphtp.core.channel.handshake import TransportParameters
+from sphtp.core.channel.limit_counters import LimitCounters
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.channel.unreliable import OVERHEAD
@@ -35,7 +35,7 @@ class Load(NamedTuple):
     is_full: bool = False
 
 
-class Outbox:
+class SendQueue:
     """Messages by lane, reliable ones and those that are sent once.
 
     A packet takes the pieces to be resent first, oldest first, then those never sent. It never
@@ -44,11 +44,15 @@ class Outbox:
     """
 
     def __init__(
-        self, settings: ChannelSettings, room: int, peer: Offer, bounds: Bounds | None = None
+        self,
+        settings: ChannelSettings,
+        room: int,
+        peer: TransportParameters,
+        bounds: LimitCounters | None = None,
     ) -> None:
         self.room = room
         self.credit = SendCredit(peer.receive_buffer, peer.receive_buffer_bytes)
-        self._bounds = Bounds() if bounds is None else bounds
+        self._bounds = LimitCounters() if bounds is None else bounds
         self._settings = settings
         self._limit = min(settings.max_message, peer.max_message)
         self._lanes = [

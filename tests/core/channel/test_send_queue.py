@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sphtp.core.channel.delivery import FLAG, Delivery, Lane
 from sphtp.core.channel.frames import Fragment, Messages, Skip, Unreliable
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.outbox import Load, Outbox
 from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.send_queue import Load, SendQueue
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import LocalError, MessageTooLargeError, StateError
@@ -23,17 +23,19 @@ ROOM = 300
 WHOLE = 292
 
 
-def outbox(messages: int = 1024, size: int = 2**20, limit: int = 10_000, **changes: Any) -> Outbox:
+def send_queue(
+    messages: int = 1024, size: int = 2**20, limit: int = 10_000, **changes: Any
+) -> SendQueue:
     peer = offer(messages=messages, size=size, limit=limit)
-    return Outbox(ChannelSettings(**changes), ROOM, peer)
+    return SendQueue(ChannelSettings(**changes), ROOM, peer)
 
 
-def push(box: Outbox, *payloads: bytes, lane: int = 0) -> None:
+def push(box: SendQueue, *payloads: bytes, lane: int = 0) -> None:
     box.push_many(payloads, lane)
 
 
 def once(
-    box: Outbox, payload: bytes, delivery: Delivery = Delivery.UNRELIABLE, lane: int = 0
+    box: SendQueue, payload: bytes, delivery: Delivery = Delivery.UNRELIABLE, lane: int = 0
 ) -> Ticket | None:
     return box.push_once(payload, Ticket(0.0, lane), delivery)
 
@@ -43,7 +45,7 @@ def places(load: Load) -> list[tuple[int, int]]:
 
 
 def test_messages_leave_in_order_and_once() -> None:
-    box = outbox()
+    box = send_queue()
     push(box, b"\0", b"\1", b"\2")
     load = box.fill()
     assert load.frames == [Messages(0, 0, [b"\0", b"\1", b"\2"])]
@@ -54,7 +56,7 @@ def test_messages_leave_in_order_and_once() -> None:
 
 
 def test_a_hole_keeps_what_is_behind_it_waiting() -> None:
-    box = outbox()
+    box = send_queue()
     push(box, *[b"x" * WHOLE] * 3)
     packets = [box.fill().pieces for _ in range(3)]
     box.acked(packets[1])
@@ -67,7 +69,7 @@ def test_a_hole_keeps_what_is_behind_it_waiting() -> None:
 
 
 def test_lost_messages_go_before_new_ones_oldest_first() -> None:
-    box = outbox()
+    box = send_queue()
     push(box, *[b"x" * WHOLE] * 4)
     packets = [box.fill().pieces for _ in range(3)]
     assert box.lost(packets[2]) == 1
@@ -76,7 +78,7 @@ def test_lost_messages_go_before_new_ones_oldest_first() -> None:
 
 
 def test_a_late_ack_settles_what_was_given_up() -> None:
-    box = outbox()
+    box = send_queue()
     push(box, b"a")
     pieces = box.fill().pieces
     assert box.lost(pieces) == 1
@@ -88,7 +90,7 @@ def test_a_late_ack_settles_what_was_given_up() -> None:
 
 def test_what_probes_repeat_is_not_sent_again_and_again() -> None:
     """Of all packets that hold a piece, the last one to be lost puts it in line."""
-    box = outbox()
+    box = send_queue()
     push(box, b"a")
     packets = [box.fill().pieces]
     for _ in range(5):
@@ -103,7 +105,7 @@ def test_what_probes_repeat_is_not_sent_again_and_again() -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 def test_more_messages_than_the_receiver_allows_are_not_sent(start: int) -> None:
-    box = outbox(messages=3, first_sequence=start)
+    box = send_queue(messages=3, first_sequence=start)
     push(box, *[b"x"] * 5)
     first = box.fill().pieces
     assert [piece.count for piece in first] == [3]
@@ -115,7 +117,7 @@ def test_more_messages_than_the_receiver_allows_are_not_sent(start: int) -> None
 
 def test_ids_that_the_receiver_cannot_tell_apart_are_not_sent() -> None:
     """Where order does not matter, later ones may be read while an earlier one is missing."""
-    box = outbox(messages=4, lanes=(Lane(ordered=False),))
+    box = send_queue(messages=4, lanes=(Lane(ordered=False),))
     push(box, *[b"x" * WHOLE] * 9)
     packets = [box.fill().pieces for _ in range(4)]
     for pieces in packets[1:]:
@@ -127,7 +129,7 @@ def test_ids_that_the_receiver_cannot_tell_apart_are_not_sent() -> None:
 
 
 def test_more_bytes_than_the_receiver_allows_are_not_sent() -> None:
-    box = outbox(size=500)
+    box = send_queue(size=500)
     push(box, *[b"x" * WHOLE] * 5)
     assert [len(box.fill().pieces) for _ in range(3)] == [1, 1, 0]
     box.credit.raise_to(1024, 600)
@@ -136,7 +138,7 @@ def test_more_bytes_than_the_receiver_allows_are_not_sent() -> None:
 
 def test_large_messages_of_several_lanes_do_not_wait_for_one_anothers_credit() -> None:
     """None could be read, and so none would ever make room."""
-    box = outbox(size=1000, lanes=(Lane(), Lane(), Lane()))
+    box = send_queue(size=1000, lanes=(Lane(), Lane(), Lane()))
     for lane in range(3):
         push(box, bytes(900), lane=lane)
     sent: set[tuple[int, int, int]] = set()
@@ -147,7 +149,7 @@ def test_large_messages_of_several_lanes_do_not_wait_for_one_anothers_credit() -
 
 
 def test_the_queue_is_bounded_in_messages() -> None:
-    box = outbox(send_buffer=2)
+    box = send_queue(send_buffer=2)
     push(box, b"", b"")
     assert box.room_for([0]) == 0
     with pytest.raises(StateError, match="2 wait"):
@@ -159,7 +161,7 @@ def test_the_queue_is_bounded_in_messages() -> None:
 
 
 def test_the_queue_is_bounded_in_bytes_but_one_message_always_fits() -> None:
-    box = outbox(send_buffer_bytes=10)
+    box = send_queue(send_buffer_bytes=10)
     assert box.room_for([50, 1]) == 1
     push(box, bytes(50))
     assert box.room_for([0]) == 0
@@ -173,7 +175,7 @@ def test_the_queue_is_bounded_in_bytes_but_one_message_always_fits() -> None:
 
 @pytest.mark.parametrize(("limits", "largest"), [((500, 10**6), 500), ((10**6, 400), 400)])
 def test_a_message_over_the_limit_is_refused_at_once(limits: tuple[int, int], largest: int) -> None:
-    box = outbox(limit=limits[0], max_message=limits[1])
+    box = send_queue(limit=limits[0], max_message=limits[1])
     assert box.room_for([largest]) == 1
     with pytest.raises(MessageTooLargeError, match=rf"{largest + 1} bytes.*{largest}$"):
         box.room_for([0, largest + 1])
@@ -186,7 +188,7 @@ def test_a_message_over_the_limit_is_refused_at_once(limits: tuple[int, int], la
 
 @pytest.mark.parametrize("lane", [-1, 2, 64])
 def test_a_lane_that_there_is_not_is_named(lane: int) -> None:
-    box = outbox(lanes=(Lane(), Lane()))
+    box = send_queue(lanes=(Lane(), Lane()))
     commands: list[Callable[[], object]] = [
         lambda: push(box, b"", lane=lane),
         lambda: box.push(b"", Ticket(0.0, lane)),
@@ -200,7 +202,7 @@ def test_a_lane_that_there_is_not_is_named(lane: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 291, 292, 293, 572, 573, 5000])
 def test_a_large_message_travels_in_fragments(size: int) -> None:
-    box, payload = outbox(), bytes(number % 251 for number in range(size))
+    box, payload = send_queue(), bytes(number % 251 for number in range(size))
     push(box, payload)
     parts: list[bytes] = []
     while (load := box.fill()).frames:
@@ -215,7 +217,7 @@ def test_a_large_message_travels_in_fragments(size: int) -> None:
 
 
 def test_only_lost_fragments_are_sent_again() -> None:
-    box = outbox()
+    box = send_queue()
     push(box, bytes(286 * 4))
     packets = [box.fill().pieces for _ in range(4)]
     box.acked(packets[0])
@@ -225,7 +227,7 @@ def test_only_lost_fragments_are_sent_again() -> None:
 
 
 def test_a_message_sent_once_has_one_packet() -> None:
-    box = outbox()
+    box = send_queue()
     once(box, bytes(WHOLE))
     with pytest.raises(MessageTooLargeError, match=r"293 bytes; one packet takes 292"):
         once(box, bytes(WHOLE + 1))
@@ -234,7 +236,7 @@ def test_a_message_sent_once_has_one_packet() -> None:
 
 def test_when_packets_shrink_what_none_can_carry_is_dropped() -> None:
     """Or it would wait for ever, and all others behind it."""
-    box = outbox()
+    box = send_queue()
     for size in (292, 10, 200):
         once(box, bytes(size))
     gone = box.resize(100)
@@ -244,7 +246,7 @@ def test_when_packets_shrink_what_none_can_carry_is_dropped() -> None:
 
 
 def test_of_too_many_messages_sent_once_the_oldest_are_dropped() -> None:
-    box = outbox(unreliable_buffer=2)
+    box = send_queue(unreliable_buffer=2)
     gone = [once(box, bytes([number])) for number in range(5)]
     assert [ticket is not None for ticket in gone] == [False, False, True, True, True]
     assert box.unreliable_dropped == 3
@@ -256,7 +258,7 @@ def test_of_too_many_messages_sent_once_the_oldest_are_dropped() -> None:
 
 
 def test_a_lane_of_higher_priority_goes_first() -> None:
-    box = outbox(lanes=(Lane(), Lane(priority=1), Lane(priority=-1)))
+    box = send_queue(lanes=(Lane(), Lane(priority=1), Lane(priority=-1)))
     for lane in (2, 0, 1):
         push(box, *[b"x" * 200] * 3, lane=lane)
     order = [piece.frame.lane for _ in range(9) for piece in box.fill().pieces]
@@ -264,7 +266,7 @@ def test_a_lane_of_higher_priority_goes_first() -> None:
 
 
 def test_lanes_of_equal_priority_share_by_weight() -> None:
-    box = outbox(lanes=(Lane(weight=3), Lane()))
+    box = send_queue(lanes=(Lane(weight=3), Lane()))
     for lane in (0, 1):
         push(box, *[b"x" * WHOLE] * 400, lane=lane)
     order = [piece.frame.lane for _ in range(400) for piece in box.fill().pieces]
@@ -273,7 +275,7 @@ def test_lanes_of_equal_priority_share_by_weight() -> None:
 
 
 def test_a_lane_that_was_silent_has_saved_nothing_up() -> None:
-    box = outbox(lanes=(Lane(), Lane()))
+    box = send_queue(lanes=(Lane(), Lane()))
     push(box, *[b"x" * WHOLE] * 600)
     for _ in range(400):
         box.acked(box.fill().pieces)
@@ -283,7 +285,7 @@ def test_a_lane_that_was_silent_has_saved_nothing_up() -> None:
 
 
 def test_lanes_say_whether_they_are_ordered() -> None:
-    box = outbox(lanes=(Lane(), Lane(ordered=False)))
+    box = send_queue(lanes=(Lane(), Lane(ordered=False)))
     push(box, b"a", lane=1)
     once(box, b"u", Delivery.SEQUENCED, lane=1)
     once(box, b"v", Delivery.UNRELIABLE, lane=1)
@@ -302,7 +304,7 @@ def lane_of(load: Load) -> int:
 
 def test_lanes_share_by_weight_however_busy_a_higher_priority_is() -> None:
     """One that begins later has saved nothing up, although neither was ever the first in line."""
-    box = outbox(messages=9999, lanes=(Lane(priority=1), Lane(), Lane()))
+    box = send_queue(messages=9999, lanes=(Lane(priority=1), Lane(), Lane()))
     push(box, *[b"x" * 200] * 900, lane=1)
     for _ in range(500):
         push(box, b"urgent")
@@ -322,7 +324,7 @@ def test_lanes_share_by_weight_however_busy_a_higher_priority_is() -> None:
 
 def test_a_lane_that_was_held_up_has_saved_nothing_up() -> None:
     """Where order does not matter, a lane stands still as long as its oldest message is missing."""
-    box = outbox(messages=8, lanes=(Lane(ordered=False), Lane(ordered=False)))
+    box = send_queue(messages=8, lanes=(Lane(ordered=False), Lane(ordered=False)))
     box.credit.raise_to(10_000, 2**30)
     push(box, *[b"x" * WHOLE] * 300)
     push(box, *[b"x" * WHOLE] * 600, lane=1)
@@ -345,7 +347,7 @@ def test_a_lane_that_was_held_up_has_saved_nothing_up() -> None:
 
 
 def test_what_is_sent_once_has_the_priority_of_its_lane() -> None:
-    box = outbox(lanes=(Lane(), Lane(priority=1)))
+    box = send_queue(lanes=(Lane(), Lane(priority=1)))
     for _ in range(9):
         once(box, b"x" * WHOLE)
     push(box, b"y" * WHOLE, lane=1)
@@ -354,7 +356,7 @@ def test_what_is_sent_once_has_the_priority_of_its_lane() -> None:
 
 
 def test_what_is_sent_once_counts_for_the_weight_of_its_lane() -> None:
-    box = outbox(lanes=(Lane(weight=3), Lane()), unreliable_buffer=1000)
+    box = send_queue(lanes=(Lane(weight=3), Lane()), unreliable_buffer=1000)
     for _ in range(400):
         once(box, b"x" * WHOLE)
     push(box, *[b"x" * WHOLE] * 400, lane=1)
@@ -365,7 +367,7 @@ def test_what_is_sent_once_counts_for_the_weight_of_its_lane() -> None:
 @pytest.mark.parametrize("size", [WHOLE, 100, 10])
 def test_in_one_lane_neither_kind_holds_up_the_other(size: int) -> None:
     """Both fill the line, messages sent once in small ones or large."""
-    box = outbox(unreliable_buffer=10_000)
+    box = send_queue(unreliable_buffer=10_000)
     push(box, *[b"x" * WHOLE] * 300)
     for _ in range(300 * WHOLE // size):
         once(box, b"x" * size)
@@ -379,7 +381,7 @@ def test_in_one_lane_neither_kind_holds_up_the_other(size: int) -> None:
 
 
 def test_what_comes_now_and_then_goes_before_what_fills_the_lane() -> None:
-    box = outbox(unreliable_buffer=1000)
+    box = send_queue(unreliable_buffer=1000)
     push(box, *[b"x" * WHOLE] * 200)
     for _ in range(10):
         for _ in range(5):
@@ -400,7 +402,7 @@ def test_what_comes_now_and_then_goes_before_what_fills_the_lane() -> None:
 
 
 def test_a_flood_of_one_lane_takes_no_place_of_another() -> None:
-    box = outbox(lanes=(Lane(), Lane()), unreliable_buffer=100)
+    box = send_queue(lanes=(Lane(), Lane()), unreliable_buffer=100)
     kept = [once(box, b"%d" % number, lane=1) for number in range(100)]
     flood = [once(box, b"flood") for _ in range(500)]
     assert kept == [None] * 100
@@ -414,7 +416,7 @@ def test_a_flood_of_one_lane_takes_no_place_of_another() -> None:
 
 
 def test_copies_ride_along_as_often_as_asked() -> None:
-    box = outbox()
+    box = send_queue()
     box.push(b"urgent", Ticket(0.0, copies=2))
     first = box.fill().pieces
     riders: list[list[bytes]] = []
@@ -427,7 +429,7 @@ def test_copies_ride_along_as_often_as_asked() -> None:
 
 
 def test_copies_of_what_fills_a_packet_leave_right_behind_the_next_ones() -> None:
-    box = outbox()
+    box = send_queue()
     box.push(b"a" * 200, Ticket(0.0, copies=2))
     sent: list[list[bytes]] = []
     for letter in (b"b", b"c", b"d"):
@@ -439,7 +441,7 @@ def test_copies_of_what_fills_a_packet_leave_right_behind_the_next_ones() -> Non
 
 
 def test_fragments_have_copies_too() -> None:
-    box = outbox()
+    box = send_queue()
     box.push(bytes(286 + 100), Ticket(0.0, copies=2))
     sent: list[tuple[int, int]] = []
     for _ in range(4):
@@ -450,7 +452,7 @@ def test_fragments_have_copies_too() -> None:
 
 
 def test_copies_go_with_what_is_sent_once_as_well() -> None:
-    box = outbox()
+    box = send_queue()
     box.push(b"urgent", Ticket(0.0, copies=1))
     box.fill()
     once(box, b"news")
@@ -458,7 +460,7 @@ def test_copies_go_with_what_is_sent_once_as_well() -> None:
 
 
 def test_a_copy_of_what_was_acked_meanwhile_does_not_leave() -> None:
-    box = outbox()
+    box = send_queue()
     box.push(b"a" * 200, Ticket(0.0, copies=3))
     first = box.fill().pieces
     push(box, b"b" * 200)
@@ -472,7 +474,7 @@ def test_a_copy_of_what_was_acked_meanwhile_does_not_leave() -> None:
 
 
 def test_a_copy_that_finds_too_little_room_keeps_nothing_back() -> None:
-    box = outbox()
+    box = send_queue()
     box.push(b"a" * WHOLE, Ticket(0.0, copies=1))
     box.fill()
     push(box, b"b" * WHOLE)
@@ -483,7 +485,7 @@ def test_a_copy_that_finds_too_little_room_keeps_nothing_back() -> None:
 
 
 def test_many_copies_take_turns() -> None:
-    box = outbox()
+    box = send_queue()
     for number in range(50):
         box.push(bytes([number]) * 100, Ticket(0.0, copies=3))
     sent: list[int] = []
@@ -501,7 +503,7 @@ def test_many_copies_take_turns() -> None:
 @pytest.mark.parametrize("size", [4, 5000])
 def test_a_message_given_up_before_it_left_leaves_no_trace(size: int) -> None:
     """It has no id, so that nobody waits for it, and nobody has to be told."""
-    box = outbox()
+    box = send_queue()
     perishable = [Ticket(0.0, deadline=1.0) for _ in range(3)]
     for number, payload in enumerate((b"before", b"after")):
         box.push(bytes(size), perishable[number])
@@ -520,7 +522,7 @@ def test_a_message_given_up_before_it_left_leaves_no_trace(size: int) -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 4])
 def test_a_large_message_can_be_given_up_at_any_time(taken: int) -> None:
-    box = outbox()
+    box = send_queue()
     perishable = Ticket(0.0, deadline=1.0)
     box.push(bytes(286 * 4), perishable)
     loads = [box.fill() for _ in range(taken)]
@@ -544,7 +546,7 @@ def test_a_large_message_can_be_given_up_at_any_time(taken: int) -> None:
 
 
 def settle(
-    box: Outbox, sizes: Sequence[int], verdicts: Sequence[tuple[bool, int]], rooms: Sequence[int]
+    box: SendQueue, sizes: Sequence[int], verdicts: Sequence[tuple[bool, int]], rooms: Sequence[int]
 ) -> None:
     """Ack or lose packets in any order; then ack all. What is acked never leaves again."""
     flying: list[Sequence[Piece]] = []
@@ -579,7 +581,7 @@ def settle(
 def test_every_message_leaves_in_the_end(
     start: int, sizes: list[int], verdicts: list[tuple[bool, int]], rooms: list[int]
 ) -> None:
-    box = outbox(first_sequence=start)
+    box = send_queue(first_sequence=start)
     for size in sizes:
         push(box, bytes(size))
     settle(box, sizes, verdicts, rooms)

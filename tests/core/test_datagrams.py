@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.row import Row
+from sphtp.core.datagrams import Datagrams
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from sphtp.core.row import Row
     ],
 )
 def test_a_row_is_its_datagrams(data: bytes, size: int, datagrams: list[bytes]) -> None:
-    row = Row(("127.0.0.1", 1), data, size)
+    row = Datagrams(("127.0.0.1", 1), data, size)
     assert list(row.datagrams) == datagrams
     assert row.number == len(datagrams)
     assert row.is_whole == (not data or len(datagrams[-1]) == size)
@@ -25,5 +25,5 @@ def test_a_row_is_its_datagrams(data: bytes, size: int, datagrams: list[bytes]) 
 
 @pytest.mark.parametrize("datagram", [b"", b"x", bytes(1000)])
 def test_a_datagram_is_a_row_of_one(datagram: bytes) -> None:
-    row = Row.of(("127.0.0.1", 1), datagram)
+    row = Datagrams.of(("127.0.0.1", 1), datagram)
     assert (row.number, row.datagrams) == (1, [datagram])
