@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.acks import BUFFER
 from sphtp.core.channel.frames import Fragment, Messages, Unreliable
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.reassembly import Reassembly
 from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.received_packets import BUFFER
 from sphtp.core.channel.sent_packets import SentBatch
 from sphtp.core.channel.sources import Large, Single
 from sphtp.core.channel.ticket import Ticket
@@ -66,7 +66,7 @@ def check_residue(conversation: "Conversation") -> Residue:
         copies = transport.send_side.send_queue._copies
         riding.update(copies._resting, copies._due)
         # An ack may still name those near the newest acked, and all that left since.
-        acks = transport._acks
+        acks = transport._sent_packets
         most_packets += BUFFER + acks.next_sequence - acks._newest_acked
     gc.collect()
     endpoints = conversation.left, conversation.right

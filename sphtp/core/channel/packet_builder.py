@@ -11,7 +11,6 @@ from typing import Final
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.ack_timer import AckTimer
-from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.allowance import FARTHEST
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import (
@@ -24,13 +23,15 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.header import encode_data
+from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.packet import encode_loads, encode_lone, encode_run
+from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.send_queue import Load
 from sphtp.core.channel.send_side import SendSide
-from sphtp.core.channel.sent_packets import SentBatch
+from sphtp.core.channel.sent_packets import SentBatch, SentPackets
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
+from sphtp.core.serial import wrap
 
 NOTHING: Final = (b"", 0)
 NO_LOAD: Final = Load(())
@@ -49,7 +50,8 @@ class PacketBuilder:
         self,
         peer: TransportParameters,
         send_side: SendSide,
-        acks: Acks,
+        sent: SentPackets,
+        received: ReceivedPackets,
         ack_timer: AckTimer,
         credit: ReceiveCredit,
     ) -> None:
@@ -57,7 +59,8 @@ class PacketBuilder:
         self._send_side = send_side
         self._send_queue = send_side.send_queue
         self._path = send_side.path
-        self._acks = acks
+        self._sent_packets = sent
+        self._received = received
         self._ack_timer = ack_timer
         self._credit = credit
         self._is_sending = True
@@ -87,9 +90,9 @@ class PacketBuilder:
 
     def ack_late(self, now: float, sequence: int) -> None:
         """Make a packet that acks one that the others do not reach back to."""
-        ack = encode_data(self._peer_id, self._acks.late_header(sequence))
+        ack = encode_data(self._peer_id, self._header(self._received.late_ack(sequence)))
         # The acks that are owed otherwise are not in it.
-        self._sent(SentBatch(self._acks.next_sequence, now, len(ack)))
+        self._sent(SentBatch(self._sent_packets.next_sequence, now, len(ack)))
         self._queue_ack(ack)
 
     def _queue_ack(self, ack: bytes) -> None:
@@ -127,7 +130,7 @@ class PacketBuilder:
 
     def _may_send(self, now: float) -> bool:
         self._resume_at = None
-        if not self._is_sending or self._acks.ambiguous:
+        if not self._is_sending or self._sent_packets.ambiguous:
             return False
         ahead = self._send_side.ahead
         if not self._send_queue.wants_to_send or not self._path.has_window(ahead):
@@ -140,7 +143,11 @@ class PacketBuilder:
     def _may_send_again(self, now: float) -> bool:
         """Whether a packet may leave that window or pacer hold back, for its messages are late."""
         is_repeat = self._send_queue.sends_again
-        if not self._is_sending or self._acks.ambiguous or not self._send_side.is_up_to_date:
+        if (
+            not self._is_sending
+            or self._sent_packets.ambiguous
+            or not self._send_side.is_up_to_date
+        ):
             return False
         is_new = self._send_queue.wants_to_send and self._send_queue.spread < FARTHEST
         if not is_repeat and not is_new:
@@ -163,8 +170,8 @@ class PacketBuilder:
         if piece is None:
             return None
         assert isinstance(piece.frame, Messages)
-        datagram = encode_lone(self._peer_id, self._acks.header(), piece.frame)
-        self._keep(SentBatch(self._acks.next_sequence, now, len(datagram), ((piece,),)))
+        datagram = encode_lone(self._peer_id, self._header(self._received.ack()), piece.frame)
+        self._keep(SentBatch(self._sent_packets.next_sequence, now, len(datagram), ((piece,),)))
         if 4 * piece.cost > 3 * self._send_queue.room:
             self._probe_size(now)
         return datagram, len(datagram)
@@ -186,11 +193,11 @@ class PacketBuilder:
         loads = self._send_queue.take_loads(lane, number) if number > 1 else []
         if not loads:
             return None
-        packets = encode_loads(self._peer_id, self._acks.header(), loads)
+        packets = encode_loads(self._peer_id, self._header(self._received.ack()), loads)
         start = 0
         for size, alike in groupby(map(len, packets)):
             end = start + len(list(alike))
-            self._keep(SentBatch(self._acks.next_sequence, now, size, loads[start:end]))
+            self._keep(SentBatch(self._sent_packets.next_sequence, now, size, loads[start:end]))
             start = end
         self._made = packets[::-1]
         self._probe_size(now)
@@ -203,9 +210,9 @@ class PacketBuilder:
         run = self._send_queue.take_run(lane, most)
         if run is None:
             return None
-        data = encode_run(self._peer_id, self._acks.header(), run)
+        data = encode_run(self._peer_id, self._header(self._received.ack()), run)
         size = len(data) // run.number
-        self._keep(SentBatch(self._acks.next_sequence, now, size, run=run))
+        self._keep(SentBatch(self._sent_packets.next_sequence, now, size, run=run))
         self._probe_size(now)
         return data, size
 
@@ -246,18 +253,21 @@ class PacketBuilder:
         size: int = 0,
     ) -> bytes:
         """Put a packet together, and remember it; with ``size`` it is a probe of just that size."""
-        front = encode_data(self._peer_id, self._acks.header())
+        front = encode_data(self._peer_id, self._header(self._received.ack()))
         late = self._ack_timer.lateness(now)
         datagram = encode_frames([*late, *frames] if late else frames, front)
         if size:
             # The padding goes to the end, whatever its length says.
             datagram = datagram.ljust(size, b"\0")
-        train = SentBatch(self._acks.next_sequence, now, len(datagram), (load.pieces,))
+        train = SentBatch(self._sent_packets.next_sequence, now, len(datagram), (load.pieces,))
         train.eliciting = bool(frames)
         train.once = load.once
         train.closing, train.credit, train.probe = closing, credit, size > 0
         self._keep(train)
         return datagram
+
+    def _header(self, ack: tuple[int, int]) -> Header:
+        return Header(wrap(self._sent_packets.next_sequence), *ack)
 
     def _keep(self, train: SentBatch) -> None:
         self._sent(train)

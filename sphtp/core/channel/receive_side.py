@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.ack_timer import EARLY, AckTimer
-from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.frames import (
     CONTENT,
     AckDelay,
@@ -25,7 +24,9 @@ from sphtp.core.channel.packet import Packet, decode_packet_untrusted, decode_ru
 from sphtp.core.channel.packet_builder import NOTHING, PacketBuilder
 from sphtp.core.channel.path_mtu import Search
 from sphtp.core.channel.receive_queue import ReceiveQueue
+from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
 from sphtp.core.channel.send_side import SendSide
+from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
 from sphtp.errors import RemoteError
@@ -66,7 +67,8 @@ class ReceiveSide:
     ) -> None:
         self._largest = settings.max_datagram
         self._counters = counters
-        self._acks = Acks(settings.first_sequence, peer.first_sequence)
+        self._sent_packets = SentPackets(settings.first_sequence)
+        self._received = ReceivedPackets(peer.first_sequence)
         self._ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
         self.receive_queue = ReceiveQueue(settings, peer.first_sequence, counters.bounds, node)
         self.send_side, self.sender = self._make_sending(settings, peer)
@@ -74,9 +76,11 @@ class ReceiveSide:
     def _make_sending(
         self, settings: ChannelSettings, peer: TransportParameters
     ) -> tuple[SendSide, PacketBuilder]:
-        acks, credit = self._acks, self.receive_queue.credit
-        send_side = SendSide(settings, peer, acks, credit, self._counters)
-        return send_side, PacketBuilder(peer, send_side, acks, self._ack_timer, credit)
+        sent, credit = self._sent_packets, self.receive_queue.credit
+        send_side = SendSide(settings, peer, sent, credit, self._counters)
+        return send_side, PacketBuilder(
+            peer, send_side, sent, self._received, self._ack_timer, credit
+        )
 
     def estimates(self) -> Estimates:
         """What is measured by now."""
@@ -170,8 +174,8 @@ class ReceiveSide:
 
         Raises ``RemoteError`` when they lie in their acks, or as ``ReceiveQueue.admits``.
         """
-        is_new = self._acks.restore(packet.header.sequence) > self._acks.highest
-        self._acks.named(packet.header.ack)
+        is_new = self._received.restore(packet.header.sequence) > self._received.highest
+        self._sent_packets.named(packet.header.ack)
         has_room = self.receive_queue.has_room(packet.frames, packet.size)
         return is_new and has_room and self.receive_queue.admits(packet.frames)
 
@@ -190,15 +194,15 @@ class ReceiveSide:
         header, frames, size, number = packet
         if size > number * self._largest:
             raise RemoteError(f"a datagram of {size} bytes is over the limit")
-        sequence = self._acks.restore(header.sequence)
-        arrival = self._acks.arrival(sequence)
+        sequence = self._received.restore(header.sequence)
+        arrival = self._received.arrival(sequence)
         if arrival is not Arrival.FRESH:
             # The acks of a packet that old may mean packets of another round of the 16 bits.
             self._handle_repeat(now, arrival, frames)
             return None
         is_admitted = self.receive_queue.admits(frames)
         try:
-            newest = self._acks.named(header.ack)
+            newest = self._sent_packets.named(header.ack)
         except RemoteError:
             self._counters.forged_acks += number
             raise
@@ -235,7 +239,7 @@ class ReceiveSide:
 
     def _record(self, now: float, sequence: int, number: int, *, asks: bool) -> None:
         """Note which packets came, and what acks that makes due."""
-        if sequence > self._acks.highest:
+        if sequence > self._received.highest:
             self._ack_timer.heard(now, asks=asks)
         end = sequence + number
         for first in range(sequence, end, EARLY):
@@ -243,11 +247,11 @@ class ReceiveSide:
             if self._ack_timer.is_overdue(first):
                 self.sender.ack_early(now)
             row = min(EARLY, end - first)
-            fills_gap = self._acks.received(first, row)
-            if asks and fills_gap and self._acks.is_out_of_reach(first):
+            fills_gap = self._received.received(first, row)
+            if asks and fills_gap and self._received.is_out_of_reach(first):
                 self.sender.ack_late(now, first)
             elif asks:
-                missing = self._acks.missing
+                missing = self._received.missing
                 self._ack_timer.owe(now, first, row, at_once=fills_gap, missing=missing)
 
 

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sphtp.core.alarms import earliest
-from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.header import OVERHEAD
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path import Path
 from sphtp.core.channel.send_queue import SendQueue
-from sphtp.core.channel.sent_packets import Hit, SentBatch
+from sphtp.core.channel.sent_packets import Hit, SentBatch, SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Tickets
@@ -46,7 +45,7 @@ class SendSide:
         self,
         settings: ChannelSettings,
         peer: TransportParameters,
-        acks: Acks,
+        sent: SentPackets,
         credit: ReceiveCredit,
         counters: Counters,
     ) -> None:
@@ -57,7 +56,7 @@ class SendSide:
         self.path = Path(settings, self.recovery, largest)
         self.send_queue = SendQueue(settings, self.path.mtu.size - OVERHEAD, peer, counters.bounds)
         self.tickets = Tickets()
-        self._acks = acks
+        self._sent_packets = sent
         self._credit = credit
         self._counters = counters
         self._close_lost = False
@@ -72,7 +71,7 @@ class SendSide:
 
     def sent(self, train: SentBatch) -> None:
         """Packets leave, from the next sequence on; what else there is to note has time."""
-        self._acks.sent(train)
+        self._sent_packets.sent(train)
         self._counters.sent += train.number
         self._counters.bytes_sent += train.number * train.size
         if train.eliciting:
@@ -117,7 +116,9 @@ class SendSide:
 
     def _note_heard(self, reports: Sequence[AckReport]) -> None:
         acked = [
-            hit for report in reports for hit in self._acks.acknowledge(report.newest, report.bits)
+            hit
+            for report in reports
+            for hit in self._sent_packets.acknowledge(report.newest, report.bits)
         ]
         if not acked:
             return
@@ -159,7 +160,7 @@ class SendSide:
         self.path.probe(now)
         # A small packet may pass where large ones vanish.
         is_needed = not is_repeated or self.path.suspects_size
-        return is_needed and not self._acks.ambiguous
+        return is_needed and not self._sent_packets.ambiguous
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""

@@ -10,8 +10,14 @@ from typing import Final, NamedTuple
 
 from sphtp.core.channel.congestion.delivery import Stamp
 from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.received_packets import ACK_BITS, ALL_BITS, BUFFER
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.ticket import Ticket
+from sphtp.core.serial import HALF, SequenceBuffer, unwrap
+from sphtp.errors import RemoteError
+
+FARTHEST: Final = HALF // 2
+"""Half of what 16 bits tell apart; the rest is for acks and pings, which nothing holds back."""
 
 NO_STAMP: Final = Stamp(0.0, 0, 0.0, 0.0, starved=False)
 
@@ -140,3 +146,88 @@ class Hit(NamedTuple):
     def oldest(self) -> int:
         """The sequence of the first of them."""
         return self.train.last + 1 - self.bits.bit_length()
+
+
+class SentPackets:
+    """The packets that may still be acked, by sequence: the send half of the acks (Fiedler)."""
+
+    __slots__ = ("_acked", "_newest_acked", "_oldest_kept", "_sent", "next_sequence")
+
+    def __init__(self, first: int) -> None:
+        self.next_sequence = first
+        self._newest_acked = first - 1
+        self._oldest_kept = first
+        # The ack bits already seen, bit n for the packet n before the newest acked one.
+        self._acked = 0
+        # As many may be on their way as 16 bits tell apart; the buffer grows with them.
+        self._sent: SequenceBuffer[SentBatch] = SequenceBuffer(HALF, first)
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether so many packets left since the last ack that 16 bits will soon not tell them."""
+        return self.next_sequence - self._newest_acked > FARTHEST
+
+    def sent(self, train: SentBatch) -> None:
+        """Remember packets that just left, from ``next_sequence`` on."""
+        if train.number == 1:
+            self._sent.insert(train.sequence, train)
+        else:
+            self._sent.insert_run(train.sequence, train.number, train)
+        self.next_sequence = train.last + 1
+
+    def named(self, ack: int) -> int:
+        """Return the full sequence of the packet that a received header's 16 bits ack.
+
+        Raises ``RemoteError`` for one that was never sent.
+        """
+        newest = unwrap(ack, self.next_sequence - 1)
+        if newest >= self.next_sequence:
+            last = self.next_sequence - 1
+            raise RemoteError(f"ack of packet {newest}, the last one sent is {last}")
+        return newest
+
+    def acknowledge(self, newest: int, bits: int) -> list[Hit]:
+        """Take out what ack bits name from ``newest`` on; return the packets newly acked.
+
+        The oldest comes first.
+        """
+        bits = self._new_bits(newest, bits)
+        acked = self._take(newest, bits) if bits else []
+        # No ack reaches back so far; what was lost there would be kept, with all that it held.
+        behind = self._newest_acked - BUFFER - self._oldest_kept
+        if behind > 0:
+            self._sent.remove_run(self._oldest_kept, behind)
+            self._oldest_kept += behind
+        return acked
+
+    def _new_bits(self, newest: int, bits: int) -> int:
+        """Of ack bits, those not seen before: each ack comes some thirty times."""
+        ahead = newest - self._newest_acked
+        if ahead > 0:
+            self._acked = self._acked << min(ahead, ACK_BITS) & ALL_BITS
+            self._newest_acked = newest
+            new = bits & ~self._acked
+            self._acked |= bits
+            return new
+        if ahead <= -ACK_BITS:
+            return bits
+        new = bits & ~(self._acked >> -ahead)
+        self._acked |= bits << -ahead & ALL_BITS
+        return new
+
+    def _take(self, newest: int, bits: int) -> list[Hit]:
+        taken: list[Hit] = []
+        while bits:
+            oldest = newest + 1 - bits.bit_length()
+            train = self._sent.find(oldest)
+            if train is None:
+                bits ^= 1 << newest - oldest
+                continue
+            named = train.named_by(newest, bits)
+            if fresh := named & ~train.acked:
+                train.acked |= fresh
+                taken.append(Hit(train, fresh))
+            if train.acked.bit_count() == train.number:
+                self._sent.remove_run(train.sequence, train.number)
+            bits &= (1 << max(newest - train.last, 0)) - 1
+        return taken

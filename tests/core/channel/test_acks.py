@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.acks import ACK_BITS, BUFFER, FARTHEST, Acks, Arrival
 from sphtp.core.channel.header import Header
-from sphtp.core.channel.sent_packets import Hit
+from sphtp.core.channel.received_packets import ACK_BITS, BUFFER, Arrival, ReceivedPackets
+from sphtp.core.channel.sent_packets import FARTHEST, Hit, SentPackets
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 from tests.core.channel.trains import sequences, single
@@ -18,26 +18,31 @@ STARTS = (0, 32767, 65535, 2**32 - 1)
 starting_anywhere = pytest.mark.parametrize("start", STARTS)
 
 
-def told(acks: Acks, header: Header) -> list[Hit]:
+def told(sent: SentPackets, header: Header) -> list[Hit]:
     """Packets newly acked by a header."""
-    return acks.acknowledge(acks.named(header.ack), header.ack_bits)
+    return sent.acknowledge(sent.named(header.ack), header.ack_bits)
 
 
-def pair(start: int) -> tuple[Acks, Acks]:
+def pair(start: int) -> tuple[SentPackets, ReceivedPackets]:
     """A sender that starts there, and its receiver, who learned 16 bits of that."""
-    return Acks(start, 0), Acks(0, wrap(start))
+    return SentPackets(start), ReceivedPackets(wrap(start))
 
 
-def send(acks: Acks) -> tuple[int, Header]:
-    header, sequence = acks.header(), acks.next_sequence
-    acks.sent(single(sequence))
-    return sequence, header
+def send(sent: SentPackets) -> tuple[int, Header]:
+    sequence = sent.next_sequence
+    sent.sent(single(sequence))
+    return sequence, Header(wrap(sequence), 0, 0)
+
+
+def answer(received: ReceivedPackets) -> Header:
+    """The acks that the next packet back carries."""
+    return Header(0, *received.ack())
 
 
 @starting_anywhere
 def test_a_fresh_side_acks_nothing(start: int) -> None:
     left, right = pair(start)
-    _, header = send(right)
+    header = answer(right)
     assert header == Header(0, wrap(start - 1), 0)
     assert told(left, header) == []
 
@@ -48,7 +53,7 @@ def test_bit_n_acks_packet_ack_minus_n(start: int) -> None:
     sent = [send(left) for _ in range(6)]
     for number in (0, 2, 3, 5):
         right.received(right.restore(sent[number][1].sequence))
-    header = right.header()
+    header = answer(right)
     assert (header.ack, header.ack_bits) == (wrap(start + 5), 0b101101)
     assert sequences(told(left, header)) == [start, start + 2, start + 3, start + 5]
     assert told(left, header) == [], "an ack counts once"
@@ -59,7 +64,7 @@ def test_thirty_two_packets_are_acked_and_no_more(start: int) -> None:
     left, right = pair(start)
     for _ in range(ACK_BITS + 8):
         right.received(right.restore(send(left)[1].sequence))
-    assert sequences(told(left, right.header())) == [
+    assert sequences(told(left, answer(right))) == [
         start + number for number in range(8, ACK_BITS + 8)
     ]
 
@@ -72,7 +77,7 @@ def test_old_bits_leave_when_a_packet_jumps_ahead(start: int, gap: int) -> None:
     for number in (0, gap):
         right.received(right.restore(sent[number][1].sequence))
     expected = [start, start + gap] if gap < ACK_BITS else [start + gap]
-    assert sequences(told(left, right.header())) == expected
+    assert sequences(told(left, answer(right))) == expected
 
 
 @starting_anywhere
@@ -118,7 +123,7 @@ def test_a_side_notices_when_sequences_get_ambiguous(start: int) -> None:
         header = send(left)[1]
     assert left.ambiguous
     right.received(right.restore(header.sequence))
-    told(left, right.header())
+    told(left, answer(right))
     assert not left.ambiguous
 
 
@@ -131,7 +136,7 @@ def test_thousands_may_be_on_their_way_at_once(start: int) -> None:
     for number, header in enumerate(headers, 1):
         right.received(right.restore(header.sequence))
         if number % ACK_BITS == 0:
-            acked += len(told(left, right.header()))
+            acked += len(told(left, answer(right)))
     assert acked == FARTHEST
 
 
@@ -143,7 +148,7 @@ def test_packets_that_are_never_acked_are_not_kept(start: int) -> None:
         if number % 3 == 0:
             right.received(right.restore(header.sequence))
         if number % 60 == 0:
-            told(left, right.header())
+            told(left, answer(right))
     kept = [entry for entry in left._sent._entries if entry is not None]
     assert len(kept) <= BUFFER + 60
     assert len(left._sent._entries) <= 4 * BUFFER
@@ -169,7 +174,7 @@ def test_acked_is_received(start: int, script: list[tuple[bool, bool, int]]) -> 
                 right.received(restored)
                 received.add(sequence)
         if ack_arrives:
-            acked += sequences(told(left, right.header()))
+            acked += sequences(told(left, answer(right)))
     assert set(acked) <= received
     assert len(acked) == len(set(acked))
 
@@ -180,8 +185,7 @@ def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
     random = Random(start)
     acked = received = 0
     for _ in range(3 * 65536):
-        sequence, header = left.next_sequence, left.header()
-        left.sent(single(sequence))
+        sequence, header = send(left)
         if random.random() < 0.5:
             restored = right.restore(header.sequence)
             assert restored - sequence == wrap(start) - start
@@ -189,8 +193,8 @@ def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
             right.received(restored)
             received += 1
         if sequence % 16 == 0:
-            acked += len(told(left, right.header()))
-    assert acked + len(told(left, right.header())) == received
+            acked += len(told(left, answer(right)))
+    assert acked + len(told(left, answer(right))) == received
 
 
 @starting_anywhere
@@ -202,15 +206,15 @@ def test_what_comes_too_late_for_the_bits_is_acked_by_a_header_of_its_own(start:
     late = right.restore(sent[40][1].sequence)
     assert right.is_out_of_reach(late)
     right.received(late)
-    assert sequences(told(left, right.header())) == [start + 100]
-    header = right.late_header(late)
+    assert sequences(told(left, answer(right))) == [start + 100]
+    header = Header(0, *right.late_ack(late))
     assert (header.ack, header.ack_bits & 1) == (wrap(start + 40), 1)
     assert sequences(told(left, header)) == [start + 40]
     assert told(left, header) == []
 
 
 def test_what_is_missing_is_counted_of_what_the_next_header_covers() -> None:
-    acks = Acks(0, 100)
+    acks = ReceivedPackets(100)
     assert acks.missing == 0
     for sequence in (100, 103, 104):
         acks.received(sequence)

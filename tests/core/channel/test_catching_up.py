@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.ack_timer import AckTimer
-from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.flow_control import ReceiveCredit
@@ -18,7 +17,9 @@ from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, encode_lone
 from sphtp.core.channel.packet_builder import PacketBuilder
 from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.send_side import MOST_AHEAD, SendSide
+from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket
@@ -33,9 +34,11 @@ class Half:
 
     def __init__(self, congestion: str = "cubic") -> None:
         settings = ChannelSettings(congestion=congestion, max_datagram=1200)
-        self.acks, credit = Acks(0, 0), ReceiveCredit(1024, 2**20)
+        self.acks, credit = SentPackets(0), ReceiveCredit(1024, 2**20)
         self.send_side = SendSide(settings, offer(datagram=1200), self.acks, credit, Counters())
-        self.sender = PacketBuilder(offer(), self.send_side, self.acks, AckTimer(2, 0.01), credit)
+        self.sender = PacketBuilder(
+            offer(), self.send_side, self.acks, ReceivedPackets(0), AckTimer(2, 0.01), credit
+        )
         self.tickets: list[Ticket] = []
 
     def send(self, now: float, size: int = 64) -> bool:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.frames import RUN_LAYOUT, FrameKind, asks_for_ack
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.packet import decode_packet_untrusted
+from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.serial import wrap
@@ -20,7 +20,6 @@ from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT
 from tests.core.channel.rows import Script, scripts
-from tests.core.channel.trains import single
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 # Both sides have sent a few packets when the rows begin.
@@ -37,13 +36,13 @@ class Receiver:
         self.pair.run(0.5)
         assert self.connection.port.transport is not None
         self.transport = self.connection.port.transport
-        self.next = self.transport._acks.highest + 1
+        self.next = self.transport._received.highest + 1
         self.pair.network.set_default(Faults(blocked=True))
         for number in range(BEFORE):
             self.pair.send(self.connection, bytes([number]))
         self.received: list[bytes] = []
         # Packets by their 16 bits, as acks name them.
-        acks = self.transport._acks
+        acks = self.transport._received
         known = range(acks._window.bit_length())
         self.accepted = {wrap(acks.highest - n) for n in known if acks._window >> n & 1}
         self.asking: set[int] = set()
@@ -67,7 +66,7 @@ class Receiver:
 
     def take_one(self, datagram: bytes, source: Address) -> None:
         """Let one arrive, and note whether it was accepted, and asks for an ack."""
-        acks = self.transport._acks
+        acks = self.transport._received
         before = acks.highest, acks._window
         self.endpoint.handle_datagram_untrusted(self.pair.now, source, datagram)
         if (acks.highest, acks._window) != before:
@@ -94,7 +93,7 @@ class Receiver:
         return figures | {
             "messages": self.received,
             "counters": asdict(self.endpoint.counters),
-            "acks": (transport._acks.highest, transport._acks._window),
+            "acks": (transport._received.highest, transport._received._window),
             "credit": transport.receive_queue.credit.allowed,
             "in flight": transport.send_side.recovery.bytes_in_flight,
             "state": self.connection.state,
@@ -185,14 +184,14 @@ def test_acks_in_a_row_ack_what_they_do_one_by_one(
     for side in (together, alone):
         side.connection.port.send_many([bytes(900)] * 40)
         side.pair.touch(side.connection)
-    at, end = together.first_id, together.transport._acks.next_sequence
-    peer, datagrams = Acks(together.next, at), list[bytes]()
-    for arrives, step in script:
+    at, end = together.first_id, together.transport._sent_packets.next_sequence
+    peer, datagrams = ReceivedPackets(at), list[bytes]()
+    for sequence, (arrives, step) in enumerate(script, together.next):
         if arrives and peer.arrival(at) is Arrival.FRESH:
             peer.received(at)
         at = min(at + step, end - 1)
-        datagrams.append(encode_data(together.connection.connection_id, peer.header()))
-        peer.sent(single(peer.next_sequence))
+        header = Header(wrap(sequence), *peer.ack())
+        datagrams.append(encode_data(together.connection.connection_id, header))
     last = decode_data_untrusted(datagrams[-1])
     forged = last._replace(ack=wrap(last.ack + lie))
     datagrams[-1] = encode_data(together.connection.connection_id, forged)

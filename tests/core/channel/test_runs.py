@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.ack_timer import AckTimer
-from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import Fragment, Padding, Ping
-from sphtp.core.channel.header import DATA
+from sphtp.core.channel.header import DATA, Header
 from sphtp.core.channel.packet import decode_packet_untrusted
 from sphtp.core.channel.packet_builder import PacketBuilder
 from sphtp.core.channel.receive_queue import ReceiveQueue
+from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.send_side import SendSide
+from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket
@@ -77,13 +78,15 @@ class Talk:
             lanes=(Lane(), Lane(ordered=False)),
         )
         self.peer = offer(messages=1024, datagram=datagram, limit=2**17)
-        self.acks = Acks(first, 0)
+        self.acks = SentPackets(first)
         credit = ReceiveCredit(1024, 2**20)
         timer = AckTimer(2, 0.01)
         self.send_side = SendSide(self.settings, self.peer, self.acks, credit, Counters())
-        self.sender = PacketBuilder(self.peer, self.send_side, self.acks, timer, credit)
+        self.sender = PacketBuilder(
+            self.peer, self.send_side, self.acks, ReceivedPackets(0), timer, credit
+        )
         self.receive_queue = ReceiveQueue(self.settings, first)
-        self.peer_acks = Acks(0, first)
+        self.peer_acks = ReceivedPackets(first)
         self.flying: list[bytes] = []
         self.received: list[bytes] = []
         self.now = 0.0
@@ -113,7 +116,7 @@ class Talk:
         self.received += self.receive_queue.receive_many(1000)
 
     def ack(self) -> None:
-        header = self.peer_acks.header()
+        header = Header(0, *self.peer_acks.ack())
         self.send_side.heard(self.now, self.acks.named(header.ack), header.ack_bits, 0.0)
         self.send_side.catch_up()
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sphtp.core.channel.ack_timer import AckTimer
-from sphtp.core.channel.acks import Acks
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import Close, Credit, Frame
@@ -14,9 +13,10 @@ from sphtp.core.channel.packet import Packet
 from sphtp.core.channel.packet_builder import NO_LOAD, PacketBuilder
 from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.send_queue import Load
 from sphtp.core.channel.send_side import AckReport, SendSide
-from sphtp.core.channel.sent_packets import Hit, SentBatch
+from sphtp.core.channel.sent_packets import Hit, SentBatch, SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
@@ -125,9 +125,11 @@ class WatchedTransport(ReceiveSide):
     def _make_sending(
         self, settings: ChannelSettings, peer: TransportParameters
     ) -> tuple[SendSide, PacketBuilder]:
-        acks, credit, watch = self._acks, self.receive_queue.credit, self._watch
-        send_side = WatchedFlight(settings, peer, acks, credit, self._counters, watch)
-        return send_side, WatchedSender(peer, send_side, acks, self._ack_timer, credit, watch)
+        sent, credit, watch = self._sent_packets, self.receive_queue.credit, self._watch
+        send_side = WatchedFlight(settings, peer, sent, credit, self._counters, watch)
+        return send_side, WatchedSender(
+            peer, send_side, sent, self._received, self._ack_timer, credit, watch
+        )
 
     def _accept(self, now: float, sequence: int, packet: Packet) -> Close | None:
         tell, channel = self._watch.instrument, self._watch.channel
@@ -145,12 +147,12 @@ class WatchedFlight(SendSide):
         self,
         settings: ChannelSettings,
         peer: TransportParameters,
-        acks: Acks,
+        sent: SentPackets,
         credit: ReceiveCredit,
         counters: Counters,
         watch: Watch,
     ) -> None:
-        super().__init__(settings, peer, acks, credit, counters)
+        super().__init__(settings, peer, sent, credit, counters)
         self.tickets = WatchedTickets(watch)
         self._tell: Final = watch.instrument
         self._channel: Final = watch.channel
@@ -223,12 +225,13 @@ class WatchedSender(PacketBuilder):
         self,
         peer: TransportParameters,
         send_side: SendSide,
-        acks: Acks,
+        sent: SentPackets,
+        received: ReceivedPackets,
         ack_timer: AckTimer,
         credit: ReceiveCredit,
         watch: Watch,
     ) -> None:
-        super().__init__(peer, send_side, acks, ack_timer, credit)
+        super().__init__(peer, send_side, sent, received, ack_timer, credit)
         self._watch = watch
         self._tell: Final = watch.instrument
         self._channel: Final = watch.channel
@@ -298,7 +301,7 @@ class WatchedSender(PacketBuilder):
         """What keeps messages from leaving, now that no packet does."""
         if not self._is_sending or not self._send_queue.wants_to_send:
             return None
-        if self._acks.ambiguous:
+        if self._sent_packets.ambiguous:
             return Obstacle.SEQUENCES
         if not self._path.has_window():
             return Obstacle.WINDOW
