@@ -2,11 +2,12 @@
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
+from inspect import getdoc
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import FunctionType, ModuleType, UnionType
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,8 @@ from pydantic import BaseModel
 import sphtp
 import sphtp.core.channel.events as channel_events
 import sphtp.core.control.events as control_events
+import sphtp.testing
+import sphtp.watch
 from sphtp import (
     ChannelSettings,
     ClientLimits,
@@ -67,6 +70,29 @@ def test_every_public_name_has_its_line() -> None:
 def test_every_name_of_messages_has_its_line() -> None:
     public = {f"sphtp.messages.{name}" for name in vars(messages) if is_public(messages, name)}
     assert public == {name for name in names_on_the_page() if name.startswith("sphtp.messages.")}
+
+
+def test_every_public_name_says_what_it_means() -> None:
+    modules = (sphtp, sphtp.events, sphtp.messages, sphtp.watch, sphtp.testing)
+    silent = {name for module in modules for name in undocumented(module)}
+    assert not silent, f"no docstring: {sorted(silent)}"
+
+
+def undocumented(module: ModuleType) -> Iterator[str]:
+    """Yield the public classes and functions without a docstring, and such methods of classes."""
+    for name in vars(module):
+        value = getattr(module, name)
+        if not is_public(module, name) or not isinstance(value, FunctionType | type):
+            continue
+        # Dataclasses without a docstring are given one: their signature.
+        if not value.__doc__ or value.__doc__.startswith(f"{name}("):
+            yield f"{module.__name__}.{name}"
+        if not isinstance(value, type) or not value.__module__.startswith("sphtp"):
+            continue
+        for key, member in vars(value).items():
+            documents = isinstance(member, FunctionType | property | classmethod | staticmethod)
+            if documents and not key.startswith("_") and not getdoc(member):
+                yield f"{module.__name__}.{name}.{key}"
 
 
 def is_public(module: Any, name: str) -> bool:
