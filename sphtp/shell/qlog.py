@@ -87,7 +87,7 @@ log: Final = logging.getLogger("sphtp.qlog")
 
 
 class QlogWriter(Instrument):
-    """Writes what it is told to a file, as lines of JSON; in a ``with`` block around the node.
+    """Writes what it is told to a file, as qlog; in a ``with`` block around the node.
 
     Writing is buffered. When it fails, for the disk is full or gone, the node goes on: the error is
     logged under ``sphtp.qlog``, kept in ``error``, and no more is written.
