@@ -14,4 +14,4 @@ from sphtp.core.channel.watch.records import PacketInfo as PacketInfo
 from sphtp.core.channel.watch.records import RoundTripInfo as RoundTripInfo
 from sphtp.core.channel.watch.records import SettledInfo as SettledInfo
 from sphtp.core.channel.watch.records import WatchedChannel as WatchedChannel
-from sphtp.shell.qlog.writer import QlogWriter as QlogWriter
+from sphtp.shell.qlog import QlogWriter as QlogWriter

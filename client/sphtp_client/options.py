@@ -187,7 +187,7 @@ CLIENT_OPTIONS = (
     _option("--alone", "Simulate the whole box here, without servers and peers.", is_flag=True),
     _option(
         "--qlog",
-        "Write what happens in the channels to this file, as lines of JSON.",
+        "Write what happens in the channels to this file, as qlog (NAME.sqlog).",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
     ),
@@ -214,7 +214,7 @@ CLUSTER_OPTIONS = (
     _option("--json", "Print one JSON document at the end and nothing else.", is_flag=True),
     _option(
         "--qlog",
-        "Write what happens in the clients' channels to files in this directory.",
+        "Write what happens in the clients' channels to files in this directory, as qlog.",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIRECTORY",
     ),

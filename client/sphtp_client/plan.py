@@ -96,7 +96,7 @@ class ClusterPlan:
         return () if self.secret_file is None else ("--secret-file", str(self.secret_file))
 
     def _qlog(self, slab: int) -> tuple[str, ...]:
-        return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.qlog"))
+        return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.sqlog"))
 
     def _seed(self, slab: int) -> tuple[str, ...]:
         return () if self.seed is None else ("--seed", str(self.seed + slab))

@@ -16,13 +16,27 @@ def raise_limit(log: Log, connections: int) -> None:
     this one does not; a connection needs a descriptor. ``connections`` are those of each socket.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     needed = 2 * connections + SPARE
-    if hard != resource.RLIM_INFINITY and hard < needed:
+    limit = next((number for number in (hard, needed) if _raise(soft, number, hard)), soft)
+    if limit != hard:
+        log.info("the system allows fewer descriptors than its limit", limit=limit, refused=hard)
+    if limit != resource.RLIM_INFINITY and limit < needed:
         log.warning(
             "few descriptors: connections beyond them are turned away; raise the limit "
             "(ulimit -Hn), or lower --max-connections",
-            limit=hard,
+            limit=limit,
             needed=needed,
         )
+
+
+def _raise(soft: int, number: int, hard: int) -> bool:
+    """Whether so many are allowed now: macOS refuses more than its kernel has, whatever is hard."""
+    if number == soft:
+        return True
+    if number != hard and number < soft:
+        return False
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+    except (OSError, ValueError):
+        return False
+    return True

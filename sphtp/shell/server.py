@@ -72,7 +72,8 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
         BusAddressInUseError: somebody listens on a port already; the message names it.
         BusError: the machine does not have that address.
         SettingsError: the address is open to others and nothing protects it, a file of ``tls``
-            cannot be used, the secret has another size, or nobody would know ``signing_key``.
+            cannot be used, the secret has another size, nobody would know ``signing_key``, or the
+            server is to join nobody but itself.
     """
     options = options or ServerOptions()
     require_protection(options)
@@ -90,6 +91,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             pub=clients.listen(options.bind.pub), sub=subscriber.listen(options.bind.sub)
         )
         advertised = options.advertise or bound
+        _require_others(options.join, bound, advertised)
         machine = ServerMachine(
             decisions(options.seed),
             options.timers,
@@ -108,6 +110,15 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
         finally:
             with trio.CancelScope(shield=True):
                 await server._leave()  # noqa: SLF001
+
+
+def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
+    """Refuse to join nobody but oneself: that would be to found a cluster, by mistake.
+
+    Beside others one's own address is fine, for all servers may have been given the same list.
+    """
+    if join and all(address in own for address in join):
+        raise SettingsError(f"join = {join[0]}: that is this server itself")
 
 
 class Server:

@@ -67,4 +67,4 @@ async def test_full_disks_under_all_logs_do_not_stop_the_run(
     assert done.returncode == 0, done.stderr.decode()
     assert b"<stdout>: No space left on device; no more is written" in done.stderr
     for slab in range(2):
-        assert (tmp_path / "logs" / f"client-{slab}.qlog").stat().st_size <= int(ALLOWED) * 1024
+        assert (tmp_path / "logs" / f"client-{slab}.sqlog").stat().st_size <= int(ALLOWED) * 1024

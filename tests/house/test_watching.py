@@ -1,7 +1,6 @@
 """The page on watching says what the code says: events, records, reasons."""
 
 import inspect
-import json
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from sphtp import Delivery, Instrument, Outcome, watch
 from sphtp.testing import Pair
 from tests.house.pages import ROOT, sections, table_rows
+from tests.qlog_drafts import read_qlog
 from tests.recorder import EVENTS
 
 PAGE = ROOT / "docs" / "reference" / "watching.md"
@@ -89,18 +89,18 @@ def test_the_log_names_events_and_their_data_as_the_page_does(event: str, tmp_pa
     with watch.QlogWriter(tmp_path / "log") as qlog:
         method = getattr(qlog, event)
         method(*[arguments[name] for name in inspect.signature(method).parameters])
-    _, *lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    _, lines = read_qlog(tmp_path / "log")
     names, data = rows("The log")[event]
     for line in lines:
-        assert f"`{line['name'].removeprefix('sphtp:')}`" in names
+        assert f"`{line['name']}`" in names
         missing = [path for path in paths(line["data"]) if f"`{path}`" not in data]
         assert not missing
 
 
 def paths(data: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Name every field, one in another as ``raw.length``; an address is one field."""
+    """Name every field, one in another as ``raw.length``; an address or a header is one field."""
     for name, value in data.items():
-        if isinstance(value, dict) and name != "remote":
+        if isinstance(value, dict) and name not in {"remote", "header"}:
             yield from paths(value, f"{name}.")
         else:
             yield above + name

@@ -1,10 +1,12 @@
 """The bus on real sockets: loopback, port 0, no sleeping."""
 
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 
 from sphtp.errors import MessageTooLargeError, SettingsError
 from sphtp.shell.bus import (
@@ -300,6 +302,31 @@ async def test_a_subscriber_that_reads_too_slowly_misses_the_oldest() -> None:
             assert len(told) == number - publisher.discarded
             assert told == sorted(told)
             assert told[-5:] == [told[-5], *range(number - 4, number)]
+
+
+async def test_many_slow_subscribers_cost_little_more_than_one() -> None:
+    """What waits for them is kept once, although each is at another place in it."""
+    number, message = 8, bytes(60_000)
+    with ListeningPublisher() as publisher:
+        url = publisher.listen(ANY)
+        async with running(publisher.run), AsyncExitStack() as stack:
+            slow = [await stack.enter_async_context(await connect(url)) for _ in range(number)]
+            for one in slow:
+                await one.send_all(greeting(SUB))
+            while publisher.connections < number:
+                await trio.lowlevel.checkpoint()
+            tracemalloc.start()
+            stack.callback(tracemalloc.stop)
+            for turn in range(3):
+                aim = publisher.discarded + 80 * number
+                while publisher.discarded < aim:
+                    publisher.send(message)
+                for place, one in enumerate(slow):
+                    for _ in range(20 * turn + place):
+                        await one.receive_some(65_536)
+                await trio.testing.wait_all_tasks_blocked()
+                assert tracemalloc.get_traced_memory()[0] < 8 << 20
+            assert publisher.connections == number
 
 
 @pytest.mark.parametrize("buffer", [0, 8193])

@@ -27,7 +27,7 @@ from sphtp.core.control.server_messages import (
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.errors import UnreachableError
+from sphtp.errors import SettingsError, UnreachableError
 from sphtp.events import (
     ClientEntered,
     ClientLeft,
@@ -273,6 +273,17 @@ async def test_why_nobody_is_heard_who_is_to_be_joined_is_told_within_a_second_a
         assert told.address == nowhere
         assert told.why == f"connection refused by {nowhere.pub.removeprefix('tcp://')}"
         assert server.state is (ServerState.ACTIVE if new_cluster else ServerState.JOINING)
+
+
+async def test_a_server_is_not_to_join_nobody_but_itself() -> None:
+    """It would count as one that is told of nobody, and found a cluster of its own."""
+    own, other = unused_address(), unused_address()
+    options = replace(FOUNDER, bind=own, new_cluster=False)
+    with pytest.raises(SettingsError, match=f"^join = {own}: that is this server itself$"):
+        async with open_server(replace(options, join=(own,))):
+            pass
+    async with open_server(replace(options, join=(own, other))) as server:
+        assert (await happening(server.events(), JoinFailing)).address == other
 
 
 async def test_a_name_that_is_none_ends_no_server_that_is_to_join_it() -> None:

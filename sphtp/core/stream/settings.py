@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, Self
 
+from sphtp.core.stream.grants import OVERHEAD
 from sphtp.errors import SettingsError
 
 MEBIBYTE: Final = 1 << 20
@@ -145,7 +146,8 @@ class StreamSettings:
 
         Windows stay such that they hold several datagrams.
         """
-        size = min(self.local_datagram, most, self.window // 4, self.flow_window // 8 or most)
+        largest = min(self.window // 4, self.receive_buffer - OVERHEAD)
+        size = min(self.local_datagram, most, largest, self.flow_window // 8 or most)
         return replace(self, max_datagram=max(self.max_datagram, size))
 
     def __post_init__(self) -> None:
@@ -192,6 +194,13 @@ RULES: Final[tuple[Rule, ...]] = (
     (
         lambda its: its.session_min <= its.session_max,
         "session_min ({0.session_min:g} s) is over session_max ({0.session_max:g} s)",
+    ),
+    (
+        lambda its: its.receive_buffer >= its.max_datagram + OVERHEAD,
+        (
+            "receive_buffer ({0.receive_buffer}) must hold a datagram of max_datagram "
+            f"({{0.max_datagram}}) and the {OVERHEAD} bytes that it is charged besides"
+        ),
     ),
     (
         lambda its: its.window >= 4 * its.max_datagram,

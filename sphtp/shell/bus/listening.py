@@ -20,7 +20,7 @@ import ssl
 import struct
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import Final, Self
@@ -54,6 +54,10 @@ SHARE: Final = 16
 
 QUEUED_BYTES: Final = 4 << 20
 """Bytes kept for a subscriber that is slower than the publisher; beyond, the oldest goes."""
+
+PIECE: Final = 65_536
+"""Bytes given to a socket at once, about. Only these may be a copy for one subscriber: what waits
+behind them is the end of what all were to be sent, and is kept once for all of them."""
 
 _BACKLOG: Final = 1024
 """Connections that the kernel holds for us; with 128, a mass start is turned away."""
@@ -470,7 +474,7 @@ class ListeningPublisher(ListeningSocket):
     """A PUB socket that listens: what is sent goes to everyone connected.
 
     ``run`` has to run all the time. ``buffer`` messages, and 4 MiB, are kept for a subscriber that
-    is slower than this publisher; then the oldest goes.
+    is slower than this publisher; then the oldest goes. They are the same for all that are slow.
     """
 
     _OWN, _OTHER = _PUB, _SUB
@@ -513,12 +517,15 @@ class ListeningPublisher(ListeningSocket):
                     f"a message of {len(data)} bytes; the bus carries at most {MAX_MESSAGE_SIZE}"
                 )
         frames = [_LENGTH.pack(len(data)) + data for data in messages]
-        whole = memoryview(b"".join(frames))
+        pieces = list(_pieces(frames))
         for connection in tuple(self._greeted.values()):
-            if connection.sending is None:
-                self._send(connection, whole)
-            else:
-                self._enqueue(connection, frames)
+            behind = 0
+            for piece, end in pieces:
+                if connection.sending is not None or connection.stage is Stage.ENDED:
+                    break
+                self._send(connection, piece)
+                behind = end
+            self._enqueue(connection, frames[behind:])
 
     def _send(self, connection: _Connection, data: memoryview) -> None:
         try:
@@ -552,10 +559,10 @@ class ListeningPublisher(ListeningSocket):
             if connection.stage is Stage.ENDED or connection.sending is not None:
                 return
             if connection.queue:
-                whole = b"".join(connection.queue)
-                connection.queue.clear()
-                connection.queued = 0
-                connection.sending = memoryview(whole)
+                piece, end = next(_pieces(connection.queue))
+                for _ in range(end):
+                    connection.queued -= len(connection.queue.popleft())
+                connection.sending = piece
 
     def _is_excused(self, connection: _Connection) -> bool:
         # Who only listens can prove nothing. Who speaks from the same place does it for both.
@@ -696,6 +703,20 @@ class ListeningSubscriber(ListeningSocket):
             self._ready.remove(connection)
         if connection.stage is Stage.PROVEN and self._handshakes.asks_for_proof:
             self._handshakes.distrust(connection.site)
+
+
+def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[memoryview, int]]:
+    """Join frames to pieces; give with each one how many frames have been joined by then."""
+    parts: list[bytes] = []
+    size = number = 0
+    for number, frame in enumerate(frames, 1):
+        parts.append(frame)
+        size += len(frame)
+        if size >= PIECE:
+            yield memoryview(b"".join(parts)), number
+            parts, size = [], 0
+    if parts:
+        yield memoryview(b"".join(parts)), number
 
 
 def _resolve(url: str) -> tuple[int, tuple[object, ...]]:

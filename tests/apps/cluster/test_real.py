@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.apps.cluster.running import ENDLESS, cluster, gone, is_alive
+from tests.qlog_drafts import read_qlog
 from tests.soaked import soaked
 
 BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
@@ -30,14 +31,12 @@ async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path)
     assert sum(link["lost"] for link in found["links"]) > 0
     assert sum(link["resent"] for link in found["links"]) > 0
     assert {process["exit_code"] for process in found["processes"]} == {0}
-    assert {path.name for path in logs.iterdir()} == {f"client-{slab}.qlog" for slab in range(3)}
+    assert {path.name for path in logs.iterdir()} == {f"client-{slab}.sqlog" for slab in range(3)}
     for slab in range(3):
-        first, *events = [
-            json.loads(line) for line in (logs / f"client-{slab}.qlog").read_text().splitlines()
-        ]
+        first, events = read_qlog(logs / f"client-{slab}.sqlog")
         assert first["title"] == f"slab {slab} of 3"
         names = [event["name"].partition(":")[2] for event in events]
-        assert (names[0], names[-1]) == ("server_listening", "server_closed")
+        assert (names[0], names[-1]) == ("server_listening", "node_closed")
         mine = [link for link in found["links"] if link["from"] == slab]
         assert names.count("packet_lost") >= sum(link["lost"] for link in mine)
         assert names.count("connection_closed") == names.count("connection_started") >= len(mine)

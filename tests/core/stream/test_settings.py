@@ -58,6 +58,7 @@ def test_what_is_out_of_range_is_refused_by_name(name: str) -> None:
         ({"activity_timeout": 5}, "activity_timeout .* session_max"),
         ({"session_min": 6}, "session_min .* session_max"),
         ({"window": 65_536, "max_datagram": 20_000}, "window .* max_datagram"),
+        ({"receive_buffer": 65_536, "max_datagram": 65_507}, "receive_buffer .* max_datagram"),
         ({"data_rate": 1e6, "repair_rate": 2e6}, "repair_rate .* data_rate"),
         ({"order_map_bytes": 2**24}, "order_map_bytes .* max_message"),
     ],
@@ -77,4 +78,6 @@ def test_on_loopback_datagrams_are_larger_and_windows_hold_several() -> None:
     assert StreamSettings(window=65_536).for_loopback(65_507).max_datagram == 16_384
     assert StreamSettings(flow_window=65_536).for_loopback(65_507).max_datagram == 8192
     assert StreamSettings(flow_window=0).for_loopback(20_000).max_datagram == 20_000
+    tight = StreamSettings(receive_buffer=65_536, local_datagram=65_507)
+    assert tight.for_loopback(65_507).max_datagram == 65_536 - 768
     assert StreamSettings.um().for_loopback(65_507) == StreamSettings.um()

@@ -30,6 +30,7 @@ from sphtp.core.channel.watch.records import (
     RoundTripInfo,
     SettledInfo,
     WatchedChannel,
+    acked_ranges,
     describe,
 )
 from sphtp.core.datagrams import MOST_BYTES
@@ -133,7 +134,9 @@ class WatchedTransport(ReceiveSide):
 
     def _accept(self, now: float, sequence: int, packet: Packet) -> Close | None:
         tell, channel = self._watch.instrument, self._watch.channel
-        tell.packet_received(now, channel, describe(sequence, packet.size, packet.frames))
+        header = packet.header
+        acked = acked_ranges(self._sent_packets.named(header.ack), header.ack_bits)
+        tell.packet_received(now, channel, describe(sequence, packet.size, packet.frames, acked))
         for frame in packet.frames:
             if isinstance(frame, Credit):
                 tell.credit_received(now, channel, frame.messages, frame.size)
@@ -239,6 +242,13 @@ class WatchedSender(PacketBuilder):
         # was told last.
         self._frames: Sequence[Frame] = ()
         self._obstacle: Obstacle | None = None
+        self._late: int | None = None
+
+    def ack_late(self, now: float, sequence: int) -> None:
+        """Ack a packet that no other ack names any more."""
+        self._late = sequence
+        super().ack_late(now, sequence)
+        self._late = None
 
     def poll(
         self, now: float, control: Sequence[Frame] = (), most: int = MOST_BYTES
@@ -277,14 +287,24 @@ class WatchedSender(PacketBuilder):
             self._tell.credit_sent(train.sent_at, self._channel, *self._credit.allowed)
 
     def _describe(self, train: SentBatch) -> Sequence[PacketInfo]:
-        if train.run is None:
+        newest = self._received.highest if self._late is None else self._late
+        _, bits = self._received.late_ack(newest)
+        acked = acked_ranges(newest, bits)
+        run, first = train.run, train.sequence
+        if run is None:
             return [
-                describe(sequence, train.size, self._frames or [piece.frame for piece in load])
-                for sequence, load in enumerate(train.loads, train.sequence)
+                describe(
+                    sequence, train.size, self._frames or [piece.frame for piece in load], acked
+                )
+                for sequence, load in enumerate(train.loads, first)
             ]
-        part = (FrameInfo("fragment", train.run.lane, 0, train.run.length),)
-        sequences = range(train.sequence, train.last + 1)
-        return [PacketInfo(sequence, train.size, part) for sequence in sequences]
+        part = FrameInfo("fragment", run.lane, 0, run.length, run.short_id, run.index, run.total)
+        return [
+            PacketInfo(
+                first + n, train.size, (part._replace(offset=run.index + n * run.length),), acked
+            )
+            for n in range(run.number)
+        ]
 
     def _tell_obstacle(self, now: float) -> None:
         obstacle = self._find_obstacle()

@@ -61,6 +61,14 @@ class FrameInfo(NamedTuple):
     """How many messages it carries whole; 0 for a fragment."""
     size: int = 0
     """Bytes of messages in it."""
+    message_id: int | None = None
+    """The id of its first reliable message in its lane, in the 16 bits that travel."""
+    offset: int = 0
+    """Of a fragment, the bytes of its message that come before it."""
+    total: int = 0
+    """Of a fragment or a skip, the bytes of its whole message."""
+    limits: tuple[int, int] | None = None
+    """Of a credit, the messages, modulo 2^32, and the bytes that it allows since the opening."""
 
 
 class PacketInfo(NamedTuple):
@@ -72,6 +80,8 @@ class PacketInfo(NamedTuple):
     """Bytes of its datagram."""
     frames: tuple[FrameInfo, ...]
     """What it carries beside its acks: nothing, for a packet that only acks."""
+    acked: tuple[tuple[int, int], ...] = ()
+    """The packets of the other side that it acks: the first and the last of each row of them."""
 
     @property
     def messages(self) -> int:
@@ -141,26 +151,46 @@ class Obstacle(Enum):
     LANE = "a lane's oldest message is not acked, and too many came after it"
 
 
-def describe(sequence: int, size: int, frames: Iterable[Frame]) -> PacketInfo:
+def describe(
+    sequence: int, size: int, frames: Iterable[Frame], acked: tuple[tuple[int, int], ...] = ()
+) -> PacketInfo:
     """Describe a packet."""
     infos = [DESCRIBERS[type(frame)](frame) for frame in frames if type(frame) is not AckDelay]
-    return PacketInfo(sequence, size, tuple(infos))
+    return PacketInfo(sequence, size, tuple(infos), acked)
 
 
-def _describe_whole(kind: str) -> Callable[[Messages | Unreliable], FrameInfo]:
-    def describe_whole(frame: Messages | Unreliable) -> FrameInfo:
-        size = sum(map(len, frame.payloads))
-        return FrameInfo(kind, frame.lane & ~FLAG, len(frame.payloads), size)
+def acked_ranges(newest: int, bits: int) -> tuple[tuple[int, int], ...]:
+    """Name the packets that a header acks: bit n stands for the packet n before the newest."""
+    ranges: list[tuple[int, int]] = []
+    for sequence in range(newest - bits.bit_length() + 1, newest + 1):
+        if bits >> newest - sequence & 1:
+            is_next = ranges and ranges[-1][1] == sequence - 1
+            first = ranges.pop()[0] if is_next else sequence
+            ranges.append((first, sequence))
+    return tuple(ranges)
 
-    return describe_whole
+
+def _describe_messages(frame: Messages) -> FrameInfo:
+    size = sum(map(len, frame.payloads))
+    return FrameInfo("messages", frame.lane & ~FLAG, len(frame.payloads), size, frame.first_id)
+
+
+def _describe_unreliable(frame: Unreliable) -> FrameInfo:
+    size = sum(map(len, frame.payloads))
+    return FrameInfo("unreliable", frame.lane & ~FLAG, len(frame.payloads), size)
 
 
 def _describe_fragment(frame: Fragment) -> FrameInfo:
-    return FrameInfo("fragment", frame.lane & ~FLAG, 0, len(frame.payload))
+    place = frame.message_id, frame.offset, frame.total
+    return FrameInfo("fragment", frame.lane & ~FLAG, 0, len(frame.payload), *place)
 
 
 def _describe_skip(frame: Skip) -> FrameInfo:
-    return FrameInfo("skip", frame.lane & ~FLAG)
+    return FrameInfo("skip", frame.lane & ~FLAG, message_id=frame.message_id, total=frame.size)
+
+
+def _describe_credit(frame: Credit) -> FrameInfo:
+    return FrameInfo("credit", limits=(frame.messages, frame.size))
 
 
 def _describe_plain(kind: str) -> Callable[[Frame], FrameInfo]:
@@ -169,12 +199,12 @@ def _describe_plain(kind: str) -> Callable[[Frame], FrameInfo]:
 
 
 DESCRIBERS: dict[type, Callable[[Any], FrameInfo]] = {
-    Messages: _describe_whole("messages"),
-    Unreliable: _describe_whole("unreliable"),
+    Messages: _describe_messages,
+    Unreliable: _describe_unreliable,
     Fragment: _describe_fragment,
     Skip: _describe_skip,
     Ping: _describe_plain("ping"),
     Padding: _describe_plain("padding"),
-    Credit: _describe_plain("credit"),
+    Credit: _describe_credit,
     Close: _describe_plain("close"),
 }

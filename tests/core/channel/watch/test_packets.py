@@ -57,8 +57,8 @@ def test_a_packet_is_described_by_what_it_carries() -> None:
     [packet] = here.last("packet_sent")
     assert packet.frames == (
         FrameInfo("unreliable", 0, 1, 4),
-        FrameInfo("messages", 0, 2, 5),
-        FrameInfo("messages", 1, 1, 4),
+        FrameInfo("messages", 0, 2, 5, message_id=0),
+        FrameInfo("messages", 1, 1, 4, message_id=0),
     )
     assert packet.messages == 4
     assert there.last("packet_received") == [packet]
@@ -215,7 +215,34 @@ def test_credit_is_told_on_both_sides() -> None:
     assert told[-1] == (12, ChannelSettings().receive_buffer_bytes + 4)
     assert [event[2:] for event in here.of("credit_received")] == told
     frames = [frame for packet in there.last("packet_sent") for frame in packet.frames]
-    assert FrameInfo("credit") in frames
+    assert FrameInfo("credit", limits=told[-1]) in frames
+
+
+def test_both_sides_are_told_the_same_of_a_packet() -> None:
+    """Its frames, and what it acks, in full numbers; also when acks come late and out of order."""
+    faults = Faults(loss=0.05, delay=0.02, jitter=0.03, duplicate=0.1, reorder=0.3)
+    pair, left, right, here, there = opened(faults, first_sequence=65_500)
+    sizes = [3000, 10, 40_000, 0] * 5
+    assert len(pair.transfer(left, right, [bytes(size) for size in sizes])) == len(sizes)
+    pair.run(1)
+    sent = {packet.sequence: packet for packet in here.last("packet_sent")}
+    received = there.last("packet_received")
+    assert len(received) > 100
+    assert all(packet == sent[packet.sequence] for packet in received)
+    fragments = [part for packet in received for part in packet.frames if part.kind == "fragment"]
+    assert {(part.total, part.offset + part.size <= part.total) for part in fragments} == {
+        (3000, True),
+        (40_000, True),
+    }
+    acked = {
+        sequence
+        for packet in here.last("packet_received")
+        for first, last in packet.acked
+        for sequence in range(first, last + 1)
+    }
+    assert acked >= set(here.last("packet_acked"))
+    earlier = set(range(65_500, min(sent)))
+    assert acked <= earlier | {packet.sequence for packet in received}
 
 
 def blocked(recorder: Recorder) -> list[Obstacle | None]:

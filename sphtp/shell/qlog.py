@@ -1,0 +1,503 @@
+"""A log of everything that an instrument is told, in qlog, so that tools for QUIC can draw it.
+
+qlog is the QUIC working group's format for such logs. Written is its version 0.3
+(draft-ietf-quic-qlog-main-schema-05, draft-ietf-quic-qlog-quic-events-04), for it is the newest one
+that qvis reads, as JSON text sequences (RFC 7464): a line for each event, so that a log that was
+cut off is good up to there.
+
+A channel is drawn as the QUIC connection that it resembles. Its packets are 1-RTT packets; a lane
+is a bidirectional stream, whose bytes are its reliable messages one behind the other; an unreliable
+message is a datagram (RFC 9221); credit is MAX_DATA; the ack in each header is an ACK frame. What
+QUIC has no word for is in a namespace of our own, ``sphtp:``, and fields of our own stand beside
+the standard's. Times are in milliseconds, sizes in bytes, rates in bits per second.
+"""
+
+import logging
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from json import JSONEncoder
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Literal, Self, get_args
+
+from sphtp.core.channel.delivery import Delivery
+from sphtp.core.channel.events import Closed, CloseReason
+from sphtp.core.channel.handshake import Refusal
+from sphtp.core.channel.header import DATA
+from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.channel.watch.records import (
+    CongestionInfo,
+    Drop,
+    FrameInfo,
+    LostBy,
+    Obstacle,
+    PacketInfo,
+    RoundTripInfo,
+    SettledInfo,
+    WatchedChannel,
+)
+from sphtp.core.datagrams import Address
+from sphtp.core.serial import HALF, unwrap
+from sphtp.errors import SettingsError
+
+VERSION: Final = "0.3"
+FORMAT: Final = "JSON-SEQ"
+SEPARATOR: Final = "\x1e"
+"""What stands in front of each record of a JSON text sequence."""
+
+NODE: Final = "node"
+"""The group of events that belong to no channel: a log is split by groups only if all have one."""
+
+ANYWHERE: Final = ("::", 0)
+"""The address of those whose address is not known."""
+
+STREAMS: Final = 4
+"""Ids from one bidirectional stream of a side to the next, for two bits tell the kinds apart."""
+
+QUARTER: Final = HALF // 2
+
+BUFFER: Final = 1 << 16
+"""Bytes that wait for the disk."""
+
+DROP_TRIGGERS: Final[Mapping[Drop, str]] = {
+    Drop.MALFORMED: "invalid",
+    Drop.UNKNOWN: "connection_unknown",
+    Drop.FORGED_ACK: "invalid",
+}
+"""Of the others, the trigger is ``rejected``."""
+
+LOSS_TRIGGERS: Final[Mapping[LostBy, str]] = {
+    LostBy.PACKETS: "reordering_threshold",
+    LostBy.TIME: "time_threshold",
+}
+
+CLOSE_TRIGGERS: Final[Mapping[CloseReason, str]] = {
+    CloseReason.DONE: "clean",
+    CloseReason.UNREACHABLE: "handshake_timeout",
+    CloseReason.VANISHED: "idle_timeout",
+    CloseReason.SCHEMA: "version_mismatch",
+}
+"""Of the others, the trigger is ``error``."""
+
+VantagePoint = Literal["client", "server", "unknown"]
+
+log: Final = logging.getLogger("sphtp.qlog")
+
+
+class QlogWriter(Instrument):
+    """Writes what it is told to a file, as qlog; in a ``with`` block around the node.
+
+    Writing is buffered. When it fails, for the disk is full or gone, the node goes on: the error is
+    logged under ``sphtp.qlog``, kept in ``error``, and no more is written.
+
+    Args:
+        path: the file, made anew.
+        title: what the first line calls the log.
+        vantage_point: whose side of its channels the node is on. A node may both dial and answer,
+            so nothing is said of it by default; tools that draw two logs side by side, of the two
+            ends of a channel, want one to be the client's and the other the server's.
+        clock: seconds since 1970, for the date in the first line.
+
+    Raises:
+        OSError: the file cannot be opened.
+        SettingsError: there is no such vantage point.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        title: str = "SphTP",
+        vantage_point: VantagePoint = "unknown",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if vantage_point not in get_args(VantagePoint):
+            allowed = ", ".join(get_args(VantagePoint))
+            raise SettingsError(f"vantage_point is {vantage_point!r}; allowed is {allowed}")
+        self._file = QlogFile(path, title, vantage_point, clock)
+        self._here: Address = ANYWHERE
+        self._channels: dict[WatchedChannel, _Channel] = {}
+
+    @property
+    def error(self) -> OSError | None:
+        """What has ended the writing before its time, if anything has."""
+        return self._file.error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what waits, and close the file. What is told afterwards is not written."""
+        self._file.close()
+
+    # The node
+
+    def node_opened(self, now: float, address: Address) -> None:
+        """Begin the log with where the node listens."""
+        self._here = address
+        host, port = address
+        version = _ip_version(host)
+        place = {f"ip_{version}": host, f"port_{version}": port}
+        self._write(now, None, "connectivity:server_listening", place)
+
+    def node_closed(self, now: float) -> None:
+        """Log it."""
+        self._write(now, None, "sphtp:node_closed", {})
+
+    def datagram_dropped(
+        self, now: float, channel: WatchedChannel | None, address: Address, size: int, why: Drop
+    ) -> None:
+        """Log it."""
+        data = {
+            "raw": {"length": size},
+            "details": {"remote": _place(address), "reason": why.name.lower()},
+            "trigger": DROP_TRIGGERS.get(why, "rejected"),
+        }
+        self._write(now, channel, "transport:packet_dropped", data)
+
+    def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
+        """Log it."""
+        data = {"remote": _place(address), "trigger": why.name.lower()}
+        self._write(now, None, "sphtp:connection_refused", data)
+
+    # Channels
+
+    def channel_opening(self, now: float, channel: WatchedChannel) -> None:
+        """Log it."""
+        self._channels[channel] = _Channel()
+        data = {"new": "attempted", "dialled": channel.is_dialled}
+        self._write(now, channel, "connectivity:connection_state_updated", data)
+
+    def channel_opened(self, now: float, channel: WatchedChannel) -> None:
+        """Log it, with who the peer turned out to be: its address was not known before."""
+        states = {"old": "attempted", "new": "handshake_confirmed"}
+        self._write(now, channel, "connectivity:connection_state_updated", states)
+        here, there = self._here, channel.peer_address or ANYWHERE
+        data = {
+            "ip_version": _ip_version(there[0]),
+            "src_ip": here[0],
+            "src_port": here[1],
+            "dst_ip": there[0],
+            "dst_port": there[1],
+            "protocol": "SphTP",
+            "src_cid": f"{channel.id:08x}",
+            "peer_id": channel.peer_id,
+        }
+        self._write(now, channel, "connectivity:connection_started", data)
+
+    def channel_closed(self, now: float, channel: WatchedChannel, closed: Closed) -> None:
+        """Log it."""
+        self._channels.pop(channel, None)
+        data = {
+            "owner": "remote" if closed.by_peer else "local",
+            "application_code": int(closed.reason),
+            "close_reason": closed.reason.name.lower(),
+            "reason": closed.text,
+            "trigger": CLOSE_TRIGGERS.get(closed.reason, "error"),
+        }
+        self._write(now, channel, "connectivity:connection_closed", data)
+
+    # Packets
+
+    def packet_sent(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
+        """Log it."""
+        data = _packet(packet, self._state(channel).sent)
+        self._write(now, channel, "transport:packet_sent", data)
+
+    def packet_received(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
+        """Log it."""
+        data = _packet(packet, self._state(channel).received)
+        self._write(now, channel, "transport:packet_received", data)
+
+    def packet_acked(self, now: float, channel: WatchedChannel, sequence: int) -> None:
+        """Log it."""
+        self._write(now, channel, "transport:packets_acked", {"packet_numbers": [sequence]})
+
+    def packet_lost(self, now: float, channel: WatchedChannel, sequence: int, by: LostBy) -> None:
+        """Log it."""
+        data = {"header": _header(sequence), "trigger": LOSS_TRIGGERS[by]}
+        self._write(now, channel, "recovery:packet_lost", data)
+
+    def loss_was_spurious(self, now: float, channel: WatchedChannel, sequence: int) -> None:
+        """Log it."""
+        self._write(now, channel, "sphtp:spurious_loss", {"header": _header(sequence)})
+
+    def probe_sent(self, now: float, channel: WatchedChannel, unanswered: int) -> None:
+        """Log it."""
+        data = {"timer_type": "pto", "event_type": "expired"}
+        self._write(now, channel, "recovery:loss_timer_updated", data)
+        self._write(now, channel, "recovery:metrics_updated", {"pto_count": unanswered})
+
+    # Estimates
+
+    def round_trip_changed(self, now: float, channel: WatchedChannel, trip: RoundTripInfo) -> None:
+        """Log it."""
+        data = {
+            "latest_rtt": to_milliseconds(trip.latest),
+            "smoothed_rtt": to_milliseconds(trip.smoothed),
+            "rtt_variance": to_milliseconds(trip.deviation),
+            "min_rtt": to_milliseconds(trip.minimum),
+        }
+        self._write(now, channel, "recovery:metrics_updated", data)
+
+    def congestion_changed(
+        self, now: float, channel: WatchedChannel, congestion: CongestionInfo
+    ) -> None:
+        """Log the figures, and the state if it is another."""
+        data: dict[str, Any] = {
+            "congestion_window": congestion.window,
+            "bytes_in_flight": congestion.in_flight,
+        }
+        if congestion.rate is not None:
+            data["pacing_rate"] = round(8 * congestion.rate)
+        self._write(now, channel, "recovery:metrics_updated", data)
+        known = self._state(channel)
+        if known.congestion != congestion.state:
+            states = {} if known.congestion is None else {"old": known.congestion}
+            known.congestion = states["new"] = congestion.state
+            self._write(now, channel, "recovery:congestion_state_updated", states)
+
+    def path_mtu_changed(self, now: float, channel: WatchedChannel, size: int) -> None:
+        """Log it."""
+        self._write(now, channel, "connectivity:mtu_updated", {"new": size})
+
+    # Messages. What credit allows is in the frames that carry it.
+
+    def messages_queued(
+        self,
+        now: float,
+        channel: WatchedChannel,
+        lane: int,
+        delivery: Delivery,
+        messages: int,
+        size: int,
+    ) -> None:
+        """Log that the application hands their bytes to the transport."""
+        data = {
+            "stream_id": STREAMS * lane,
+            "length": size,
+            "from": "application",
+            "to": "transport",
+            "delivery": delivery.name.lower(),
+            "messages": messages,
+        }
+        self._write(now, channel, "transport:data_moved", data)
+
+    def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
+        """Log it."""
+        data = {
+            "lane": message.lane,
+            "length": message.size,
+            "outcome": message.outcome.name.lower(),
+            "latency": to_milliseconds(message.latency),
+        }
+        self._write(now, channel, "sphtp:message_settled", data)
+
+    def send_blocked(
+        self, now: float, channel: WatchedChannel, why: Obstacle, lanes: tuple[int, ...]
+    ) -> None:
+        """Log it."""
+        data = {"trigger": why.name.lower(), "lanes": lanes}
+        self._write(now, channel, "sphtp:send_blocked", data)
+
+    def send_unblocked(self, now: float, channel: WatchedChannel) -> None:
+        """Log it."""
+        self._write(now, channel, "sphtp:send_unblocked", {})
+
+    def _state(self, channel: WatchedChannel) -> "_Channel":
+        # Packets that follow the end of their channel leave nothing behind.
+        return self._channels.get(channel) or _Channel()
+
+    def _write(
+        self, now: float, channel: WatchedChannel | None, name: str, data: Mapping[str, Any]
+    ) -> None:
+        group = NODE if channel is None else f"{channel.id:08x}"
+        self._file.write(now, group, name, data)
+
+
+class _Offsets:
+    """Where the messages of a lane begin in its bytes, one message standing behind the other.
+
+    qlog wants the offset of what a frame carries in its stream, so that what is sent again is seen
+    to be. Frames name messages by ids, so the starts are remembered, by id. The side that sends
+    knows them. To the side that receives, messages are missing for a while: each is taken to be as
+    long as the one that came instead, so that offsets behind a loss are estimates there.
+    """
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        # Of message ``_first`` and those behind it; the last one is where the next one will begin.
+        self._starts = array("Q", [0])
+
+    def place(self, message_id: int, size: int, count: int = 1) -> int:
+        """Return where a message begins, the first of ``count`` of ``size`` bytes together."""
+        if self._first is None:
+            self._first = message_id
+        starts = self._starts
+        index = max(unwrap(message_id, self._first + len(starts) - 1) - self._first, 0)
+        while len(starts) <= index:
+            starts.append(starts[-1] + size // count)
+        start = starts[index]
+        for number in range(len(starts) - index, count + 1):
+            starts.append(start + size * number // count)
+        # No message is sent again when it is further behind: a lane keeps to a quarter of the ids.
+        if len(starts) > HALF:
+            del starts[:QUARTER]
+            self._first += QUARTER
+        return start
+
+
+class _Channel:
+    """What is remembered of a channel from one event to the next."""
+
+    __slots__ = ("congestion", "received", "sent")
+
+    def __init__(self) -> None:
+        # What congestion control was last up to.
+        self.congestion: str | None = None
+        self.sent: defaultdict[int, _Offsets] = defaultdict(_Offsets)
+        self.received: defaultdict[int, _Offsets] = defaultdict(_Offsets)
+
+
+class QlogFile:
+    """A sequence of records, buffered until it is closed or an error comes, which harms nobody.
+
+    The first one says what the others are; each of the others is an event.
+
+    ``clock`` gives seconds since 1970. Raises ``OSError`` when the file cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        title: str,
+        vantage_point: VantagePoint,
+        clock: Callable[[], float],
+    ) -> None:
+        self.error: OSError | None = None
+        self._title = title
+        self._vantage_point = vantage_point
+        self._clock = clock
+        self._start: float | None = None
+        self._time = 0.0
+        self._file = open(path, "w", BUFFER, encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._encode = JSONEncoder(separators=(",", ":")).encode
+
+    def write(self, now: float, group: str, name: str, data: Mapping[str, Any]) -> None:
+        """Write an event; ``now`` is in seconds, and counted from the first one.
+
+        The times of a log never go back, or tools would sort it, with a warning: what comes late,
+        for its batch was begun before others, gets the time of the event before it.
+        """
+        if self._file.closed:
+            return
+        if self._start is None:
+            self._begin(now)
+        self._time = max(self._time, to_milliseconds(now - (self._start or 0.0)))
+        self._write_record({"time": self._time, "name": name, "group_id": group, "data": data})
+
+    def close(self) -> None:
+        """Write what waits, and close. Closing twice is fine."""
+        if self._start is None and not self._file.closed:
+            self._begin(0.0)
+        try:
+            self._file.close()
+        except OSError as error:
+            # It is closed all the same, without what waited.
+            self._fail(error)
+
+    def _begin(self, now: float) -> None:
+        self._start = now
+        fields = {
+            "protocol_type": ["SphTP"],
+            "time_format": "relative",
+            "reference_time": to_milliseconds(self._clock()),
+        }
+        self._write_record(
+            {
+                "qlog_version": VERSION,
+                "qlog_format": FORMAT,
+                "title": self._title,
+                "trace": {
+                    "title": self._title,
+                    "vantage_point": {"name": self._title, "type": self._vantage_point},
+                    "common_fields": fields,
+                },
+            }
+        )
+
+    def _write_record(self, record: Mapping[str, Any]) -> None:
+        try:
+            self._file.write(f"{SEPARATOR}{self._encode(record)}\n")
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if self.error is not None:
+            return
+        self.error = error
+        log.error("%s: %s; no more is written", self._file.name, error.strerror)
+        self.close()
+
+
+def _header(sequence: int) -> dict[str, Any]:
+    return {"packet_type": "1RTT", "packet_number": sequence}
+
+
+def _packet(packet: PacketInfo, lanes: Mapping[int, _Offsets]) -> dict[str, Any]:
+    frames = [_frame(frame, packet, lanes) for frame in packet.frames]
+    if packet.acked:
+        ranges = [[first] if first == last else [first, last] for first, last in packet.acked]
+        frames.insert(0, {"frame_type": "ack", "acked_ranges": ranges})
+    header = _header(packet.sequence)
+    return {"header": header, "raw": {"length": packet.size}, "frames": frames}
+
+
+def _frame(frame: FrameInfo, packet: PacketInfo, lanes: Mapping[int, _Offsets]) -> dict[str, Any]:
+    """Name a frame and its fields as QUIC does; a skip is one that QUIC has not."""
+    if frame.message_id is not None and frame.lane is not None:
+        size = frame.total or frame.size
+        start = lanes[frame.lane].place(frame.message_id, size, frame.messages or 1)
+        return {
+            "frame_type": "skip" if frame.kind == "skip" else "stream",
+            "stream_id": STREAMS * frame.lane,
+            "offset": start + frame.offset,
+            "length": size if frame.kind == "skip" else frame.size,
+            "message_id": frame.message_id,
+            "messages": frame.messages,
+        }
+    if frame.lane is not None:
+        what = {"lane": frame.lane, "messages": frame.messages}
+        return {"frame_type": "datagram", "length": frame.size, **what}
+    if frame.limits is not None:
+        messages, size = frame.limits
+        return {"frame_type": "max_data", "maximum": size, "messages": messages}
+    if frame.kind == "padding":
+        # It fills its packet, whatever its length says.
+        return {"frame_type": "padding", "payload_length": packet.size - DATA.size}
+    if frame.kind == "close":
+        return {"frame_type": "connection_close", "error_space": "application"}
+    return {"frame_type": frame.kind}
+
+
+def _place(address: Address) -> dict[str, Any]:
+    return {"ip": address[0], "port": address[1]}
+
+
+def _ip_version(host: str) -> str:
+    return "v6" if ":" in host else "v4"
+
+
+def to_milliseconds(seconds: float) -> float:
+    """Return what qlog gives times in, to the microsecond."""
+    return round(seconds * 1e3, 3)
