@@ -6,6 +6,7 @@ from sphtp_client.bench.catalog import CHANNELS, OURS, SEALED
 from sphtp_client.bench.company.command import company
 from sphtp_client.bench.comparison import comparing
 from sphtp_client.bench.flood.command import flood
+from sphtp_client.bench.lockstep.command import lockstep
 from sphtp_client.bench.ordinary.command import ordinary
 from sphtp_client.bench.page import HEAD
 from sphtp_client.bench.recovery.command import recovery
@@ -34,5 +35,5 @@ def channel(sealing: bool) -> tuple[str, ...] | None:
     return (OURS, SEALED) if sealing else None
 
 
-for verb in (latency, recovery, company, flood, stream, ordinary, channel):
+for verb in (latency, recovery, company, flood, stream, ordinary, lockstep, channel):
     bench.add_command(verb)
