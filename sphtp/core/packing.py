@@ -121,8 +121,8 @@ class Packing:
             return []
         return [f"(bounds): at most {self.max_elements} values, {self.max_depth} deep"]
 
-    def pack(self, value: Any) -> bytes:
-        """Return the bytes that stand for a value.
+    def pack(self, value: Any, prefix: bytes = b"") -> bytes:
+        """Return the bytes that stand for a value, behind others that stand before it.
 
         Raises:
             TypeError, OverflowError: msgpack cannot carry it.
@@ -133,18 +133,18 @@ class Packing:
         if kind is bytes and len(value) <= LARGE:
             # The most frequent message, and a leaf: there is nothing to look over.
             payload = pack_unbounded(value)
-            return payload
+            return prefix + payload if prefix else payload
         if kind in _LENGTHS and _LENGTHS[kind](value) > LARGE:
-            return b"".join(_leaf(value))
+            return b"".join((prefix, *_leaf(value)))
         try:
             payload = pack_unbounded(value)
         except (TypeError, BufferError):
-            return self._pack_around(value)
+            return self._pack_around(value, prefix)
         if len(payload) > self.max_depth:
             self._check_own(_take_out(payload)[0])
-        return payload
+        return prefix + payload
 
-    def _pack_around(self, value: Any) -> bytes:
+    def _pack_around(self, value: Any, prefix: bytes) -> bytes:
         """Pack what has buffers, arrays or NumPy's numbers in it, each leaf copied once.
 
         msgpack packs a nil in the place of each leaf, and tells where.
@@ -168,21 +168,25 @@ class Packing:
             self._check_own(rest)
         if len(leaves) > MAX_ARRAYS and sum(is_array(body) for *_, body in leaves) > MAX_ARRAYS:
             raise MessageTooLargeError(f"a message of more than {MAX_ARRAYS} arrays")
-        pieces = list[Any]()
-        start = 0
+        pieces, start = [prefix], 0
         for place, head, body in leaves:
             pieces += rest[start:place], head, body
             start = place + 1
         return b"".join((*pieces, rest[start:]))
 
-    def unpack(self, payload: bytes) -> Any:
-        """Return the value that these bytes stand for; raises ``MALFORMED`` where they do not."""
+    def unpack(self, payload: bytes, start: int = 0) -> Any:
+        """Return the value that the bytes from a place on stand for.
+
+        Raises ``MALFORMED`` where they stand for none.
+        """
         size = len(payload)
-        if size <= self.max_depth:
+        if size - start <= self.max_depth:
+            if start:
+                payload = payload[start:]
             return msgpack.unpackb(payload, strict_map_key=False, ext_hook=_extension)
-        if payload[0] in _LONG and _long_end(payload, 0) == size:
-            return _read_leaf(payload, 0, size)
-        rest, leaves = _take_out(payload)
+        if payload[start] in _LONG and _long_end(payload, start) == size:
+            return _read_leaf(payload, start, size)
+        rest, leaves = _take_out(payload, start)
         self._check_structure(rest)
         if len(rest) > self.max_elements and count_elements(rest, self.max_elements) is None:
             raise ValueError(f"more than {self.max_elements} values")
@@ -376,7 +380,7 @@ def _number(value: Any) -> Any:
     return number
 
 
-def _take_out(payload: bytes) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
+def _take_out(payload: bytes, start: int = 0) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
     """Return a payload with places instead of its large leaves, and where these are, by place.
 
     A place is an extension that is no array, being too short. Where many values are small, it gives
@@ -384,11 +388,11 @@ def _take_out(payload: bytes) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
     """
     leaves: dict[bytes, tuple[int, int]] = {}
     size = len(payload)
-    if size <= 2 * LEAF:
-        return payload, leaves
+    if size - start <= 2 * LEAF:
+        return payload[start:], leaves
     chunk, _ = _patterns()
     pieces = list[bytes]()
-    kept, start, patience = 0, 0, _PATIENCE
+    kept, patience = start, _PATIENCE
     while start < size and patience:
         stop = _end_of(chunk, payload, start)
         if stop == size or payload[stop] not in _LONG:
@@ -403,7 +407,8 @@ def _take_out(payload: bytes) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
         leaves[place] = (stop, start)
         pieces += payload[kept:stop], _PLACE_HEAD, place
         kept = start
-    return b"".join((*pieces, payload[kept:])) if pieces else payload, leaves
+    pieces.append(payload[kept:])
+    return b"".join(pieces), leaves
 
 
 def _read_leaf(payload: bytes, start: int, end: int) -> Any:
