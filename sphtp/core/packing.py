@@ -88,8 +88,9 @@ _TIMESTAMP: Final = 0xFF
 
 _PLACE: Final = 4
 _PLACE_HEAD: Final = bytes((0xD6, EXTENSION))
-_PATIENCE: Final = 16
-"""Leaves that are long, and yet not large, before no more is looked for."""
+_LOOKED_AT: Final = 512
+"""Bytes of a message for each value that is looked at: a large leaf among small values is found
+for a tenth of what decoding these costs, or left where it is."""
 
 # Twelve bytes of extension -1. The shorter timestamps have too few bits for many equal hashes. No
 # message of MAX_DEPTH bytes has more than eight of them as keys.
@@ -134,7 +135,7 @@ class Packing:
             # The most frequent message, and a leaf: there is nothing to look over.
             payload = pack_unbounded(value)
             return prefix + payload if prefix else payload
-        if kind in _LENGTHS and _LENGTHS[kind](value) > LARGE:
+        if kind in _BUFFERS and _BUFFERS[kind](value) > LARGE:
             return b"".join((prefix, *_leaf(value)))
         try:
             payload = pack_unbounded(value)
@@ -184,7 +185,7 @@ class Packing:
             if start:
                 payload = payload[start:]
             return msgpack.unpackb(payload, strict_map_key=False, ext_hook=_extension)
-        if payload[start] in _LONG and _long_end(payload, start) == size:
+        if payload[start] in _LONG and _end(payload, start) == size:
             return _read_leaf(payload, start, size)
         rest, leaves = _take_out(payload, start)
         self._check_structure(rest)
@@ -290,6 +291,32 @@ def _nesting(payload: bytes) -> int:
 
 # --- extensions and leaves ----------------------------------------------------------------------
 
+# How many bytes say how long a leaf is, and how many more there are, by its first byte.
+_LONG: Final = {
+    0xC5: (2, 0), 0xC6: (4, 0),
+    0xC8: (2, 1), 0xC9: (4, 1),
+    0xDA: (2, 0), 0xDB: (4, 0),
+}  # fmt: skip
+_LENGTHS: Final = {0xC4: (1, 0), 0xC7: (1, 1), 0xD9: (1, 0), **_LONG}
+_LONG_TEXT: Final = (0xDA, 0xDB)
+
+# What follows the first byte of any other value; of a list or a map up to its first member.
+_TAILS: Final = {
+    **{0xA0 + n: n for n in range(32)},
+    0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
+    0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4,
+    **{0xD4 + n: 1 + (1 << n) for n in range(5)},
+}  # fmt: skip
+_SIZES: Final = bytes(1 + _TAILS.get(first, 0) for first in range(256))
+
+
+def _end(payload: bytes, start: int) -> int:
+    """Return where a leaf ends that says how long it is."""
+    width, more = _LENGTHS[payload[start]]
+    begin = start + 1 + width
+    return begin + more + int.from_bytes(payload[start + 1 : begin], "big")
+
+
 Extension: TypeAlias = Callable[[int, bytes], Any]
 """Makes a value of an extension's code and bytes."""
 
@@ -331,7 +358,7 @@ def _extensions(payload: bytes, leaves: dict[bytes, tuple[int, int]]) -> Extensi
 
 
 # What tells the bytes of a buffer, by its type; arrays are added when the first one is sent.
-_LENGTHS: Final[dict[type, Callable[[Any], int]]] = {
+_BUFFERS: Final[dict[type, Callable[[Any], int]]] = {
     bytes: len,
     bytearray: len,
     memoryview: attrgetter("nbytes"),
@@ -350,7 +377,7 @@ def _leaf(value: Any) -> tuple[bytes, Any]:
     """
     if is_array(value):
         head, items = array_parts(value)
-        _LENGTHS.setdefault(type(value), _always)
+        _BUFFERS.setdefault(type(value), _always)
         size = len(head) + items.nbytes
         return _head(_EXT, size) + bytes((EXTENSION,)) + head, items
     try:
@@ -383,30 +410,28 @@ def _number(value: Any) -> Any:
 def _take_out(payload: bytes, start: int = 0) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
     """Return a payload with places instead of its large leaves, and where these are, by place.
 
-    A place is an extension that is no array, being too short. Where many values are small, it gives
-    up: what it has not looked at stays as it is, so that this costs little more than nothing.
+    A place is an extension that is no array, being too short. Where values are many and small, it
+    gives up: what it has not looked at stays as it is.
     """
     leaves: dict[bytes, tuple[int, int]] = {}
     size = len(payload)
     if size - start <= 2 * LEAF:
         return payload[start:], leaves
-    chunk, _ = _patterns()
     pieces = list[bytes]()
-    kept, patience = start, _PATIENCE
-    while start < size and patience:
-        stop = _end_of(chunk, payload, start)
-        if stop == size or payload[stop] not in _LONG:
-            break
-        start = _long_end(payload, stop)
-        if start > size:
-            raise ValueError(f"a value of {start - stop} bytes in {size - stop}")
-        if start - stop < LEAF:
-            patience -= 1
+    kept, room = start, (size - start) // _LOOKED_AT
+    while start < size and room > 0:
+        first = payload[start]
+        end = _end(payload, start) if first in _LENGTHS else start + _SIZES[first]
+        if end - start < LEAF:
+            room -= 1
+            start = end
             continue
+        if end > size:
+            raise ValueError(f"a value of {end - start} bytes in {size - start}")
         place = len(leaves).to_bytes(_PLACE, "big")
-        leaves[place] = (stop, start)
-        pieces += payload[kept:stop], _PLACE_HEAD, place
-        kept = start
+        leaves[place] = (start, end)
+        pieces += payload[kept:start], _PLACE_HEAD, place
+        kept = start = end
     pieces.append(payload[kept:])
     return b"".join(pieces), leaves
 
@@ -489,16 +514,6 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     return re.compile(chunk, re.DOTALL), re.compile(value, re.DOTALL)
 
 
-_LONG_TEXT: Final = (0xDA, 0xDB)
-
-# Of long ones: how many bytes say how long they are, and how many more there are.
-_LONG: Final = {
-    0xC5: (2, 0), 0xC6: (4, 0),
-    0xC8: (2, 1), 0xC9: (4, 1),
-    0xDA: (2, 0), 0xDB: (4, 0),
-}  # fmt: skip
-
-
 def count_elements(payload: bytes, most: int) -> int | None:
     """Return how many values a well-formed payload has; None if more than ``most``.
 
@@ -513,7 +528,7 @@ def count_elements(payload: bytes, most: int) -> int | None:
             pieces.append(payload[start:stop])
             if stop < end:
                 number += 1
-                stop = _long_end(payload, stop)
+                stop = _end(payload, stop)
         else:
             number += _CHUNK
         start = stop
@@ -530,12 +545,6 @@ def _end_of(chunk: re.Pattern[bytes], payload: bytes, start: int) -> int:
     if match is None or (match.end() == start < len(payload) and payload[start] not in _LONG):
         raise ValueError(f"no value at byte {start}")
     return match.end()
-
-
-def _long_end(payload: bytes, start: int) -> int:
-    width, more = _LONG[payload[start]]
-    begin = start + 1 + width
-    return begin + more + int.from_bytes(payload[start + 1 : begin], "big")
 
 
 DEFAULT: Final = Packing()

@@ -94,6 +94,29 @@ def test_arrays_and_large_leaves_arrive_wherever_they_stand(values: list[Any]) -
         assert_same(together, values)
 
 
+@pytest.mark.parametrize("number", [0, 1, 20, 5000])
+def test_a_leaf_is_found_or_left_among_many_values(number: int) -> None:
+    few = [
+        None,
+        True,
+        7,
+        -7,
+        2**40,
+        -(2**40),
+        0.5,
+        "ab",
+        "c" * 100,
+        b"d" * 300,
+        [],
+        {},
+        [1],
+        {2: 3},
+    ]
+    sizes = [msgpack.ExtType(5, b"e" * size) for size in (1, 2, 3, 4, 8, 16, 300)]
+    value = [*(few * number), {"x": np.arange(2 * LEAF), "y": sizes}, *few, b"z" * LEAF, *sizes]
+    assert_same(unpack(pack(value)), value)
+
+
 @pytest.mark.parametrize("size", [0, 5, LARGE, 3 * LEAF, 70_000])
 def test_every_buffer_arrives_as_bytes(size: int) -> None:
     sent = bytes(range(256)) * (size // 256 + 1)
