@@ -3,6 +3,8 @@
 import subprocess
 import sys
 import threading
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -133,6 +135,37 @@ def test_what_is_no_buffer_of_msgpack_is_a_buffer_nonetheless() -> None:
 
     numbers = array.array("d", [1.5, 2.5])
     assert unpack(pack({"x": numbers})) == {"x": numbers.tobytes()}
+
+
+def peak_of(work: Callable[[], Any]) -> int:
+    """Return the bytes that a call takes at most, with what it returns."""
+    work()
+    tracemalloc.start()
+    try:
+        result = work()
+        return tracemalloc.get_traced_memory()[1] if result is not None else 0
+    finally:
+        tracemalloc.stop()
+
+
+LARGE_ARRAY = np.arange(50_000.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LARGE_ARRAY,
+        {"step": 1, "x": LARGE_ARRAY},
+        memoryview(LARGE_ARRAY.data),
+        bytearray(LARGE_ARRAY.tobytes()),
+        LARGE_ARRAY.tobytes(),
+    ],
+    ids=["array", "inside", "view", "bytearray", "bytes"],
+)
+def test_a_large_leaf_is_copied_once_each_way(value: Any) -> None:
+    payload = pack(value)
+    assert LARGE_ARRAY.nbytes < peak_of(lambda: pack(value)) < 1.1 * LARGE_ARRAY.nbytes
+    assert LARGE_ARRAY.nbytes < peak_of(lambda: unpack(payload)) < 1.1 * LARGE_ARRAY.nbytes
 
 
 def test_what_is_sent_may_be_changed_at_once() -> None:

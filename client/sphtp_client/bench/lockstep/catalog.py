@@ -82,7 +82,7 @@ CASES: Final = {
     for case in (
         Case(
             f"{workers}x{name}",
-            f"{workers} workers; an array of {name} to each other one at every step",
+            f"{workers} workers; an array of {size // 1000} kB to each other one at every step",
             Measure.STEPS,
             size,
             tuple(name for name in SYSTEMS if size >= LARGE or name != ZMQ_UNCOPIED),
