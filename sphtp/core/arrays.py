@@ -78,20 +78,26 @@ def array_parts(array: "Array") -> tuple[bytes, Any]:
     if type(array) is not numpy.ndarray and not isinstance(array, numpy.memmap):
         name = type(array).__name__
         raise TypeError(f"a {name} is more than an array; send numpy.asarray of it, or its parts")
-    head = _HEADS.get(array.dtype.str)
-    if head is None:
+    head = _head(array.dtype, array.shape)
+    if not array.flags.c_contiguous:
+        array = numpy.ascontiguousarray(array)
+    return head, array
+
+
+# A simulation sends arrays of the same few shapes at every step.
+@lru_cache(maxsize=256)
+def _head(dtype: "numpy.dtype[Any]", shape: tuple[int, ...]) -> bytes:
+    kind = _HEADS.get(dtype.str)
+    if kind is None:
         raise TypeError(
-            f"items of type {array.dtype} cannot be carried, only booleans, integers, "
+            f"items of type {dtype} cannot be carried, only booleans, integers, "
             "floats and complex numbers of up to 8 bytes each part"
         )
-    shape = array.shape
     if len(shape) > MAX_DIMENSIONS:
         raise OverflowError(f"{len(shape)} dimensions; allowed are {MAX_DIMENSIONS}")
     if shape and max(shape) > MAX_LENGTH:
         raise OverflowError(f"a dimension of {max(shape)}; allowed is {MAX_LENGTH}")
-    if not array.flags.c_contiguous:
-        array = numpy.ascontiguousarray(array)
-    return head + bytes((len(shape),)) + _LENGTHS[len(shape)].pack(*shape), array
+    return kind + bytes((len(shape),)) + _LENGTHS[len(shape)].pack(*shape)
 
 
 def read_array_untrusted(data: Any, start: int, end: int) -> "Array":
