@@ -68,6 +68,11 @@ class Child:
         assert self._process.stdout is not None
         return split_lines(self._process.stdout)
 
+    async def write(self, data: bytes) -> None:
+        """Write to its standard input."""
+        assert self._process.stdin is not None
+        await self._process.stdin.send_all(data)
+
     def complaints(self) -> AsyncGenerator[bytes, None]:
         """Iterate over the lines of standard error until it closes."""
         assert self._process.stderr is not None

@@ -18,18 +18,29 @@ more memory than there is. A message is therefore looked over before anything is
   is garbage, waits until they are: that is the difference between 350 ms and 60 ms per MiB.
 
 A message of at most ``max_depth`` bytes is within all of these bounds whatever it says.
+
+**Large leaves stand aside.** A text, bytes or an array has no structure to look over, and looking
+for anything in 400 kB of floats takes 260 us where copying them takes 9. So a message that is one
+leaf is written and read as such, and out of any other the leaves of ``LEAF`` bytes and more are
+taken: what is walked through, counted, searched and built is the rest of it, in which a few bytes
+hold the place of each. A leaf is copied once on its way out and once on its way in. Arrays are a
+msgpack extension, as ``arrays`` says; small ones cost a microsecond each to build however few bytes
+they have, so a message has ``MAX_ARRAYS`` at most.
 """
 
 import gc
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgpack
 
-from sphtp.errors import MessageTooLargeError, SettingsError
+from sphtp.core.arrays import EXTENSION, array_parts, is_array, read_array_untrusted
+from sphtp.errors import MessageTooLargeError, RemoteError, SettingsError
 
 MAX_ELEMENTS: Final = 2**21
 """Values of a message: 16 MiB of floats are 1.9 million."""
@@ -40,13 +51,20 @@ MAX_DEPTH: Final = 128
 READ_BYTES: Final = 2 * 1024 * 1024
 """Bytes of messages after which no more are decoded at once: 72 times as much is 150 MB."""
 
+MAX_ARRAYS: Final = 4096
+"""Arrays of a message: they take 10 ms to build."""
+
 LARGE: Final = 1024
 """Bytes of a message from which on copying it once more costs more than unpacking it alone."""
 
-# One packer for all: making one costs ten times what packing a small message does.
+LEAF: Final = 8192
+"""Bytes of a leaf from which on taking it out costs less than looking through it."""
+
+# One packer for all: making one costs ten times what packing a small message does. It calls nothing
+# of ours while it packs, so that the threads of a program may share it.
 pack_unbounded: Final = msgpack.Packer(autoreset=True).pack
 
-MALFORMED: Final = (ValueError, TypeError, msgpack.UnpackException)
+MALFORMED: Final = (ValueError, TypeError, msgpack.UnpackException, RemoteError)
 """What ``unpack`` raises: a key that cannot be hashed is a TypeError."""
 
 
@@ -61,6 +79,18 @@ _FEW: Final = 2048
 _PLACES: Final = 1 << 14  # of 8 bytes each; lists of that many are reserved in 20 us
 _NESTING: Final = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 _ONE: Final = b"\x91"
+
+# What begins bytes, and an extension, whose length takes one byte; the next ones take two and four.
+_BIN: Final = 0xC4
+_EXT: Final = 0xC7
+_HEADS: Final = (Struct(">BB"), Struct(">BH"), Struct(">BI"))
+_TIMESTAMP: Final = 0xFF
+
+_PLACE: Final = 4
+_PLACE_HEAD: Final = bytes((0xD6, EXTENSION))
+_LOOKED_AT: Final = 512
+"""Bytes of a message for each value that is looked at: a large leaf among small values is found
+for a tenth of what decoding these costs, or left where it is."""
 
 # Twelve bytes of extension -1. The shorter timestamps have too few bits for many equal hashes. No
 # message of MAX_DEPTH bytes has more than eight of them as keys.
@@ -92,27 +122,76 @@ class Packing:
             return []
         return [f"(bounds): at most {self.max_elements} values, {self.max_depth} deep"]
 
-    def pack(self, value: Any) -> bytes:
-        """Return the bytes that stand for a value.
+    def pack(self, value: Any, prefix: bytes = b"") -> bytes:
+        """Return the bytes that stand for a value, behind others that stand before it.
 
         Raises:
             TypeError, OverflowError: msgpack cannot carry it.
             MessageTooLargeError: the peer would refuse it, for its number of values or its depth.
         """
-        payload: bytes = pack_unbounded(value)
+        payload: bytes
+        kind = type(value)
+        if kind is bytes and len(value) <= LARGE:
+            # The most frequent message, and a leaf: there is nothing to look over.
+            payload = pack_unbounded(value)
+            return prefix + payload if prefix else payload
+        if kind in _BUFFERS and _BUFFERS[kind](value) > LARGE:
+            return b"".join((prefix, *_leaf(value)))
+        try:
+            payload = pack_unbounded(value)
+        except (TypeError, BufferError):
+            return self._pack_around(value, prefix)
         if len(payload) > self.max_depth:
-            self._check_own(payload)
-        return payload
+            self._check_own(_take_out(payload)[0])
+        return prefix + payload
 
-    def unpack(self, payload: bytes) -> Any:
-        """Return the value that these bytes stand for; raises ``MALFORMED`` where they do not."""
+    def _pack_around(self, value: Any, prefix: bytes) -> bytes:
+        """Pack what has buffers, arrays or NumPy's numbers in it, each leaf copied once.
+
+        msgpack packs a nil in the place of each leaf, and tells where.
+        """
+        leaves: list[tuple[int, bytes, Any]] = []
+
+        def replace(inner: Any) -> Any:
+            number = _number(inner)
+            if number is None:
+                with packer.getbuffer() as packed:
+                    leaves.append((len(packed), *_leaf(inner)))
+            return number
+
+        packer = msgpack.Packer(default=replace, autoreset=False, buf_size=LEAF)
+        try:
+            packer.pack(value)
+        except BufferError as error:
+            raise TypeError(str(error)) from None
+        rest = packer.bytes()
+        if len(rest) > self.max_depth:
+            self._check_own(rest)
+        if len(leaves) > MAX_ARRAYS and sum(is_array(body) for *_, body in leaves) > MAX_ARRAYS:
+            raise MessageTooLargeError(f"a message of more than {MAX_ARRAYS} arrays")
+        pieces, start = [prefix], 0
+        for place, head, body in leaves:
+            pieces += rest[start:place], head, body
+            start = place + 1
+        return b"".join((*pieces, rest[start:]))
+
+    def unpack(self, payload: bytes, start: int = 0) -> Any:
+        """Return the value that the bytes from a place on stand for.
+
+        Raises ``MALFORMED`` where they stand for none.
+        """
         size = len(payload)
-        if size <= self.max_depth:
-            return msgpack.unpackb(payload, strict_map_key=False)
-        self._check_structure(payload)
-        if size > self.max_elements and count_elements(payload, self.max_elements) is None:
+        if size - start <= self.max_depth:
+            if start:
+                payload = payload[start:]
+            return msgpack.unpackb(payload, strict_map_key=False, ext_hook=_extension)
+        if payload[start] in _LONG and _end(payload, start) == size:
+            return _read_leaf(payload, start, size)
+        rest, leaves = _take_out(payload, start)
+        self._check_structure(rest)
+        if len(rest) > self.max_elements and count_elements(rest, self.max_elements) is None:
             raise ValueError(f"more than {self.max_elements} values")
-        return _build(payload)
+        return _build(rest, _extensions(payload, leaves))
 
     def unpack_many(self, payloads: Sequence[bytes]) -> list[Any] | None:
         """Return the value of each; None where they had better be unpacked one by one.
@@ -130,7 +209,7 @@ class Packing:
         try:
             # They are one deeper than alone.
             _skip(self._filler[1:], payload)
-            values: list[Any] = _build(payload)
+            values: list[Any] = _build(payload, _extensions(payload, {}))
         except MALFORMED:
             return None
         return values
@@ -166,32 +245,29 @@ def _skip(filler: bytes, payload: bytes) -> None:
     unpacker.skip()
 
 
-def _build(payload: bytes) -> Any:
+def _build(payload: bytes, extension: "Extension") -> Any:
     if len(payload) < _MANY or not gc.isenabled():
-        return _unpack_structure(payload)
-    # Nobody sees it: msgpack is one call, and no other thread runs before that returns.
+        return _unpack_structure(payload, extension)
+    # Where there are no arrays, nobody sees it: msgpack is one call, and no other thread runs
+    # before that returns. Where there are, others may make a little garbage meanwhile.
     gc.disable()
     try:
-        return _unpack_structure(payload)
+        return _unpack_structure(payload, extension)
     finally:
         gc.enable()
 
 
-def _unpack_structure(payload: bytes) -> Any:
+def _unpack_structure(payload: bytes, extension: "Extension") -> Any:
     pairs_hook = _map_of if _TIMESTAMP_96 in payload else None
     return msgpack.unpackb(
-        payload, strict_map_key=False, ext_hook=_extension, object_pairs_hook=pairs_hook
+        payload, strict_map_key=False, ext_hook=extension, object_pairs_hook=pairs_hook
     )
-
-
-def _extension(code: int, data: bytes) -> msgpack.ExtType:
-    # Its constructor takes three times as long, and checks what cannot be wrong here.
-    return tuple.__new__(msgpack.ExtType, (code, data))
 
 
 def _check_keys(payload: bytes) -> None:
     try:
-        _unpack_structure(payload)
+        # Arrays are none of its keys.
+        _unpack_structure(payload, _opaque)
     except ValueError as error:
         raise MessageTooLargeError(str(error)) from None
 
@@ -211,6 +287,170 @@ def _is_far(timestamp: Any) -> bool:
 def _nesting(payload: bytes) -> int:
     """How many lists and maps there are at most: bytes that would be one if they began a value."""
     return len(payload) - len(payload.translate(None, _NESTING))
+
+
+# --- extensions and leaves ----------------------------------------------------------------------
+
+# How many bytes say how long a leaf is, and how many more there are, by its first byte.
+_LONG: Final = {
+    0xC5: (2, 0), 0xC6: (4, 0),
+    0xC8: (2, 1), 0xC9: (4, 1),
+    0xDA: (2, 0), 0xDB: (4, 0),
+}  # fmt: skip
+_LENGTHS: Final = {0xC4: (1, 0), 0xC7: (1, 1), 0xD9: (1, 0), **_LONG}
+_LONG_TEXT: Final = (0xDA, 0xDB)
+
+# What follows the first byte of any other value; of a list or a map up to its first member.
+_TAILS: Final = {
+    **{0xA0 + n: n for n in range(32)},
+    0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
+    0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4,
+    **{0xD4 + n: 1 + (1 << n) for n in range(5)},
+}  # fmt: skip
+_SIZES: Final = bytes(1 + _TAILS.get(first, 0) for first in range(256))
+
+
+def _end(payload: bytes, start: int) -> int:
+    """Return where a leaf ends that says how long it is."""
+    width, more = _LENGTHS[payload[start]]
+    begin = start + 1 + width
+    return begin + more + int.from_bytes(payload[start + 1 : begin], "big")
+
+
+Extension: TypeAlias = Callable[[int, bytes], Any]
+"""Makes a value of an extension's code and bytes."""
+
+
+def _opaque(code: int, data: bytes) -> msgpack.ExtType:
+    # Its constructor takes three times as long, and checks what cannot be wrong here.
+    return tuple.__new__(msgpack.ExtType, (code, data))
+
+
+def _extension(code: int, data: bytes) -> Any:
+    if code == EXTENSION:
+        return read_array_untrusted(data, 0, len(data))
+    return _opaque(code, data)
+
+
+def _extensions(payload: bytes, leaves: dict[bytes, tuple[int, int]]) -> Extension:
+    """Return what puts leaves back into their places, and makes only so many arrays."""
+    if not leaves and len(payload) <= _FEW:
+        return _extension
+    room = MAX_ARRAYS
+
+    def extension(code: int, data: bytes) -> Any:
+        nonlocal room
+        if code != EXTENSION:
+            return _opaque(code, data)
+        # Each once: a peer that writes such a place itself has one that is missing afterwards.
+        leaf = leaves.pop(data, None)
+        if leaf is None:
+            value = read_array_untrusted(data, 0, len(data))
+        else:
+            value = _read_leaf(payload, *leaf)
+        if is_array(value):
+            room -= 1
+            if room < 0:
+                raise ValueError(f"more than {MAX_ARRAYS} arrays")
+        return value
+
+    return extension
+
+
+# What tells the bytes of a buffer, by its type; arrays are added when the first one is sent.
+_BUFFERS: Final[dict[type, Callable[[Any], int]]] = {
+    bytes: len,
+    bytearray: len,
+    memoryview: attrgetter("nbytes"),
+}
+
+
+def _always(_array: Any) -> int:
+    """Arrays of any size are leaves: msgpack itself cannot pack them."""
+    return LARGE + 1
+
+
+def _leaf(value: Any) -> tuple[bytes, Any]:
+    """Return what stands before a buffer, and its bytes or a view of them.
+
+    Raises ``TypeError`` for what is none, and ``MessageTooLargeError``.
+    """
+    if is_array(value):
+        head, items = array_parts(value)
+        _BUFFERS.setdefault(type(value), _always)
+        size = len(head) + items.nbytes
+        return _head(_EXT, size) + bytes((EXTENSION,)) + head, items
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise TypeError(f"msgpack cannot carry a {type(value).__name__}") from None
+    if not view.c_contiguous:
+        raise TypeError("a buffer that is not contiguous; send bytes of it")
+    return _head(_BIN, view.nbytes), view
+
+
+def _head(first: int, size: int) -> bytes:
+    if size >= 2**32:
+        raise MessageTooLargeError(f"{size} bytes in one value; msgpack carries less than {2**32}")
+    wider = (size > 0xFF) + (size > 0xFFFF)
+    return _HEADS[wider].pack(first + wider, size)
+
+
+def _number(value: Any) -> Any:
+    """Return one of NumPy's numbers as Python's; None for anything else."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.generic):
+        return None
+    number = value.item()
+    if not isinstance(number, bool | int | float):
+        raise TypeError(f"msgpack cannot carry a numpy.{type(value).__name__}")
+    return number
+
+
+def _take_out(payload: bytes, start: int = 0) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
+    """Return a payload with places instead of its large leaves, and where these are, by place.
+
+    A place is an extension that is no array, being too short. Where values are many and small, it
+    gives up: what it has not looked at stays as it is.
+    """
+    leaves: dict[bytes, tuple[int, int]] = {}
+    size = len(payload)
+    if size - start <= 2 * LEAF:
+        return payload[start:], leaves
+    pieces = list[bytes]()
+    kept, room = start, (size - start) // _LOOKED_AT
+    while start < size and room > 0:
+        first = payload[start]
+        end = _end(payload, start) if first in _LENGTHS else start + _SIZES[first]
+        if end - start < LEAF:
+            room -= 1
+            start = end
+            continue
+        if end > size:
+            raise ValueError(f"a value of {end - start} bytes in {size - start}")
+        place = len(leaves).to_bytes(_PLACE, "big")
+        leaves[place] = (start, end)
+        pieces += payload[kept:start], _PLACE_HEAD, place
+        kept = start = end
+    pieces.append(payload[kept:])
+    return b"".join(pieces), leaves
+
+
+def _read_leaf(payload: bytes, start: int, end: int) -> Any:
+    """Return the long text, bytes or extension between two places; raises ``MALFORMED``."""
+    kind = payload[start]
+    width, more = _LONG[kind]
+    body = start + 1 + width + more
+    if kind in _LONG_TEXT:
+        return str(memoryview(payload)[body:end], "utf-8")
+    if not more:
+        return bytes(memoryview(payload)[body:end])
+    code = payload[body - 1]
+    if code == EXTENSION:
+        return read_array_untrusted(payload, body, end)
+    if code == _TIMESTAMP:
+        raise ValueError(f"a time of {end - body} bytes")
+    return _opaque(code - 256 if code > 127 else code, bytes(memoryview(payload)[body:end]))
 
 
 @lru_cache(maxsize=1)
@@ -274,14 +514,6 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     return re.compile(chunk, re.DOTALL), re.compile(value, re.DOTALL)
 
 
-# Of long ones: how many bytes say how long they are, and how many more there are.
-_LONG: Final = {
-    0xC5: (2, 0), 0xC6: (4, 0),
-    0xC8: (2, 1), 0xC9: (4, 1),
-    0xDA: (2, 0), 0xDB: (4, 0),
-}  # fmt: skip
-
-
 def count_elements(payload: bytes, most: int) -> int | None:
     """Return how many values a well-formed payload has; None if more than ``most``.
 
@@ -296,7 +528,7 @@ def count_elements(payload: bytes, most: int) -> int | None:
             pieces.append(payload[start:stop])
             if stop < end:
                 number += 1
-                stop = _long_end(payload, stop)
+                stop = _end(payload, stop)
         else:
             number += _CHUNK
         start = stop
@@ -313,12 +545,6 @@ def _end_of(chunk: re.Pattern[bytes], payload: bytes, start: int) -> int:
     if match is None or (match.end() == start < len(payload) and payload[start] not in _LONG):
         raise ValueError(f"no value at byte {start}")
     return match.end()
-
-
-def _long_end(payload: bytes, start: int) -> int:
-    width, more = _LONG[payload[start]]
-    begin = start + 1 + width
-    return begin + more + int.from_bytes(payload[start + 1 : begin], "big")
 
 
 DEFAULT: Final = Packing()

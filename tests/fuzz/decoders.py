@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from sphtp.core.arrays import array_parts, read_array_untrusted
 from sphtp.core.channel.frames import Close
 from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
 from sphtp.core.channel.handshake import (
@@ -183,6 +184,11 @@ def plain_messages(data: bytes) -> None:
     assert len(encoding_for(None).decode_many_untrusted(payloads)) <= len(payloads)
 
 
+def array(data: bytes) -> None:
+    """An array of NumPy's: there is one way to write it."""
+    assert b"".join(array_parts(read_array_untrusted(data, 0, len(data)))) == data
+
+
 def bit_message(data: bytes) -> None:
     """A message in bits: there is one way to write it."""
     for kind in (Declared, Written):
@@ -262,6 +268,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "messages": messages,
     "message": message,
     "messages-plain": plain_messages,
+    "message-array": array,
     "message-in-bits": bit_message,
     "message-inflated": inflated,
     "simulation-spheres": spheres,

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from sphtp.core.arrays import array_parts
 from sphtp.core.channel.frames import (
     AckDelay,
     Close,
@@ -110,6 +111,11 @@ def _messages() -> Iterable[bytes]:
         yield from (bytes([number]) + factory.encode(message) for message in STEPS)
 
 
+def _arrays() -> Iterable[bytes]:
+    for made in (np.arange(6.0).reshape(2, 3), np.array(True), np.zeros((0, 7), ">c16")):
+        yield b"".join(array_parts(made))
+
+
 def _payloads() -> Iterable[bytes]:
     """A codec, a number of payloads, and those, each behind its length."""
     for number, factory in enumerate(FACTORIES, 2):
@@ -209,6 +215,7 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "messages": _payloads,
     "message": _messages,
     "messages-plain": lambda: (it[1:] for it in _payloads()),
+    "message-array": _arrays,
     "message-in-bits": lambda: (it.write() for it in (Declared(), Written())),
     "message-inflated": lambda: (COMPRESSION.deflate(bytes(5000), compress=True) or b"",),
     "simulation-spheres": _spheres,

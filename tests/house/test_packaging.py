@@ -18,7 +18,7 @@ SCENARIOS = {"scenarios": "sphtp_client/scenarios"}
 
 # The only folder whose modules may need what an extra brings.
 COMPARED = ROOT / "client" / "sphtp_client" / "bench" / "systems"
-IMPORTED_AS = {"pyenet": "enet", "pyzmq": "zmq"}
+IMPORTED_AS = {"pyenet": "enet", "pyzmq": "zmq", "eclipse-zenoh": "zenoh"}
 
 
 def test_the_wheel_ships_three_packages_and_the_scenarios_in_one_of_them() -> None:

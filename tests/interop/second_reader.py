@@ -8,6 +8,7 @@ page's; bytes become hex text, as in the `fields` of its examples. The control p
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -266,6 +267,35 @@ def read_datagram(data: bytes, max_datagram: int = LARGEST_DATAGRAM) -> Fields:
     demand(smallest <= len(data) <= largest, f"a kind {kind} does not have {len(data)} bytes")
     demand(kind != 0 or len(data) <= max_datagram, "larger than we said we take")
     return {"kind": kind, "connection_id": cursor.u32(), **body(cursor)}
+
+
+# Arrays in messages.
+
+# By msgpack's first byte: how many bytes the extension has, or how many say it.
+FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+ARRAY = 78
+ITEM_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
+
+
+def read_array(data: bytes) -> Fields:
+    """Decode a msgpack value that is an array."""
+    cursor = Cursor(data)
+    first = cursor.u8()
+    demand(first in FIXED_EXTENSIONS or first in EXTENSIONS, f"{first:02x} is no extension")
+    size = FIXED_EXTENSIONS.get(first) or int.from_bytes(cursor.take(EXTENSIONS[first]), "big")
+    demand(cursor.u8() == ARRAY, "an extension, and no array")
+    demand(cursor.left == size, f"{size} bytes promised, {cursor.left} there")
+    order, kind = (chr(byte) for byte in cursor.take(2))
+    itemsize, ndim = cursor.u8(), cursor.u8()
+    demand(itemsize in ITEM_SIZES.get(kind, ()), f"no {kind} of {itemsize} bytes")
+    demand(order in ("|" if itemsize == 1 else "<>"), f"no order {order}")
+    demand(ndim <= 32, f"{ndim} dimensions")
+    shape = [cursor.u32() for _ in range(ndim)]
+    items = cursor.take(math.prod(shape) * itemsize).hex()
+    cursor.end()
+    fields = {"order": order, "kind": kind, "itemsize": itemsize, "shape": shape}
+    return {**fields, "items": items}
 
 
 # Types of messages.

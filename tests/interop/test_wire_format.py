@@ -7,9 +7,11 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import pytest
 import trio
 
+from sphtp.core.arrays import EXTENSION, MAX_DIMENSIONS
 from sphtp.core.channel import frames, framing, handshake
 from sphtp.core.channel.events import CloseReason
 from sphtp.core.channel.received_packets import ReceivedPackets
@@ -23,6 +25,7 @@ from sphtp.core.control.intake import Intake
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
 from sphtp.core.front import Kind
+from sphtp.core.packing import MALFORMED, MAX_ARRAYS, pack, unpack
 from sphtp.core.secure.signing import (
     SIGNATURE,
     TO_CLIENTS,
@@ -41,7 +44,7 @@ from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber
 from sphtp.shell.lifetime import running
 from tests.interop import translation
 from tests.interop.datagrams import read_datagram, write_datagram
-from tests.interop.page import Vector, read_vectors, rows_under
+from tests.interop.page import PAGE, Vector, read_vectors, rows_under
 from tests.interop.spoken import message_said
 
 VECTORS = read_vectors()
@@ -211,6 +214,38 @@ class TestChannelVectors:
         rows = [list(map(int, row)) for row in rows_under("Unwrap examples")]
         assert len(rows) == 8
         assert [unwrap(short, reference) for short, reference, _ in rows] == [r[2] for r in rows]
+
+
+def array_of(fields: dict[str, Any]) -> "np.ndarray[Any, Any]":
+    dtype = f"{fields['order']}{fields['kind']}{fields['itemsize']}"
+    return np.frombuffer(bytes.fromhex(fields["items"]), dtype).reshape(fields["shape"])
+
+
+class TestArrayVectors:
+    @family("array", "lenient/array")
+    def test_array_and_fields_are_the_same(self, vector: Vector) -> None:
+        expected = array_of(vector.fields)
+        for received in (unpack(vector.data), unpack(b"\x91" + vector.data)[0]):
+            assert received.dtype.str == expected.dtype.str
+            assert received.shape == expected.shape
+            assert received.tobytes() == expected.tobytes()
+
+    @family("array")
+    def test_an_array_is_written_so(self, vector: Vector) -> None:
+        assert pack(array_of(vector.fields)) == vector.data
+        assert pack([array_of(vector.fields)]) == b"\x91" + vector.data
+
+    @family("malformed/array")
+    def test_malformed_arrays_are_dropped(self, vector: Vector) -> None:
+        for data in (vector.data, b"\x91" + vector.data):
+            with pytest.raises(MALFORMED):
+                unpack(data)
+
+    def test_the_numbers_of_the_page_are_ours(self) -> None:
+        text = re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8"))
+        assert f"msgpack's extension {EXTENSION}," in text
+        assert f"how many dimensions, 0 to {MAX_DIMENSIONS};" in text
+        assert f"with more than {MAX_ARRAYS} [arrays]" in text
 
 
 def transport(name: str) -> bytes:

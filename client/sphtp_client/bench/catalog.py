@@ -1,10 +1,14 @@
 """What is measured, as data: systems, and cases that put some of them side by side."""
 
+import os
+import shutil
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 OURS: Final = "sphtp"
@@ -20,6 +24,7 @@ class Measure(Enum):
     ROUND_TRIP = "rtt_p50_us"
     SENDING = "sender_us_per_message"
     TOLD = "told"
+    STEPS = "steps_per_s"
 
 
 class Traffic(Enum):
@@ -28,22 +33,25 @@ class Traffic(Enum):
     ONE_WAY = "from one process to the other, none may be missing"
     TO_AND_FRO = "to the other process and back, one at a time"
     TO_MANY = "from one process to all others, and what is missing is counted"
+    ALL_TO_ALL = "from every process to every other, step by step"
 
 
 @dataclass(frozen=True)
 class System:
-    """Something that carries messages between two processes."""
+    """Something that carries messages between processes."""
 
     name: str
     text: str
     package: str  # what to import
     distribution: str  # what to install
     module: str = ""  # of ``sphtp_client.bench.systems``, if not that of its name
+    launcher: Sequence[str] = ()  # what starts all processes at once, up to their number
 
     @property
     def installed(self) -> bool:
         """Whether it can be measured here."""
-        return find_spec(self.package) is not None
+        has_launcher = not self.launcher or find_program(self.launcher[0]) is not None
+        return has_launcher and find_spec(self.package) is not None
 
     @property
     def version(self) -> str | None:
@@ -59,6 +67,12 @@ class System:
         return f"{self.distribution} is not installed; {EXTRA} brings it"
 
 
+def find_program(name: str) -> str | None:
+    """Return the path of a program, of this Python's environment first; None without one."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which(name, path=os.pathsep.join((beside, os.environ.get("PATH", ""))))
+
+
 @dataclass(frozen=True)
 class Case:
     """One kind of traffic, and the systems that carry it in turn."""
@@ -72,6 +86,7 @@ class Case:
     other_sizes: Mapping[str, int] = field(default_factory=dict)
     traffic: Traffic = Traffic.ONE_WAY
     receivers: int = 1
+    workers: int = 2  # of all to all
     reads_per_s: float | None = None  # by a receiver that pauses; None for one that does not
 
     def size_for(self, system: str) -> int:

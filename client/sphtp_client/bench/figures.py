@@ -14,9 +14,9 @@ MB = 1e6
 class Figures:
     """One measurement, or medians of several; None is what a case does not measure.
 
-    ``cpu_us_per_message`` is the processor time of both processes together. ``delivered`` and
-    ``reported`` are shares of the messages sent: those that arrived, and those that a receiver was
-    told are lost; ``told`` is both together.
+    ``cpu_us_per_message`` and ``cpu_us_per_step`` are the processor time of all processes
+    together. ``delivered`` and ``reported`` are shares of the messages sent: those that arrived,
+    and those that a receiver was told are lost; ``told`` is both together.
     """
 
     messages_per_s: float | None = None
@@ -29,6 +29,8 @@ class Figures:
     delivered: float | None = None
     reported: float | None = None
     told: float | None = None
+    steps_per_s: float | None = None
+    cpu_us_per_step: float | None = None
 
     @classmethod
     def of_stream(cls, sent: Mapping[str, float], heard: Mapping[str, float], size: int) -> Self:
@@ -60,6 +62,17 @@ class Figures:
     def of_round_trips(cls, timed: Mapping[str, float]) -> Self:
         """Return the figures from what a stopwatch reported."""
         return cls(rtt_p50_us=timed["p50"], rtt_p99_us=timed["p99"])
+
+    @classmethod
+    def of_steps(cls, said: Sequence[Mapping[str, float]], size: int) -> Self:
+        """Return the figures from what workers reported that each sent to each other one."""
+        rate = median(each["measured"] / each["seconds"] for each in said)
+        sent = len(said) * (len(said) - 1)
+        return cls(
+            steps_per_s=rate,
+            mb_per_s=rate * sent * size / MB,
+            cpu_us_per_step=sum(each["cpu"] / each["measured"] for each in said) * 1e6,
+        )
 
     @classmethod
     def medians(cls, several: Sequence[Self]) -> Self:

@@ -4,11 +4,14 @@ A message starts with a byte that is 0 in every message but the last.
 """
 
 import json
+import os
+import sys
 import threading
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from math import ceil
+from queue import SimpleQueue
 from time import perf_counter, process_time, sleep
-from typing import Final
+from typing import Any, Final
 
 LAST: Final = 1
 _HELD = 1 << 20  # bytes in a batch of messages that came one by one
@@ -23,9 +26,27 @@ class WrongLengthError(Exception):
     """A message is longer or shorter than the one sent."""
 
 
-def say(**words: float) -> None:
+def say(**words: float | list[int]) -> None:
     """Tell the parent something: a line of JSON."""
     print(json.dumps(words), flush=True)
+
+
+_told = SimpleQueue[str]()
+
+
+def end_with_stdin() -> None:
+    """Keep what the parent tells; end this process when the parent has gone or wants it to.
+
+    That is whatever the process is doing then, for this runs in a thread of its own.
+    """
+    for line in sys.stdin:
+        _told.put(line)
+    os._exit(0)
+
+
+def told() -> Any:
+    """Wait for a line of JSON from the parent."""
+    return json.loads(_told.get())
 
 
 def stay() -> None:

@@ -27,6 +27,8 @@ Each system sends the way its interface makes fastest. A channel of SphTP, a TCP
 stream take many messages in one call; ENet, ZeroMQ and nng take one message per call, and part of
 what a small message costs there is the call. Nobody should read the table of small messages as a
 verdict on a protocol.
+
+Workers in lock step that exchange arrays have [a page of their own](lockstep-benchmarks.md).
 """
 
 

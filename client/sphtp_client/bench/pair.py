@@ -1,17 +1,25 @@
-"""One measurement: two processes, spawned alike for every system, and a deadline."""
+"""One measurement: processes, spawned alike for every system, and a deadline."""
 
 import json
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import trio
 
 from sphtp.shell.lifetime import running
-from sphtp_client.bench.catalog import CHANNELS, Traffic
+from sphtp_client.bench.catalog import CHANNELS, Traffic, find_program
 from sphtp_client.bench.catalogs import CATALOGS
 from sphtp_client.bench.figures import Figures
 from sphtp_client.bench.part import Part, Role
@@ -93,10 +101,42 @@ async def _publication(task: Task) -> Figures:
     return Figures.of_publication(sent, heard, publishing.size)
 
 
+async def _lock_step(task: Task) -> Figures:
+    part = task.part(Role.WORK)
+    launcher = CATALOGS[task.catalog].systems[task.system].launcher
+    work = partial(_launched, launcher) if launcher else _workers
+    said = await work(part)
+    if len({each["steps"] for each in said}) != 1:
+        raise MeasurementError(f"not in step: {[each['steps'] for each in said]} steps")
+    return Figures.of_steps(said, part.size)
+
+
+async def _workers(part: Part) -> Sequence[Mapping[str, float]]:
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(open_half(replace(part, number=number)))
+            for number in range(part.workers)
+        ]
+        ports = [(await worker.hear("ports"))["ports"] for worker in workers]
+        for worker in workers:
+            await worker.tell(ports)
+        return [await worker.hear("steps") for worker in workers]
+
+
+async def _launched(launcher: Sequence[str], part: Part) -> Sequence[Mapping[str, float]]:
+    """Let a launcher start the workers; the first of them speaks for all."""
+    module = f"sphtp_client.bench.systems.{part.module}"
+    program, *options = launcher
+    command = (find_program(program) or program, *options, str(part.workers))
+    async with open_process(part.role, module, part.written(), command) as first:
+        return [await first.hear("steps") for _ in range(part.workers)]
+
+
 WORK: Final[Mapping[Traffic, Callable[[Task], Awaitable[Figures]]]] = {
     Traffic.ONE_WAY: _stream,
     Traffic.TO_AND_FRO: _round_trips,
     Traffic.TO_MANY: _publication,
+    Traffic.ALL_TO_ALL: _lock_step,
 }
 
 
@@ -108,9 +148,11 @@ async def open_half(part: Part) -> AsyncIterator["Half"]:
 
 
 @asynccontextmanager
-async def open_process(role: str, module: str, argument: str) -> AsyncIterator["Half"]:
+async def open_process(
+    role: str, module: str, argument: str, launcher: Sequence[str] = ()
+) -> AsyncIterator["Half"]:
     """Run a module that speaks in lines of JSON for the length of the block."""
-    child = await Child.spawn((sys.executable, "-m", module, argument))
+    child = await Child.spawn((*launcher, sys.executable, "-m", module, argument))
     try:
         async with aclosing(child.lines()) as lines:
             half = Half(role, child, lines)
@@ -132,14 +174,18 @@ class Half:
         self._complaints: deque[str] = deque(maxlen=1)
         self._heard_out = trio.Event()
 
-    async def hear(self, word: str) -> dict[str, float]:
+    async def hear(self, word: str) -> dict[str, Any]:
         """Wait for what it says next; raises ``MeasurementError`` when that is something else."""
         async for line in self._lines:
-            said: dict[str, float] = json.loads(line)
+            said: dict[str, Any] = json.loads(line)
             if word not in said:
                 raise MeasurementError(f"{self._role} said {said} instead of {word}")
             return said
         raise MeasurementError(await self._epitaph())
+
+    async def tell(self, what: Any) -> None:
+        """Give it a line of JSON."""
+        await self._child.write(json.dumps(what).encode() + b"\n")
 
     async def listen(self) -> None:
         """Keep the last complaint; one that nobody reads would block the process some day."""

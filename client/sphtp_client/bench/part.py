@@ -19,12 +19,14 @@ class Role(StrEnum):
     PING = "ping"
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
+    WORK = "work"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A role in the measurement of one system in one case; times in seconds.
 
+    ``number`` is that of a worker, from 0 on.
     The half that waits has port 0, says which one it was given, and the other half gets that.
     """
 
@@ -34,6 +36,7 @@ class Part:
     seconds: float
     warm_up: float
     port: int = 0
+    number: int = 0
     catalog: str = CHANNELS.name
 
     @property
@@ -55,6 +58,11 @@ class Part:
     def receivers(self) -> int:
         """How many receivers a sender waits for."""
         return self._case.receivers
+
+    @property
+    def workers(self) -> int:
+        """How many processes send to each other."""
+        return self._case.workers
 
     def source(self) -> Source:
         """Return the messages to send."""

@@ -8,11 +8,13 @@ from sphtp_client.bench.figures import Figures, Sheet
 
 HEADINGS: Final = (
     "system",
+    "steps/s",
     "messages/s",
     "MB/s",
     "round trip p50",
     "p99",
     "CPU per message",
+    "CPU per step",
     "sender's CPU",
     "receiver's CPU",
     "delivered",
@@ -23,6 +25,7 @@ COMPARED: Final = {Measure.SENDING: "8/1"}
 BETTER: Final = {
     Measure.MESSAGES: "Ours over theirs: above 1, ours is faster.",
     Measure.BYTES: "Ours over theirs: above 1, ours is faster.",
+    Measure.STEPS: "Ours over theirs: above 1, ours is faster.",
     Measure.ROUND_TRIP: "Ours over theirs: below 1, ours is faster.",
     Measure.SENDING: "8/1: what eight receivers cost the sender per message, over what one does.",
     Measure.TOLD: "Ours over theirs, of what is delivered or reported: above 1, ours tells more.",
@@ -60,11 +63,13 @@ def _lines(case: str, sheet: Sheet) -> list[tuple[str, ...]]:
 def cells(figures: Figures) -> tuple[str, ...]:
     """Return the figures in the order of the headings."""
     return (
+        number(figures.steps_per_s, ""),
         number(figures.messages_per_s, ""),
         number(figures.mb_per_s, ""),
         number(figures.rtt_p50_us, " us"),
         number(figures.rtt_p99_us, " us"),
         number(figures.cpu_us_per_message, " us"),
+        number(figures.cpu_us_per_step, " us"),
         number(figures.sender_us_per_message, " us"),
         number(figures.receiver_us_per_message, " us"),
         share(figures.delivered),

@@ -40,8 +40,8 @@ class MessageCodec(Protocol):
 
 
 class PlainMessages:
-    """Messages that are whatever msgpack carries: None, booleans, numbers, text, bytes, and
-    lists and dicts of them.
+    """Messages that are whatever msgpack carries: None, booleans, numbers, text, bytes, arrays of
+    NumPy's, and lists and dicts of them.
 
     Args:
         compression: whether single messages may be deflated.
@@ -132,27 +132,27 @@ def inflate(compression: Compression | None, data: bytes, mark: bytes) -> bytes:
     return data
 
 
-def to_msgpack(packing: Packing, value: Any) -> bytes:
-    """Return a value as msgpack.
+def to_msgpack(packing: Packing, value: Any, prefix: bytes = b"") -> bytes:
+    """Return a value as msgpack, behind what stands before it.
 
     Raises:
         WireError: msgpack cannot carry it.
         MessageTooLargeError: it is out of bounds.
     """
     try:
-        return packing.pack(value)
+        return packing.pack(value, prefix)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"msgpack cannot carry it: {error}") from error
 
 
-def from_msgpack(packing: Packing, data: bytes) -> Any:
-    """Return the value that msgpack bytes stand for.
+def from_msgpack(packing: Packing, data: bytes, start: int = 0) -> Any:
+    """Return the value that msgpack bytes stand for, from a place on.
 
     Raises:
         WireError: they are not msgpack, or out of bounds.
     """
     try:
-        return packing.unpack(data)
+        return packing.unpack(data, start)
     except Exception as error:
         # msgpack has many ways to fail: a key that cannot be hashed is a TypeError.
         raise WireError(f"not msgpack: {type(error).__name__}: {error}") from error

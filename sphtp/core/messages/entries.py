@@ -101,15 +101,15 @@ class PackedEntry:
 
     def write(self, message: Any) -> bytes:
         """Return header and message."""
-        return self.prefix + to_msgpack(self._packing, self._record.pack(message))
+        return to_msgpack(self._packing, self._record.pack(message), self.prefix)
 
     def measure(self, message: Any) -> int:
         """Return the bits of header and message."""
         return 8 * len(self.write(message))
 
-    def read(self, data: bytes) -> Any:
-        """Return the message that follows the header; raises ``WireError``."""
-        return self.unpack(from_msgpack(self._packing, data))
+    def read(self, data: bytes, start: int) -> Any:
+        """Return the message that follows the header, up to ``start``; raises ``WireError``."""
+        return self.unpack(from_msgpack(self._packing, data, start))
 
 
 def entry_for(kind: type, number: int, header: Header, packing: Packing) -> BitEntry | PackedEntry:

@@ -110,7 +110,7 @@ class MessageFactory:
         data = inflate(self.compression, data, _DEFLATED)
         packed = self._packed.get(data[: self._prefix_size])
         if packed is not None:
-            return packed.read(data[self._prefix_size :])
+            return packed.read(data, self._prefix_size)
         stream = ReadStream(data)
         number = self._header.serialize(stream, 0)
         entry = self._in_bits.get(number)

@@ -15,8 +15,7 @@ import trio
 
 import sphtp
 from sphtp_client.bench.company.task import Side, Task
-from sphtp_client.bench.half import end_with_stdin
-from sphtp_client.bench.meters import say
+from sphtp_client.bench.meters import end_with_stdin, say
 
 HOST: Final = "127.0.0.1"
 BURST: Final = (bytes(64),) * 1024

@@ -1,49 +1,35 @@
 """The verb ``sphtp bench stream``: streams beside publishers and subscribers of other systems."""
 
-from pathlib import Path
+from typing import Final
 
-import click
+from sphtp_client.bench.comparison import comparing
+from sphtp_client.bench.stream.catalog import STREAMS
 
-from sphtp_client.bench.comparison import compare
-from sphtp_client.bench.options import (
-    as_json,
-    cases_of,
-    rounds_of_all,
-    seconds_of_each,
-    systems_of,
-    to_markdown,
-)
-from sphtp_client.bench.rounds import Plan
-from sphtp_client.bench.stream.catalog import CASES, STREAMS, SYSTEMS
-from sphtp_client.bench.stream.page import HEAD
+HEAD: Final = """\
+# Benchmarks of streams
+
+Written by one run of `sphtp bench stream --markdown FILE`; not edited by hand.
+
+One process that sends and one for each receiver, on the loopback interface, the same for every
+system; the systems take turns, and each round begins with another one. The sender begins when all
+receivers are there and sends as fast as it may. A receiver counts what arrives, from the end of
+the warm-up to the last message: rates are those of receiving. Systems that drop messages repeat
+the last one until it is heard. `delivered` is the share of the messages sent that arrived,
+`reported lost` the share that the receiver was told of, in its place and with the reason; what is
+in neither, nobody hears of.
+
+Each system sends the way its interface makes fastest. A stream of SphTP takes many messages in one
+call; ZeroMQ and nng take one message per call, and part of what a small message costs there is the
+call. The sender's CPU is its processor time per message sent, dropped or not; a receiver's is per
+message that arrived.
+"""
 
 
-@click.command()
-@rounds_of_all
-@seconds_of_each
-@cases_of(STREAMS)
-@systems_of(STREAMS)
-@to_markdown
-@as_json
-def stream(
-    rounds: int,
-    seconds: float,
-    cases: tuple[str, ...],
-    systems: tuple[str, ...],
-    markdown: Path | None,
-    json: bool,
-) -> None:
+@comparing(STREAMS, HEAD)
+def stream() -> None:
     """Measure a stream from one process to others, and other systems in turn with it.
 
     ZeroMQ comes with pip install 'sphtp[bench]'; a system that is not installed is reported as
     absent. Exit codes: 0 all measured, 2 usage, 3 a measurement failed, 130 after Ctrl-C, 143
     after SIGTERM.
     """
-    plan = Plan(
-        rounds=rounds,
-        seconds=seconds,
-        cases=cases or tuple(CASES),
-        systems=systems or tuple(SYSTEMS),
-        catalog=STREAMS,
-    )
-    compare(plan, HEAD, markdown, json=json)

@@ -1,6 +1,6 @@
 """One module per system, each used the way its own documentation recommends.
 
 A module has ``receive`` and ``send`` where messages stream one way, ``echo`` and ``ping`` where
-they go to and fro, ``publish`` and ``subscribe`` where one sends to many; each runs until its
-process is ended.
+they go to and fro, ``publish`` and ``subscribe`` where one sends to many, ``work`` where all send
+to all; each runs until its process is ended.
 """

@@ -1,0 +1,138 @@
+"""NumPy's arrays as bytes, and back.
+
+Theory of operation. An array travels as a msgpack extension: a head that says what it is, then its
+items as they lie in memory, in C order. NumPy itself can pickle, which runs what the peer says, and
+its file format spells the head as Python source; a peer's bytes deserve neither.
+
+| bytes | field | meaning |
+|---|---|---|
+| 1 | order | ``<`` or ``>``; ``|`` where an item is one byte |
+| 1 | kind | ``b`` boolean, ``i`` integer, ``u`` unsigned, ``f`` float, ``c`` complex |
+| 1 | itemsize | bytes of an item |
+| 1 | ndim | dimensions, 0 to 32 |
+| 4 each | shape | little-endian |
+| the rest | items | as many as the shape says, neither more nor fewer |
+
+The first three bytes are those of NumPy's own type strings (``<f8``), with the number as a byte.
+Only what needs no explanation is carried: no objects, no records, no times, no ``longdouble``, for
+what 16 bytes of it mean depends on the processor. Every array has one head only, so that equal
+arrays are equal bytes.
+
+What comes is copied once, out of the message, so that an array received may be written to and keeps
+nothing else alive. NumPy is loaded when the first array comes, and not before.
+"""
+
+import sys
+from functools import lru_cache
+from math import prod
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from sphtp.errors import RemoteError
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array: TypeAlias = numpy.ndarray[Any, Any]
+
+EXTENSION: Final = 78
+"""The code of the msgpack extension: an ``N``."""
+
+MAX_DIMENSIONS: Final = 32
+"""NumPy 1 has no more; NumPy 2 has 64."""
+
+MAX_LENGTH: Final = 2**32 - 1
+"""Of a dimension: a message has no room for more, unless there is nothing in it."""
+
+_HEAD: Final = 4
+_LENGTH: Final = 4
+_LENGTHS: Final = [Struct(f"<{number}I") for number in range(MAX_DIMENSIONS + 1)]
+
+_WIDTHS: Final = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
+_KINDS: Final = {
+    f"{order}{kind}".encode() + bytes((width,)): f"{order}{kind}{width}"
+    for kind, widths in _WIDTHS.items()
+    for width in widths
+    for order in ("|" if width == 1 else "<>")
+}
+"""The first three bytes of a head, and NumPy's name for what they say."""
+
+_HEADS: Final = {name: head for head, name in _KINDS.items()}
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of NumPy's; without loading NumPy, for then it is none."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def array_parts(array: "Array") -> tuple[bytes, Any]:
+    """Return the head of an array and its items, which are copied only if not in C order.
+
+    Raises:
+        TypeError: its items, or what it is beyond an array, cannot be carried.
+        OverflowError: too many dimensions, or one too long.
+    """
+    numpy = sys.modules["numpy"]
+    # A mask, or the labels of records, would be left behind without a word.
+    if type(array) is not numpy.ndarray and not isinstance(array, numpy.memmap):
+        name = type(array).__name__
+        raise TypeError(f"a {name} is more than an array; send numpy.asarray of it, or its parts")
+    head = _head(array.dtype, array.shape)
+    if not array.flags.c_contiguous:
+        array = numpy.ascontiguousarray(array)
+    return head, array
+
+
+# A simulation sends arrays of the same few shapes at every step.
+@lru_cache(maxsize=256)
+def _head(dtype: "numpy.dtype[Any]", shape: tuple[int, ...]) -> bytes:
+    kind = _HEADS.get(dtype.str)
+    if kind is None:
+        raise TypeError(
+            f"items of type {dtype} cannot be carried, only booleans, integers, "
+            "floats and complex numbers of up to 8 bytes each part"
+        )
+    if len(shape) > MAX_DIMENSIONS:
+        raise OverflowError(f"{len(shape)} dimensions; allowed are {MAX_DIMENSIONS}")
+    if shape and max(shape) > MAX_LENGTH:
+        raise OverflowError(f"a dimension of {max(shape)}; allowed is {MAX_LENGTH}")
+    return kind + bytes((len(shape),)) + _LENGTHS[len(shape)].pack(*shape)
+
+
+def read_array_untrusted(data: Any, start: int, end: int) -> "Array":
+    """Return a new array of what stands between two places in some bytes.
+
+    Raises:
+        RemoteError: that is no array, or NumPy is not installed.
+    """
+    if end - start < _HEAD:
+        raise RemoteError(f"an array in {end - start} bytes")
+    name = _KINDS.get(bytes(data[start : start + 3]))
+    if name is None:
+        raise RemoteError("an array of unknown items")
+    ndim = data[start + 3]
+    items = start + _HEAD + _LENGTH * ndim
+    if ndim > MAX_DIMENSIONS or items > end:
+        raise RemoteError(f"an array of {ndim} dimensions in {end - start} bytes")
+    shape = _LENGTHS[ndim].unpack_from(data, start + _HEAD)
+    dtype, ndarray = _numpy(name)
+    # Python's integers: 32 dimensions of 2^32 - 1 are a number like any other.
+    if prod(shape) * dtype.itemsize != end - items:
+        raise RemoteError(f"an array of shape {shape} in {end - items} bytes of items")
+    try:
+        array: Array = ndarray(shape, dtype, data, items).copy()
+    except ValueError as error:
+        # Nothing in it, and dimensions whose product NumPy cannot hold.
+        raise RemoteError(f"an array of shape {shape}: {error}") from None
+    return array
+
+
+@lru_cache(maxsize=len(_KINDS))
+def _numpy(name: str) -> tuple["numpy.dtype[Any]", "type[Array]"]:
+    """Return a type of items, and the class of arrays; raises ``RemoteError`` without NumPy."""
+    try:
+        import numpy
+    except ImportError:
+        raise RemoteError("an array, and NumPy is not installed") from None
+    return numpy.dtype(name), numpy.ndarray
