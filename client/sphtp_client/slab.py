@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 from sphtp.errors import LocalError, SettingsError, StateError, WireError, untrusted
 from sphtp_client.contacts import Indices, squares
 from sphtp_client.cut import borders, halo, stride

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sphtp.core.machine import Machine, diagram, table
+from sphtp.core.fsm import Machine, diagram, table
 
 PAGES = Path(__file__).resolve().parents[1] / "reference" / "state-machines"
 

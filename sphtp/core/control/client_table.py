@@ -1,6 +1,6 @@
 """The client's state machine (seed, "Client FSM"; steps 2 to 10)."""
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class ClientState(Name):

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from sphtp.core.alarms import Alarms
 from sphtp.core.control.counters import Count, Counters
-from sphtp.core.machine import Machine, Name
+from sphtp.core.fsm import Alarms, Machine, Name
 from sphtp.errors import StateError
 
 S = TypeVar("S", bound=Name)

@@ -1,6 +1,6 @@
 """The server's state machine (seed, "Server FSM"; steps 1, 6 to 8 and 11)."""
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class ServerState(Name):

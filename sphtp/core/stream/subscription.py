@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from sys import maxsize
 from typing import Any, Final
 
-from sphtp.core.alarms import earliest
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.delivery.delivery import Delivery
 from sphtp.core.stream.delivery.items import Item
@@ -21,6 +20,7 @@ from sphtp.core.stream.receiver.status import StatusReports
 from sphtp.core.stream.receiver.table import ReceiverState
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_status
+from sphtp.core.timers import earliest
 
 ALL: Final = 1 << 63
 """Of a late join: everything that the source keeps."""

@@ -12,7 +12,7 @@ from sphtp.core.control.runner import Runner
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, ServerState
 from sphtp.core.control.timers import ControlTimers
-from sphtp.core.machine import diagram, table
+from sphtp.core.fsm import diagram, table
 from sphtp.errors import StateError
 from tests.core.control.bus import address
 

@@ -7,7 +7,7 @@ again, it was jitter, and slow start goes on.
 """
 
 from sphtp.core.channel.congestion.signals import Ack
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 SAMPLES = 8
 SHORTEST_RISE = 0.004

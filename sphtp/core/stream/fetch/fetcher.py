@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sphtp.core.alarms import Alarms, earliest
-from sphtp.core.machine import Name
+from sphtp.core.fsm import Alarms, Name
 from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.fetch.table import FETCH, Do, Fetched, Fetching
 from sphtp.core.stream.fetch.window import FetchWindow
@@ -31,6 +30,7 @@ from sphtp.core.stream.fetch.wire import (
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.records import Record
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
 MOST_DOUBLED: Final = 10

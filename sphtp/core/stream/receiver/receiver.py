@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Entropy
 from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Session, Window
 from sphtp.core.stream.events import Arrived, EndReason, GivenUp
@@ -24,6 +23,7 @@ from sphtp.core.stream.receiver.table import (
 from sphtp.core.stream.records import Record, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import DATA_OVERHEAD, decode_body_untrusted, trail_of_next, unwrap
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
 REACH: Final = 1 << 30

@@ -4,9 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Entropy
-from sphtp.core.pacing import Pacer
 from sphtp.core.stream.bodies import Nak, Ncf, NcfReason
 from sphtp.core.stream.events import GivenUp, LossReason
 from sphtp.core.stream.ranges import RangeSet, Span
@@ -17,6 +15,8 @@ from sphtp.core.stream.receiver.nak_timer import NakTimer
 from sphtp.core.stream.receiver.statistics import ReceiverCounters, Tally
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import FURTHER, MOST_RANGES, cut, encode_nak
+from sphtp.core.timers import earliest
+from sphtp.core.token_bucket import Pacer
 
 NCFS: Final = {
     NcfReason.NO_RETRY: GapEvent.NO_RETRY,

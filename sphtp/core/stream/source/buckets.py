@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sphtp.core.pacing import HOLD, Pacer
+from sphtp.core.token_bucket import HOLD, Pacer
 
 BURST: Final = 10
 """Datagrams that may leave at once when a rate holds them back."""

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from sphtp.core.alarms import earliest
 from sphtp.core.datagrams import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.entropy import Secrets
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
@@ -41,6 +40,7 @@ from sphtp.core.stream.source.table import (
 from sphtp.core.stream.source.transmission import WORTH_WAKING, Transmission
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import DATA_OVERHEAD, MOST_TAILS, encode_session
+from sphtp.core.timers import earliest
 from sphtp.errors import LocalError, SettingsError, StateError
 
 

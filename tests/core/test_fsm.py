@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.machine import Machine, Name, Row, TableError, diagram, table
+from sphtp.core.fsm import Machine, Name, Row, TableError, diagram, table
 
 
 class Door(Name):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.pacing import HOLD, Pacer
+from sphtp.core.token_bucket import HOLD, Pacer
 
 DATAGRAM = 1200
 BURST = 10 * DATAGRAM
