@@ -1,17 +1,29 @@
-"""State machines as tables: rows are data, checked when compiled and printable as diagrams.
+"""State machines as tables, the runner that performs them, and their alarms.
 
-A machine knows states, events and the names of actions; it calls nothing. Its runner asks for the
-row of an event, takes the row's state and performs the row's actions in order. An event without a
-row is refused: the runner raises when a person caused it, and counts when the network did.
+A ``Machine`` is a table of rows: in state ``at``, event ``on`` leads to state ``to`` and does
+``do`` in order. It is checked when it is compiled (every pair of state and event either has a row
+or is refused on purpose), and it can be drawn. It knows its actions by name, and calls nothing.
+
+A ``Runner`` joins a table with the methods of a class. It stands in the class, once, beside the
+methods; what changes is the attribute ``state`` of each instance, which therefore costs a word. The
+state changes first, then the actions happen, so that an action may be the cause of the next event.
+
+What a refused event means does not follow from the call but from who causes that event, and an
+event has one cause. So a runner is told when it is made, for each event that any state refuses:
+
+- ``raised``: a person caused it. ``StateError`` says which state refuses what; nothing changed.
+- ``counted``: the network caused it. Nothing changes but a counter; no peer can make us raise.
+- ``ignored``: it tells what holds rather than what was asked for (the last byte is acked, a timer
+  rang, a server is ready) and comes too early or too late to matter. Nothing changes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from sphtp.errors import LocalError
+from sphtp.errors import LocalError, StateError
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
@@ -25,7 +37,7 @@ class Name(Enum):
 
 
 class TableError(LocalError):
-    """A table with duplicate, unreachable, dead-end or missing rows."""
+    """A table with duplicate, unreachable, dead-end or missing rows, or a runner without a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,29 +127,126 @@ class Machine(Generic[S, E, A]):
                     yield f"{state.name} neither has a row for {event.name} nor refuses it"
 
 
-class Alarms(Generic[S]):
-    """Absolute times in seconds; a name set again moves, and one that is not set never rings."""
+class Stateful(Protocol[S]):
+    """What a runner moves from state to state."""
+
+    state: S
+
+
+class Timed(Stateful[S], Protocol[S, E]):
+    """One whose alarms are events of its table."""
+
+    alarms: "Alarms[E]"
+
+
+Method = Callable[..., None]
+
+
+class Runner(Generic[S, E, A]):
+    """A table with a method for each action, and what a refused event means.
+
+    ``methods`` are functions of a class; each is called with the instance and with what ``step``
+    was given. ``raised``, ``counted`` and ``ignored`` share out the events that some state refuses;
+    ``count`` is the method that counts one. With ``timed`` the instance has ``alarms``, named by
+    events: those that a new state refuses are stopped before its actions happen.
+
+    Raises ``TableError`` when an action has no method, a method no action, or an event no rule.
+    """
+
+    __slots__ = ("_count", "_counted", "_ignored", "_machine", "_steps")
+
+    def __init__(
+        self,
+        machine: Machine[S, E, A],
+        methods: Mapping[A, Method],
+        *,
+        raised: Iterable[E] = (),
+        counted: Iterable[E] = (),
+        ignored: Iterable[E] = (),
+        count: Method | None = None,
+        timed: bool = False,
+    ) -> None:
+        rules = [frozenset(raised), frozenset(counted), frozenset(ignored)]
+        _check_rules(machine, methods, rules, has_count=count is not None)
+        self._machine = machine
+        _, self._counted, self._ignored = rules
+        self._count = count
+        self._steps: dict[S, dict[E, tuple[S, tuple[Method, ...]]]] = {
+            state: {} for state in machine.states
+        }
+        for row in machine.rows:
+            actions = tuple(methods[action] for action in row.do)
+            refused = machine.refused.get(row.to, frozenset())
+            stops = (_stop_alarms(refused),) if timed and refused and row.to is not row.at else ()
+            self._steps[row.at][row.on] = row.to, stops + actions
+
+    def step(self, owner: Stateful[S], event: E, *arguments: Any) -> None:
+        """Take the row of ``event``: change the owner's state, then call the row's methods.
+
+        Raises ``StateError`` when the state refuses an event that a person caused.
+        """
+        found = self._steps[owner.state].get(event)
+        if found is None:
+            self._refuse(owner, owner, event)
+            return
+        owner.state, actions = found
+        for action in actions:
+            action(owner, *arguments)
+
+    def step_of(self, subject: Stateful[S], owner: Any, event: E, *arguments: Any) -> None:
+        """Do the same for one of many whose state is its own and whose methods are the owner's.
+
+        These are called with the owner, the subject, and ``arguments``.
+        """
+        found = self._steps[subject.state].get(event)
+        if found is None:
+            self._refuse(subject, owner, event)
+            return
+        subject.state, actions = found
+        for action in actions:
+            action(owner, subject, *arguments)
+
+    def handle_timeout(self, owner: Timed[S, E], now: float) -> None:
+        """Take the row of every alarm that is due; the methods are given ``now``."""
+        while (event := owner.alarms.take(now)) is not None:
+            self.step(owner, event, now)
+
+    def _refuse(self, subject: Stateful[S], owner: Any, event: E) -> None:
+        if event in self._ignored:
+            return
+        if event in self._counted and self._count is not None:
+            self._count(owner)
+            return
+        name = self._machine.name
+        raise StateError(f"{name} in state {subject.state.name} refuses {event.name}")
+
+
+class Alarms(Generic[E]):
+    """The timers of one machine, at most one for each name.
+
+    Absolute times in seconds; a name set again moves, and one that is not set never rings.
+    """
 
     __slots__ = ("_times",)
 
     def __init__(self) -> None:
-        self._times: dict[S, float] = {}
+        self._times: dict[E, float] = {}
 
-    def set(self, name: S, due: float) -> None:
+    def set(self, name: E, due: float) -> None:
         """Let ``name`` ring at ``due``."""
         self._times[name] = due
 
-    def move(self, name: S, due: float) -> None:
+    def move(self, name: E, due: float) -> None:
         """Let ``name`` ring at ``due`` instead, if it was set."""
         if name in self._times:
             self._times[name] = due
 
-    def postpone(self, name: S, seconds: float) -> None:
+    def postpone(self, name: E, seconds: float) -> None:
         """Let ``name`` ring so much later, if it was set."""
         if name in self._times:
             self._times[name] += seconds
 
-    def stop(self, *names: S) -> None:
+    def stop(self, *names: E) -> None:
         """Let none of ``names`` ring; those not set are left."""
         for name in names:
             self._times.pop(name, None)
@@ -146,11 +255,11 @@ class Alarms(Generic[S]):
         """Let nothing ring."""
         self._times.clear()
 
-    def pending(self) -> tuple[S, ...]:
+    def pending(self) -> tuple[E, ...]:
         """Return the names that are set."""
         return tuple(self._times)
 
-    def take(self, now: float) -> S | None:
+    def take(self, now: float) -> E | None:
         """Unset and return the name that has been due for longest; None when none is due."""
         name = min(self._times, key=self._times.__getitem__, default=None)
         if name is None or self._times[name] > now:
@@ -195,3 +304,32 @@ def _compile(rows: Iterable[Row[S, E, A]]) -> Mapping[S, Mapping[E, Row[S, E, A]
             raise TableError(f"two rows for {row.on.name} in {row.at.name}")
         events[row.on] = row
     return MappingProxyType({at: MappingProxyType(events) for at, events in compiled.items()})
+
+
+def _check_rules(
+    machine: Machine[S, E, A],
+    methods: Mapping[A, Method],
+    rules: list[frozenset[E]],
+    *,
+    has_count: bool,
+) -> None:
+    refused = {event for events in machine.refused.values() for event in events}
+    problems = [f"{name.name} has no method" for name in machine.actions - methods.keys()]
+    problems += [f"{name.name} is no action of it" for name in methods.keys() - machine.actions]
+    for event in refused:
+        decided = sum(event in rule for rule in rules)
+        if decided != 1:
+            problems.append(f"{event.name}, refused, has {decided} rules")
+    if has_count is not bool(rules[1]):
+        problems.append("events are counted if and only if there is a method that counts")
+    if problems:
+        raise TableError(f"{machine.name}: " + "; ".join(sorted(problems)))
+
+
+def _stop_alarms(events: Iterable[E]) -> Method:
+    names = tuple(events)
+
+    def stop(owner: Timed[S, E], *_: Any) -> None:
+        owner.alarms.stop(*names)
+
+    return stop

@@ -53,7 +53,7 @@ class Path:
     @property
     def state(self) -> str:
         """What congestion control is up to, by name."""
-        return self._controller.state
+        return self._controller.phase
 
     def has_window(self, ahead: int = 0) -> bool:
         """Whether the window takes another packet; ``ahead`` bytes left that it does not know."""

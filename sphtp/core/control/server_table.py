@@ -49,6 +49,18 @@ class ServerAction(Name):
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
 
+FROM_CLIENTS = frozenset(
+    (
+        _E.ANNOUNCED_NEW,
+        _E.ANNOUNCED_HELD,
+        _E.ANNOUNCED_TAKEN,
+        _E.HEARTBEAT_HELD,
+        _E.HEARTBEAT_UNKNOWN,
+        _E.HEARTBEAT_FOREIGN,
+    )
+)
+"""What clients say."""
+
 _OPEN = (_A.OPEN, _A.TELL_STATE)
 _STOP = (_A.SAY_GOODBYE, _A.TELL_STATE)
 

@@ -168,7 +168,7 @@ def _spend(budget: tuple[int, ...], index: int) -> tuple[int, ...]:
 
 def _client_print(name: str, machine: ClientMachine) -> Hashable:
     acknowledged = frozenset(machine._directory._acknowledged)
-    alarms = frozenset(machine._alarms.pending())
+    alarms = frozenset(machine.alarms.pending())
     return name, machine.state, machine.id, machine.nonce, acknowledged, alarms
 
 
