@@ -36,6 +36,7 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.timers import earliest
 from sphtp.errors import StateError
 
 _DEFAULT_LIMITS = ClientLimits()
@@ -215,8 +216,7 @@ class ClientMachine:
         """Return the absolute time of the next ``handle_timeout``."""
         if self._is_over:
             return None
-        dues = (self.alarms.next_due(), self._directory.next_due())
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self.alarms.next_due(), self._directory.next_due())
 
     def poll_transmit(self) -> bytes | None:
         """Return the next message to publish, or None."""

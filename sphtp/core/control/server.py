@@ -48,6 +48,7 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
@@ -234,8 +235,7 @@ class ServerMachine:
         """Return the absolute time of the next ``handle_timeout``."""
         if self._is_over:
             return None
-        dues = (self.alarms.next_due(), self._cluster.next_due(), self._registry.next_due())
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self.alarms.next_due(), self._cluster.next_due(), self._registry.next_due())
 
     def poll_transmit(self) -> Outgoing | None:
         """Return the next message, or None; answers of one batch are put together here."""

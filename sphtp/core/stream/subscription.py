@@ -221,8 +221,11 @@ class Subscription:
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` has something to do."""
-        due = earliest(self._transport.poll_timeout(), self._delivery.poll_timeout())
-        return earliest(due, self._fetcher.poll_timeout())
+        return earliest(
+            self._transport.poll_timeout(),
+            self._delivery.poll_timeout(),
+            self._fetcher.poll_timeout(),
+        )
 
     def _poll_status(self) -> bytes | None:
         settled = self._transport.settled

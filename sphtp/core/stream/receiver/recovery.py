@@ -189,7 +189,7 @@ class Recovery:
         if gap is None or gap.first == number:
             return
         rest = self.missing.split(gap, number)
-        if gap.ticket:
+        if gap in self._timer:
             self._timer.set(rest, rest.due)
 
     def _make_room(self) -> None:

@@ -245,9 +245,13 @@ class Source:
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
-        waits = earliest(self._transmission.ready, self._desk.ready)
-        waits = earliest(waits, self._flow.due)
-        return earliest(earliest(waits, self._sessions.due), self._linger_over)
+        return earliest(
+            self._transmission.ready,
+            self._desk.ready,
+            self._flow.due,
+            self._sessions.due,
+            self._linger_over,
+        )
 
     def poll_event(self) -> SourceEvent | None:
         """Take what the application has to know."""
