@@ -8,7 +8,6 @@ way already. Why a repair does not come now is said in an NCF, with when to ask 
 from sphtp.core.stream.bodies import NcfReason, Window
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.buckets import full_pacer
 from sphtp.core.stream.source.confirmations import Confirmations
 from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.core.stream.source.pulse import Pulse
@@ -16,6 +15,7 @@ from sphtp.core.stream.source.repair_queue import RepairQueue
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import DATA_OVERHEAD, encode_data
 from sphtp.core.timers import ExpiringDict
+from sphtp.core.token_bucket import Pacer
 
 
 class Repairs:
@@ -39,7 +39,7 @@ class Repairs:
         self._repaired = ExpiringDict[int, None]()
         self._confirmations = Confirmations(settings.ignore)
         self._pulse = pulse
-        self._pacer = full_pacer(size, settings.repair_rate)
+        self._pacer = Pacer.for_datagrams(size, settings.repair_rate)
 
     @property
     def waiting(self) -> int:
