@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.serial import SerialNumber
 from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.fetch.table import FETCH, Do, Fetched, Fetching
 from sphtp.core.stream.fetch.window import FetchWindow
@@ -58,6 +59,8 @@ class Missed(NamedTuple):
 
 Outcome = Known | Came | Missed
 
+
+_NUMBER: Final = SerialNumber(32)
 
 _CONNECTED: Final = frozenset({Fetching.CALLING, Fetching.TALKING, Fetching.LAST})
 
@@ -242,7 +245,7 @@ class Fetcher:
             self._frames.append(encode_fetch(Fetch(self._question(), spans)))
 
     def _question(self) -> Question:
-        self._number = (self._number + 1) & 0xFFFF_FFFF
+        self._number = _NUMBER.wrap(self._number + 1)
         self._open.add(self._number)
         self._requests += 1
         return Question(self._session, self._topic, self._number)

@@ -23,7 +23,7 @@ from sphtp.core.stream.receiver.table import (
 )
 from sphtp.core.stream.records import Record, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import DATA_OVERHEAD, decode_body_untrusted, trail_of_next, unwrap
+from sphtp.core.stream.wire import DATA_OVERHEAD, SQN, decode_body_untrusted, trail_of_next
 from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
@@ -263,7 +263,7 @@ class Receiver:
 
     def _is_latest(self, number: int) -> bool:
         known = self._session_number
-        full = number if known is None else unwrap(number, known)
+        full = number if known is None else SQN.unwrap(number, known)
         if known is not None and full <= known:
             return False
         self._session_number = full
