@@ -9,7 +9,8 @@ Most timers move away and never fire: an idle timeout does so with every packet.
 not touched; the entry that comes up too early is put back at the time that holds by then.
 
 ``ExpiringDict`` is for periods that are all alike: what was put last ends last, so that the order
-of insertion is the order of ends, and no heap is needed.
+of insertion is the order of ends, and no heap is needed. It is also what bounds a memory of others:
+who was not heard for longest is forgotten first.
 """
 
 from collections.abc import Hashable, Iterator
@@ -19,6 +20,8 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+INFINITY: Final = float("inf")
 
 SLACK: Final = 64
 """Stale entries of a heap that are not worth a rebuild."""
@@ -108,10 +111,11 @@ class TimerQueue(Generic[K]):
 
 
 class ExpiringDict(Generic[K, V]):
-    """A dict whose entries end; what is over stays until it is taken, or pushed out.
+    """A dict whose entries end, by time or because there are too many.
 
-    Entries have to be put in the order of their ends: with one period for all they are. With a
-    ``capacity`` the oldest entry goes when there would be more.
+    With a ``capacity`` the oldest entry goes when there would be more. What is over by time stays
+    until it is taken. Entries have to be put in the order of their ends: with one period for all,
+    or none, they are.
     """
 
     __slots__ = ("_capacity", "_entries", "_postponed")
@@ -131,7 +135,7 @@ class ExpiringDict(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, key: K, value: V, due: float) -> None:
+    def put(self, key: K, value: V, due: float = INFINITY) -> None:
         """Let ``key`` have ``value`` until ``due``, as the newest entry."""
         entries = self._entries
         entries.pop(key, None)

@@ -148,3 +148,11 @@ def test_an_expiring_dict_against_a_list_of_ends(script: list[tuple[str, int]]) 
                 key in model,
             )
         assert expiring.next_due() == min((due for _, due in model.values()), default=None)
+
+
+def test_what_has_no_end_goes_only_for_want_of_room() -> None:
+    bounded = ExpiringDict[int, str](2)
+    for key in (1, 2, 1, 3):
+        bounded.put(key, "here")
+    assert list(bounded) == [1, 3], "2 was put longest ago"
+    assert bounded.take_expired(1e300) == []
