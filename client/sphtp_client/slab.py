@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.errors import LocalError, SettingsError, StateError, WireError, untrusted
 from sphtp_client.contacts import Indices, squares
 from sphtp_client.cut import borders, halo, stride
@@ -107,23 +107,14 @@ class Slab:
         self._halo, self._stride = halo(scenario), stride(scenario)
         self._table = initial_spheres(scenario) if initial is None else initial
         self._incoming: dict[Side, Spheres] = {}
-        self._phase = STEP.initial
-        self._actions = {
-            Action.PUSH: self._push,
-            Action.MOVE: self._move,
-            Action.GATHER: self._gather,
-        }
+        self.state = STEP.initial
+        """Whether a step is under way."""
         self._spheres, self._acceleration = self._settle(self._table)
 
     @property
     def spheres(self) -> Spheres:
         """The spheres that this slab owns, in order of ids."""
         return self._spheres
-
-    @property
-    def phase(self) -> Phase:
-        """Whether a step is under way."""
-        return self._phase
 
     @property
     def missing(self) -> tuple[Side, ...]:
@@ -169,12 +160,7 @@ class Slab:
         self._happen(Event.KICK)
 
     def _happen(self, event: Event) -> None:
-        row = STEP.find(self._phase, event)
-        if row is None:
-            raise StateError(f"{event.name} in phase {self._phase.name} of step {self.step}")
-        for action in row.do:
-            self._actions[action]()
-        self._phase = row.to
+        self._RUNNER.step(self, event)
 
     def _push(self) -> None:
         half = 0.5 * self.scenario.dt
@@ -208,6 +194,12 @@ class Slab:
         x = local.x[:, 0]
         owned = (x >= self.low) & (x < self.high)
         return local.take(owned), accelerations(local, self.scenario)[owned]
+
+    _RUNNER = Runner(
+        STEP,
+        {Action.PUSH: _push, Action.MOVE: _move, Action.GATHER: _gather},
+        raised=Event,
+    )
 
     def _refuse_lost(self, lost: Indices, where: Floats, what: str) -> None:
         for n in lost[:1]:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sphtp.core.machine import Machine, diagram, table
+from sphtp.core.fsm import Machine, diagram, table
 
 PAGES = Path(__file__).resolve().parents[1] / "reference" / "state-machines"
 
@@ -59,8 +59,9 @@ INDEX = """\
 
 Every state of the protocols lives in a table: in state *at*, event *on* leads to state *to* and
 does *do*, in order. An event that a state refuses changes nothing: it raises when the application
-caused it, and is counted when the network did. These pages are written from the tables, and a test
-fails when they are stale.
+caused it, is counted when the network did, and is ignored when it tells what holds, too early or
+too late to matter. Each runner says which events are which. These pages are written from the
+tables, and a test fails when they are stale.
 
 {links}
 """

@@ -1,4 +1,10 @@
-"""Bounded little-endian reader and writer; all here raises ``WireError`` and nothing else."""
+"""Bounded little-endian reader and writer; all here raises ``WireError`` and nothing else.
+
+A reader is given a buffer, takes fields off its front, and never reads past its end; who has read
+all that there should be calls ``finish``, which refuses what is left. A field that is refused is
+not taken. Each integer is one call of a compiled ``struct``, because control messages are little
+else, and so it is written out for each width.
+"""
 
 import struct
 from collections.abc import Callable
@@ -9,6 +15,9 @@ U8 = struct.Struct("<B")
 U16 = struct.Struct("<H")
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
+
+_read_u8, _read_u16, _read_u32, _read_u64 = (it.unpack_from for it in (U8, U16, U32, U64))
+_pack_u8, _pack_u16, _pack_u32, _pack_u64 = (it.pack for it in (U8, U16, U32, U64))
 
 
 def decode_text(data: bytes) -> str:
@@ -22,57 +31,73 @@ def decode_text(data: bytes) -> str:
 class Reader:
     """Takes fields off the front of a buffer, and never reads past its end."""
 
-    __slots__ = ("_data", "_position")
+    __slots__ = ("_data", "_end", "_position")
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
+        self._end = len(data)
         self._position = 0
 
     @property
     def remaining(self) -> int:
         """Bytes not yet taken."""
-        return len(self._data) - self._position
+        return self._end - self._position
 
     def u8(self) -> int:
         """Take an unsigned 8-bit integer."""
-        return self._number(U8)
+        try:
+            value: int = _read_u8(self._data, self._position)[0]
+        except struct.error:
+            raise self._too_short(1) from None
+        self._position += 1
+        return value
 
     def u16(self) -> int:
         """Take an unsigned 16-bit integer."""
-        return self._number(U16)
+        try:
+            value: int = _read_u16(self._data, self._position)[0]
+        except struct.error:
+            raise self._too_short(2) from None
+        self._position += 2
+        return value
 
     def u32(self) -> int:
         """Take an unsigned 32-bit integer."""
-        return self._number(U32)
+        try:
+            value: int = _read_u32(self._data, self._position)[0]
+        except struct.error:
+            raise self._too_short(4) from None
+        self._position += 4
+        return value
 
     def u64(self) -> int:
         """Take an unsigned 64-bit integer."""
-        return self._number(U64)
+        try:
+            value: int = _read_u64(self._data, self._position)[0]
+        except struct.error:
+            raise self._too_short(8) from None
+        self._position += 8
+        return value
 
     def take(self, count: int) -> bytes:
         """Take exactly ``count`` bytes."""
-        start = self._advance(count)
-        return bytes(self._data[start : start + count])
+        start = self._position
+        if not 0 <= count <= self._end - start:
+            raise self._too_short(count)
+        self._position = end = start + count
+        return bytes(self._data[start:end])
 
     def rest(self) -> bytes:
         """Take all that is left."""
-        return self.take(self.remaining)
+        return self.take(self._end - self._position)
 
     def finish(self) -> None:
         """Refuse trailing bytes."""
-        if self.remaining:
+        if self._position != self._end:
             raise WireError(f"{self.remaining} bytes too many")
 
-    def _number(self, field: struct.Struct) -> int:
-        value: int = field.unpack_from(self._data, self._advance(field.size))[0]
-        return value
-
-    def _advance(self, count: int) -> int:
-        start = self._position
-        if not 0 <= count <= len(self._data) - start:
-            raise WireError(f"{count} bytes wanted, {len(self._data) - start} left")
-        self._position = start + count
-        return start
+    def _too_short(self, wanted: int) -> WireError:
+        return WireError(f"{wanted} bytes wanted, {self.remaining} left")
 
 
 class Writer:
@@ -85,19 +110,35 @@ class Writer:
 
     def u8(self, value: int) -> "Writer":
         """Append an unsigned 8-bit integer."""
-        return self._pack(U8, value)
+        try:
+            self._buffer += _pack_u8(value)
+        except struct.error as error:
+            raise _too_large(value, 8) from error
+        return self
 
     def u16(self, value: int) -> "Writer":
         """Append an unsigned 16-bit integer."""
-        return self._pack(U16, value)
+        try:
+            self._buffer += _pack_u16(value)
+        except struct.error as error:
+            raise _too_large(value, 16) from error
+        return self
 
     def u32(self, value: int) -> "Writer":
         """Append an unsigned 32-bit integer."""
-        return self._pack(U32, value)
+        try:
+            self._buffer += _pack_u32(value)
+        except struct.error as error:
+            raise _too_large(value, 32) from error
+        return self
 
     def u64(self, value: int) -> "Writer":
         """Append an unsigned 64-bit integer."""
-        return self._pack(U64, value)
+        try:
+            self._buffer += _pack_u64(value)
+        except struct.error as error:
+            raise _too_large(value, 64) from error
+        return self
 
     def raw(self, data: bytes) -> "Writer":
         """Append bytes as they are."""
@@ -112,9 +153,6 @@ class Writer:
         """Return everything written."""
         return bytes(self._buffer)
 
-    def _pack(self, field: struct.Struct, value: int) -> "Writer":
-        try:
-            self._buffer += field.pack(value)
-        except struct.error as error:
-            raise WireError(f"{value} does not fit {field.size * 8} bits") from error
-        return self
+
+def _too_large(value: int, bits: int) -> WireError:
+    return WireError(f"{value} does not fit {bits} bits")

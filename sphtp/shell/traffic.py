@@ -5,11 +5,11 @@ from typing import Final
 
 import trio
 
-from sphtp.core.alarms import earliest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.datagrams import Datagrams
+from sphtp.core.timers import earliest
 from sphtp.shell.bell import Bell
 from sphtp.shell.busy_poll import BusyPoll
 from sphtp.shell.courtesy import Courtesy

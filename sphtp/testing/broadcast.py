@@ -11,8 +11,8 @@ from typing import Any, Final
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.repair_desk import Outgoing
+from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
-from sphtp.testing.agenda import Agenda
 from sphtp.testing.faults import Faults
 from sphtp.testing.history_line import LineFaults
 from sphtp.testing.network import Address, Delivery, Flight
@@ -78,7 +78,7 @@ class Broadcast(Simulation):
         self.subscribers: list[Subscriber] = []
         self._shared = shared
         self._observers = tuple(observers)
-        self._agenda = Agenda[Party]()
+        self._timers = TimerQueue[Party]()
         self._notices = Flight[partial[None]]()
         self._parties: dict[Address, list[Party]] = {}
         # Subscribers that know, or will, that their source closes.
@@ -191,20 +191,21 @@ class Broadcast(Simulation):
             self._hear_subscriber(party)
         else:
             return
-        self._agenda.set(party, party.poll_timeout())
+        self._timers.set(party, party.poll_timeout())
 
     # What happens
 
     def _next_time(self) -> float | None:
-        times = (self.network.next_time(), self._agenda.next_time(), self._notices.next_time())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(
+            self.network.next_time(), self._timers.next_due(), self._notices.next_time()
+        )
 
     def _happen(self) -> None:
         now = self.now
         arrived = self.network.take_due(now)
         for (sender, place), group in groupby(arrived, attrgetter("source", "destination")):
             self._deliver(sender, place, list(group))
-        for party in self._agenda.take_due(now):
+        for party in list(self._timers.take_due(now)):
             if isinstance(party, Subscriber) and party.publisher.is_on_air and not self._shared:
                 party.handle_alive(now)
             party.handle_timeout(now)
@@ -281,4 +282,4 @@ class Broadcast(Simulation):
 
     def _exit(self, party: Party, place: Address) -> None:
         self._parties[place].remove(party)
-        self._agenda.set(party, None)
+        self._timers.set(party, None)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from sphtp.core.alarms import earliest
 from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.subscription import Subscription
+from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.network import Flight
 from sphtp.testing.publisher import Publisher

@@ -7,6 +7,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address
@@ -112,9 +113,8 @@ class Stage(Simulation):
         raise SettingsError("nobody proves a key to an endpoint in the clear")
 
     def _next_time(self) -> float | None:
-        times = [self.network.next_time()]
-        times += [endpoint.poll_timeout() for endpoint in self.endpoints.values()]
-        return min((time for time in times if time is not None), default=None)
+        endpoints = self.endpoints.values()
+        return earliest(self.network.next_time(), *[each.poll_timeout() for each in endpoints])
 
     def _happen(self) -> None:
         for destination, row in rows(self.network.take_due(self.now)):

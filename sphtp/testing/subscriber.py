@@ -5,7 +5,6 @@ from random import Random
 from sys import maxsize
 from typing import NamedTuple
 
-from sphtp.core.alarms import earliest
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.delivery.table import Delivering
@@ -14,6 +13,7 @@ from sphtp.core.stream.fronts import STREAM_FRONT, decode_stream_front_untrusted
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 from sphtp.testing.history_line import HistoryLine, LineFaults
 from sphtp.testing.network import Address

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.serial import HALF, SPAN, SequenceBuffer, unwrap, wrap
+from sphtp.core.serial import HALF, SPAN, SequenceBuffer, SerialNumber, unwrap, wrap
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 starts = st.sampled_from(STARTS)
@@ -54,6 +54,31 @@ def test_unwrap_errs_by_a_whole_span_beyond_that(start: int) -> None:
 def test_unwrap_inverts_wrap(start: int, shift: int, distance: int) -> None:
     reference = start + shift
     assert unwrap(wrap(reference + distance), reference) == reference + distance
+
+
+widths = st.integers(1, 64)
+
+
+@given(widths, st.integers(-(2**70), 2**70), st.data())
+def test_numbers_of_any_width_against_the_nearest_of_all(
+    bits: int, reference: int, data: st.DataObject
+) -> None:
+    serial, span = SerialNumber(bits), 1 << bits
+    distance = data.draw(st.integers(-span // 2, (span - 1) // 2))
+    number = reference + distance
+    short = serial.wrap(number)
+    assert 0 <= short < span
+    assert (number - short) % span == 0
+    assert serial.unwrap(short, reference) == number
+    assert serial.ahead(number, reference) == distance
+    assert serial.ahead(short, serial.wrap(reference)) == distance
+
+
+@given(widths, st.integers(0, 2**64), st.integers(0, 2**64))
+def test_one_of_two_is_ahead_of_the_other(bits: int, one: int, other: int) -> None:
+    serial = SerialNumber(bits)
+    there, back = serial.ahead(one, other), serial.ahead(other, one)
+    assert there == -back or there == back == -serial.half
 
 
 @given(starts, st.lists(st.integers(1, HALF - 1), max_size=40))

@@ -12,10 +12,10 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver.recovery import Recovery
 from sphtp.core.stream.records import Run, encode_run
 from sphtp.core.stream.sealing import TcpSeal
-from sphtp.core.stream.source.budget import NakBudget
 from sphtp.core.stream.source.repair_queue import RepairQueue
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.wire import encode_data
+from sphtp.core.token_bucket import TokenBucket
 from tests.fuzz.targets import TARGETS
 
 Patch = pytest.MonkeyPatch
@@ -36,7 +36,7 @@ def test_what_is_well_is_survived(name: str) -> None:
 
 def test_a_source_that_takes_any_number_of_repairs_is_seen(monkeypatch: Patch) -> None:
     monkeypatch.setattr(RepairQueue, "is_full", False)
-    monkeypatch.setattr(NakBudget, "take", lambda _, __, wanted: min(wanted, 100))
+    monkeypatch.setattr(TokenBucket, "take_up_to", lambda _, __, wanted: min(wanted, 100))
     with pytest.raises(AssertionError, match="repair"):
         run("stream-source")
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import sphtp.core
-from sphtp.core.machine import Machine
+from sphtp.core.fsm import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 

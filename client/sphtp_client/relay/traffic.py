@@ -6,6 +6,7 @@ from enum import Enum
 from random import Random
 from typing import Final
 
+from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
 from sphtp.testing import Faults, Flight, Link, LinkStatistics
 from sphtp.testing.network import Address
@@ -110,8 +111,7 @@ class Traffic:
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
         silent = next(iter(self._heard.values()), None)
-        times = [self._flight.next_time(), None if silent is None else silent + self._idle]
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._flight.next_time(), None if silent is None else silent + self._idle)
 
     # Getters
 

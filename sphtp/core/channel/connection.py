@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
-from sphtp.core.alarms import Alarms, earliest
 from sphtp.core.channel import endings
 from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Opened
 from sphtp.core.channel.frames import Close, Ping
@@ -19,6 +18,8 @@ from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
 from sphtp.core.channel.voice import Voice
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
+from sphtp.core.fsm import Alarms
+from sphtp.core.timers import earliest
 from sphtp.errors import StateError
 
 MOST_EXTENDED: Final = 4

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.opening import sibling
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Datagrams
 from sphtp.core.entropy import Secrets
+from sphtp.core.timers import TimerQueue
 
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES
@@ -21,7 +21,7 @@ class ConnectionTable:
     def __init__(self, settle: Callable[[Connection], None]) -> None:
         self._settle = settle
         self._connections: dict[int, Connection] = {}
-        self._agenda = Agenda()
+        self._timers = TimerQueue[int]()
         self._dirty: dict[int, None] = {}
         self._packets = self._bytes = 0
         self._active: dict[int, Connection] = {}
@@ -62,7 +62,7 @@ class ConnectionTable:
         connection_id = connection.connection_id
         for table in (self._connections, self._dirty):
             table.pop(connection_id, None)
-        self._agenda.set(connection_id, None)
+        self._timers.set(connection_id, None)
 
     def touch(self, connection: Connection) -> None:
         """Give a connection a turn, if it takes part."""
@@ -73,7 +73,7 @@ class ConnectionTable:
 
     def take_due(self, now: float) -> Iterator[Connection]:
         """Yield the connections that are due, and give each a turn."""
-        for connection_id in self._agenda.take_due(now):
+        for connection_id in self._timers.take_due(now):
             connection = self._connections[connection_id]
             yield connection
             self.touch(connection)
@@ -89,7 +89,7 @@ class ConnectionTable:
                 return transmit
             del self._dirty[connection_id]
             self._packets = self._bytes = 0
-            self._agenda.set(connection_id, connection.poll_timeout())
+            self._timers.set(connection_id, connection.poll_timeout())
             self._active[connection_id] = connection
             self._settle(connection)
         return None
@@ -100,7 +100,7 @@ class ConnectionTable:
 
     def next_due(self) -> float | None:
         """When the next connection is due."""
-        return self._agenda.next()
+        return self._timers.next_due()
 
     def _take_turn(self, connection_id: int, transmit: Datagrams) -> None:
         self._packets += transmit.number

@@ -8,8 +8,10 @@ read. Else messages begun in several lanes would wait for one another's credit.
 
 from typing import Final
 
-SPAN: Final = 1 << 32
-"""Messages are told modulo this."""
+from sphtp.core.serial import SerialNumber
+
+MESSAGES: Final = SerialNumber(32)
+"""Messages are told modulo 2^32."""
 
 
 class SendCredit:
@@ -56,8 +58,7 @@ class SendCredit:
 
     def raise_to(self, messages: int, size: int) -> None:
         """Take in the peer's word; an older one arriving later changes nothing."""
-        ahead = (messages - self._messages_allowed + SPAN // 2) % SPAN - SPAN // 2
-        self._messages_allowed += max(ahead, 0)
+        self._messages_allowed += max(MESSAGES.ahead(messages, self._messages_allowed), 0)
         self._bytes_allowed = max(self._bytes_allowed, size)
 
 
@@ -95,7 +96,7 @@ class ReceiveCredit:
         """Return what to tell the peer, and take it as told."""
         self._told = (self._messages_read, self._bytes_read)
         messages, size = self.allowed
-        return messages % SPAN, size
+        return MESSAGES.wrap(messages), size
 
     def forget(self) -> None:
         """The packet that told it is lost: tell again."""

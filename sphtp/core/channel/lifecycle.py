@@ -5,7 +5,7 @@ What the table cannot say: whether a side drains before it closes is the applica
 received after it.
 """
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class State(Name):

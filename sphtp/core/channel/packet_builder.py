@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from sphtp.core.alarms import earliest
 from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.allowance import FARTHEST
 from sphtp.core.channel.flow_control import ReceiveCredit
@@ -32,6 +31,7 @@ from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import SentBatch, SentPackets
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.serial import wrap
+from sphtp.core.timers import earliest
 
 NOTHING: Final = (b"", 0)
 NO_LOAD: Final = Load(())

@@ -12,7 +12,7 @@ from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path_mtu import PathMtu
 from sphtp.core.channel.sent_packets import Hit, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.pacing import Pacer
+from sphtp.core.token_bucket import Pacer
 
 BURST: Final = 10
 FEWEST_IN_WINDOW: Final = 8
@@ -53,7 +53,7 @@ class Path:
     @property
     def state(self) -> str:
         """What congestion control is up to, by name."""
-        return self._controller.state
+        return self._controller.phase
 
     def has_window(self, ahead: int = 0) -> bool:
         """Whether the window takes another packet; ``ahead`` bytes left that it does not know."""

@@ -11,7 +11,7 @@ falls to the floor, and the search finds what lies between. Under the floor ther
 from collections.abc import Sequence
 
 from sphtp.core.channel.header import SMALLEST_DATAGRAM
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.errors import SettingsError
 
 BASE = 1200
@@ -121,8 +121,8 @@ class PathMtu:
     """
 
     __slots__ = ("_ceiling", "_counted_at", "_due", "_is_unanswered", "_likely", "_losses",
-                 "_passing", "_probe", "_small_lost", "_small_through", "_steps", "_too_large",
-                 "_tries", "_vanishing", "base", "floor", "size", "state")  # fmt: skip
+                 "_passing", "_probe", "_small_lost", "_small_through", "_too_large", "_tries",
+                  "_vanishing", "base", "floor", "size", "state")  # fmt: skip
 
     def __init__(self, base: int = BASE, ceiling: int = LIKELY[-1], envelope: int = 0) -> None:
         if ceiling < base:
@@ -147,16 +147,6 @@ class PathMtu:
         # The size of the largest of the small ones that got through.
         self._passing = 0
         self._is_unanswered = False
-        self._steps = {
-            Step.GROW: self._grow,
-            Step.COUNT: self._count,
-            Step.CONDEMN: self._condemn,
-            Step.FALL_BACK: self._fall_back,
-            Step.FALL_DEEP: self._fall_deep,
-            Step.REST: self._rest,
-            Step.REST_SHORTLY: self._rest_shortly,
-            Step.FORGET: self._forget,
-        }
 
     @property
     def tail_size(self) -> int:
@@ -296,12 +286,7 @@ class PathMtu:
         return (good + bad) // 2 if is_worthwhile else None
 
     def _step(self, now: float, sign: Sign) -> None:
-        row = PATH_MTU.find(self.state, sign)
-        if row is None:
-            return
-        self.state = row.to
-        for action in row.do:
-            self._steps[action](now)
+        self._RUNNER.step(self, sign, now)
 
     def _grow(self, now: float) -> None:
         self.size = max(self.size, self._probe)
@@ -345,3 +330,19 @@ class PathMtu:
     def _forget(self, now: float) -> None:
         self._too_large = self._ceiling + 1
         self._tries = 0
+
+    _RUNNER = Runner(
+        PATH_MTU,
+        {
+            Step.GROW: _grow,
+            Step.COUNT: _count,
+            Step.CONDEMN: _condemn,
+            Step.FALL_BACK: _fall_back,
+            Step.FALL_DEEP: _fall_deep,
+            Step.REST: _rest,
+            Step.REST_SHORTLY: _rest_shortly,
+            Step.FORGET: _forget,
+        },
+        # Acks and losses of probes that are not awaited any more.
+        ignored=Sign,
+    )

@@ -7,7 +7,6 @@ other half.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from sphtp.core.alarms import earliest
 from sphtp.core.channel.ack_timer import EARLY, AckTimer
 from sphtp.core.channel.frames import (
     CONTENT,
@@ -29,6 +28,7 @@ from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
 

@@ -7,7 +7,6 @@ losses and silence; none of them knows another.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sphtp.core.alarms import earliest
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.header import OVERHEAD
@@ -18,6 +17,7 @@ from sphtp.core.channel.sent_packets import Hit, SentBatch, SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Tickets
+from sphtp.core.timers import earliest
 
 MOST_AHEAD: Final = 4096
 """Bytes that may have left without being noted when another packet leaves."""

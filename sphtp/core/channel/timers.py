@@ -1,6 +1,6 @@
 """The names of a connection's timers."""
 
-from sphtp.core.machine import Name
+from sphtp.core.fsm import Name
 
 
 class Timer(Name):

@@ -1,11 +1,17 @@
 """The client of the control plane: runs the table, and tells its parts what servers say."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sphtp.core.control import events
 from sphtp.core.control.client_ear import ClientEar
-from sphtp.core.control.client_table import CLIENT, ClientAction, ClientSignal, ClientState
+from sphtp.core.control.client_table import (
+    CLIENT,
+    NACKS,
+    ClientAction,
+    ClientSignal,
+    ClientState,
+)
 from sphtp.core.control.client_voice import ClientVoice
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count, Counters
@@ -26,10 +32,11 @@ from sphtp.core.control.records import (
     PeerRecord,
     ServerAddress,
 )
-from sphtp.core.control.runner import Runner
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.core.entropy import Entropy, Secrets
+from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.timers import earliest
 from sphtp.errors import StateError
 
 _DEFAULT_LIMITS = ClientLimits()
@@ -58,6 +65,9 @@ class ClientMachine:
         ids: Iterator[int] | None = None,
         limits: ClientLimits = _DEFAULT_LIMITS,
     ) -> None:
+        self.state = CLIENT.initial
+        """Where the client is on its way."""
+        self.alarms = Alarms[ClientSignal]()
         self.counters = Counters()
         self._entropy = entropy
         self._timers = timers
@@ -79,21 +89,14 @@ class ClientMachine:
             is_server=lambda server: server in self._directory.servers,
         )
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
-        self._runner = Runner(CLIENT, self._list_actions(), self.counters)
-        self._alarms = self._runner.alarms
         self._ear = ClientEar(
             self._identity,
             self._directory,
             self._voice,
-            self._runner,
+            self,
             self.counters,
             self._events.append,
         )
-
-    @property
-    def state(self) -> ClientState:
-        """Where the client is on its way."""
-        return self._runner.state
 
     @property
     def id(self) -> int:
@@ -125,6 +128,10 @@ class ClientMachine:
         """The servers that have to acknowledge."""
         return self._directory.view
 
+    def signal(self, now: float, event: ClientSignal) -> None:
+        """Take an event of the table. Raises ``StateError`` when it is to leave and cannot."""
+        self._RUNNER.step(self, event, now)
+
     def handle_start(self, now: float) -> None:
         """Connect to the servers (seed, step 2)."""
         self._wake(now)
@@ -133,7 +140,7 @@ class ClientMachine:
     def handle_connected(self, now: float) -> None:
         """Say hello at once: a bus connection came up."""
         self._wake(now)
-        self._runner.offer(now, _E.CONNECTED)
+        self.signal(now, _E.CONNECTED)
 
     def handle_message(
         self,
@@ -151,7 +158,7 @@ class ClientMachine:
         any case.
         """
         self._wake(now)
-        if self._runner.is_over:
+        if self._is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
@@ -170,7 +177,7 @@ class ClientMachine:
         self._wake(now)
         self._directory.handle_timeout(now)
         self._ear.look_around(now)
-        self._runner.handle_timeout(now)
+        self._RUNNER.handle_timeout(self, now)
 
     def lookup(self, now: float, peer_id: int) -> None:
         """Ask servers for one peer; it comes as an event, and so does it when all know nobody.
@@ -186,13 +193,13 @@ class ClientMachine:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
         self._wake(now)
         self._voice.set_data(data)
-        self._runner.offer(now, _E.STALE)
+        self.signal(now, _E.REVISED)
 
     def set_topics(self, now: float, topics: Iterable[str]) -> None:
         """Replace the topics that this client's sources have. Raises ``SettingsError``."""
         self._wake(now)
         self._voice.set_topics(topics)
-        self._runner.offer(now, _E.STALE)
+        self.signal(now, _E.REVISED)
 
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application to all servers. Raises ``StateError``."""
@@ -203,14 +210,13 @@ class ClientMachine:
 
     def leave(self, now: float) -> None:
         """Give the id up and stop. Raises ``StateError`` when that has happened already."""
-        self._runner.command(now, _E.LEAVE)
+        self.signal(now, _E.LEAVE)
 
     def poll_timeout(self) -> float | None:
         """Return the absolute time of the next ``handle_timeout``."""
-        if self._runner.is_over:
+        if self._is_over:
             return None
-        dues = (self._alarms.next_due(), self._directory.next_due())
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self.alarms.next_due(), self._directory.next_due())
 
     def poll_transmit(self) -> bytes | None:
         """Return the next message to publish, or None."""
@@ -229,29 +235,13 @@ class ClientMachine:
         if lag:
             self._directory.forgive(lag)
             self._doors.forgive(lag)
-            self._alarms.postpone(_E.DEADLINE, lag)
+            self.alarms.postpone(_E.DEADLINE, lag)
 
-    def _list_actions(self) -> dict[ClientAction, Callable[[float], None]]:
-        voice, tell = self._voice, self._events.append
-        return {
-            _A.DRAW_ID: self._draw_id,
-            _A.ANNOUNCE: self._announce,
-            _A.CONFIRM: self._confirm,
-            _A.HEARTBEAT: self._heartbeat,
-            _A.SEND_DATA: lambda _: voice.send_data(),
-            _A.LOOKUP: self._lookup,
-            _A.AWAIT_ANSWERS: self._await_answers,
-            _A.PAUSE: self._pause,
-            _A.FORGET_ANSWERS: lambda _: self._directory.forget_answers(),
-            _A.WITHDRAW: lambda _: voice.withdraw(),
-            _A.KEEP_PEERS: self._directory.keep_peers,
-            _A.TELL_ESTABLISHED: lambda _: tell(events.Established(self.id, resumed=False)),
-            _A.TELL_RESUMED: lambda _: tell(events.Established(self.id, resumed=True)),
-            _A.TELL_SUSPENDED: lambda _: tell(events.Suspended()),
-            _A.TELL_ID_LOST: lambda _: tell(events.IdLost(self.id, self._ear.refusals.why)),
-            _A.TELL_REFUSED: lambda _: tell(events.Refused(self._ear.refusals.why)),
-            _A.TELL_LEFT: lambda _: tell(events.Left()),
-        }
+    @property
+    def _is_over(self) -> bool:
+        return self.state in CLIENT.final
+
+    # What the table does
 
     def _draw_id(self, _: float) -> None:
         self._identity.draw(self._directory.roster.__contains__)
@@ -265,7 +255,7 @@ class ClientMachine:
 
     def _announce(self, now: float) -> None:
         self._voice.announce()
-        self._alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:
         if not self._directory.is_unanimous:
@@ -273,10 +263,71 @@ class ClientMachine:
 
     def _heartbeat(self, now: float) -> None:
         self._voice.heartbeat()
-        self._alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _await_answers(self, now: float) -> None:
-        self._alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
+        self.alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
 
     def _pause(self, now: float) -> None:
-        self._alarms.set(_E.BACKED_OFF, now + self._timers.next_backoff(self._entropy))
+        self.alarms.set(_E.BACKED_OFF, now + self._timers.next_backoff(self._entropy))
+
+    def _send_data(self, _: float) -> None:
+        self._voice.send_data()
+
+    def _forget_answers(self, _: float) -> None:
+        self._directory.forget_answers()
+
+    def _withdraw(self, _: float) -> None:
+        self._voice.withdraw()
+
+    def _keep_peers(self, now: float) -> None:
+        self._directory.keep_peers(now)
+
+    def _tell_established(self, _: float) -> None:
+        self._events.append(events.Established(self.id, resumed=False))
+
+    def _tell_resumed(self, _: float) -> None:
+        self._events.append(events.Established(self.id, resumed=True))
+
+    def _tell_suspended(self, _: float) -> None:
+        self._events.append(events.Suspended())
+
+    def _tell_id_lost(self, _: float) -> None:
+        self._events.append(events.IdLost(self.id, self._ear.refusals.why))
+
+    def _tell_refused(self, _: float) -> None:
+        self._events.append(events.Refused(self._ear.refusals.why))
+
+    def _tell_left(self, _: float) -> None:
+        self._events.append(events.Left())
+
+    def _count_refused(self) -> None:
+        self.counters.add(Count.REFUSED_BY_STATE)
+
+    _RUNNER = Runner(
+        CLIENT,
+        {
+            _A.DRAW_ID: _draw_id,
+            _A.ANNOUNCE: _announce,
+            _A.CONFIRM: _confirm,
+            _A.HEARTBEAT: _heartbeat,
+            _A.SEND_DATA: _send_data,
+            _A.LOOKUP: _lookup,
+            _A.AWAIT_ANSWERS: _await_answers,
+            _A.PAUSE: _pause,
+            _A.FORGET_ANSWERS: _forget_answers,
+            _A.WITHDRAW: _withdraw,
+            _A.KEEP_PEERS: _keep_peers,
+            _A.TELL_ESTABLISHED: _tell_established,
+            _A.TELL_RESUMED: _tell_resumed,
+            _A.TELL_SUSPENDED: _tell_suspended,
+            _A.TELL_ID_LOST: _tell_id_lost,
+            _A.TELL_REFUSED: _tell_refused,
+            _A.TELL_LEFT: _tell_left,
+        },
+        raised={_E.LEAVE},
+        counted=NACKS,
+        ignored=set(_E) - NACKS - {_E.LEAVE},
+        count=_count_refused,
+        timed=True,
+    )

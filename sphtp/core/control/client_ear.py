@@ -1,9 +1,9 @@
 """What a client makes of what servers say."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from sphtp.core.control.client_table import ClientAction, ClientSignal, ClientState
+from sphtp.core.control.client_table import ClientSignal, ClientState
 from sphtp.core.control.client_voice import ClientVoice
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.directory import Directory
@@ -12,7 +12,6 @@ from sphtp.core.control.fields import Holder
 from sphtp.core.control.identity import Identity
 from sphtp.core.control.ids import EVERYBODY
 from sphtp.core.control.refusals import Refusals
-from sphtp.core.control.runner import Runner
 from sphtp.core.control.server_messages import (
     Ack,
     Nack,
@@ -29,6 +28,16 @@ Handler = Callable[[float, Any], None]
 _E = ClientSignal
 
 
+class Client(Protocol):
+    """Runs the table."""
+
+    state: ClientState
+
+    def signal(self, now: float, event: ClientSignal) -> None:
+        """Take an event."""
+        ...
+
+
 class ClientEar:
     """Tells the directory and the table what a message means for each."""
 
@@ -37,7 +46,7 @@ class ClientEar:
         identity: Identity,
         directory: Directory,
         voice: ClientVoice,
-        runner: Runner[ClientState, ClientSignal, ClientAction],
+        client: Client,
         counters: Counters,
         tell: Callable[[ClientEvent], None],
     ) -> None:
@@ -45,7 +54,7 @@ class ClientEar:
         self._identity = identity
         self._directory = directory
         self._voice = voice
-        self._runner = runner
+        self._client = client
         self._counters = counters
         self._tell = tell
         self._handlers: dict[type, Handler] = {
@@ -65,13 +74,13 @@ class ClientEar:
     def look_around(self, now: float) -> None:
         """Signal what holds of the servers now."""
         if self._directory.is_empty:
-            self._runner.offer(now, _E.SERVERS_LOST)
+            self._client.signal(now, _E.SERVERS_LOST)
             return
-        self._runner.offer(now, _E.SERVER_HEARD)
+        self._client.signal(now, _E.SERVER_HEARD)
         if self._directory.is_ready:
-            self._runner.offer(now, _E.SERVER_READY)
+            self._client.signal(now, _E.SERVER_READY)
         if self._directory.is_unanimous:
-            self._runner.offer(now, _E.ACKNOWLEDGED)
+            self._client.signal(now, _E.ACKNOWLEDGED)
 
     def _on_foreign(self, _: float, __: object) -> None:
         self._counters.add(Count.FOREIGN)
@@ -79,7 +88,7 @@ class ClientEar:
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
         self._directory.hear_heartbeat(now, message)
         self.look_around(now)
-        is_established = self._runner.state is ClientState.ESTABLISHED
+        is_established = self._client.state is ClientState.ESTABLISHED
         if is_established and self._directory.wants_list(now, message):
             self._voice.lookup(server=message.member.id)
 
@@ -102,7 +111,7 @@ class ClientEar:
             return
         if message.reason is Reason.UNKNOWN:
             self._directory.unacknowledge(message.sender)
-        self._runner.signal(now, self.refusals.note(message.reason))
+        self._client.signal(now, self.refusals.note(message.reason))
 
     def _on_user(self, _: float, message: ServerUser) -> None:
         self._tell(UserMessage(message.sender, message.command, message.parameters))

@@ -1,6 +1,6 @@
 """The client's state machine (seed, "Client FSM"; steps 2 to 10)."""
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class ClientState(Name):
@@ -26,6 +26,7 @@ class ClientSignal(Name):
     ACKNOWLEDGED = "every active server of the view acknowledged"
     UNKNOWN = "a server does not know the id"
     STALE = "servers hold other data"
+    REVISED = "the application has other data"
     CONFLICT = "a server knows another holder of the id"
     BUSY = "a server is full"
     DENIED = "a server refuses this client for good"
@@ -104,6 +105,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     ),
     Row(_S.ESTABLISHED, _E.UNKNOWN, _S.ESTABLISHED, (_A.ANNOUNCE,), "same id and nonce again"),
     Row(_S.ESTABLISHED, _E.STALE, _S.ESTABLISHED, (_A.SEND_DATA,), "the last data was lost"),
+    Row(_S.ESTABLISHED, _E.REVISED, _S.ESTABLISHED, (_A.SEND_DATA,), "servers pass it on"),
     Row(_S.ESTABLISHED, _E.BUSY, _S.ESTABLISHED, (), "the other servers still hold the id"),
     Row(_S.ESTABLISHED, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "two holders came to light"),
     Row(_S.ESTABLISHED, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
@@ -154,6 +156,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     ),
     Row(_S.RESUMING, _E.UNKNOWN, _S.RESUMING, (_A.ANNOUNCE,), "same id and nonce again"),
     Row(_S.RESUMING, _E.STALE, _S.RESUMING, (_A.SEND_DATA,), "the last data was lost"),
+    Row(_S.RESUMING, _E.REVISED, _S.RESUMING, (_A.SEND_DATA,), "servers pass it on"),
     Row(_S.RESUMING, _E.BUSY, _S.RESUMING, (), "the next heartbeat asks again"),
     Row(_S.RESUMING, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "somebody took the id meanwhile"),
     Row(_S.RESUMING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
@@ -161,7 +164,10 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     Row(_S.RESUMING, _E.LEAVE, _S.LEFT, _LEAVE, "servers need not wait for the expiry"),
 )
 
-_ANSWERS = frozenset((_E.ACKNOWLEDGED, _E.UNKNOWN, _E.STALE, _E.CONFLICT, _E.BUSY, _E.DENIED))
+NACKS = frozenset((_E.UNKNOWN, _E.STALE, _E.CONFLICT, _E.BUSY, _E.DENIED))
+"""What servers say of one id; the other events are what this client finds, or is told to do."""
+
+_ANSWERS = NACKS | {_E.ACKNOWLEDGED}
 _WAITS = frozenset((_E.DEADLINE, _E.BACKED_OFF))
 _HEARD = frozenset((_E.SERVER_HEARD, _E.SERVER_READY))
 
@@ -174,11 +180,13 @@ CLIENT = Machine(
     refused={
         _S.SEARCHING: _ANSWERS
         | _WAITS
-        | {_E.SERVER_HEARD, _E.CONNECTED, _E.HEARTBEAT_DUE, _E.SERVERS_LOST},
-        _S.ANNOUNCING: _HEARD | {_E.UNKNOWN, _E.STALE, _E.BACKED_OFF},
-        _S.BACKING_OFF: _ANSWERS | _HEARD | {_E.CONNECTED, _E.HEARTBEAT_DUE, _E.DEADLINE},
+        | {_E.SERVER_HEARD, _E.CONNECTED, _E.HEARTBEAT_DUE, _E.SERVERS_LOST, _E.REVISED},
+        _S.ANNOUNCING: _HEARD | {_E.UNKNOWN, _E.STALE, _E.REVISED, _E.BACKED_OFF},
+        _S.BACKING_OFF: _ANSWERS
+        | _HEARD
+        | {_E.CONNECTED, _E.HEARTBEAT_DUE, _E.DEADLINE, _E.REVISED},
         _S.ESTABLISHED: _HEARD | _WAITS | {_E.ACKNOWLEDGED},
-        _S.SUSPENDED: _ANSWERS | _WAITS | {_E.SERVER_READY, _E.SERVERS_LOST},
+        _S.SUSPENDED: _ANSWERS | _WAITS | {_E.SERVER_READY, _E.SERVERS_LOST, _E.REVISED},
         _S.RESUMING: _HEARD | _WAITS,
         _S.LEFT: frozenset(_E),
         _S.REFUSED: frozenset(_E),

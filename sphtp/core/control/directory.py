@@ -18,6 +18,7 @@ from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.view import current_view
 from sphtp.core.control.vocabulary import Reason
+from sphtp.core.timers import earliest
 
 
 class Directory:
@@ -188,8 +189,7 @@ class Directory:
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry."""
-        dues = [self._neighbours.next_due(), self._ghosts_until]
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self._neighbours.next_due(), self._ghosts_until)
 
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next connection to make or to undo, or None."""

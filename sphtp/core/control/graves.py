@@ -1,9 +1,9 @@
 """Ids that nobody holds but that not everybody may have: released, or seen in use."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from sphtp.core.control.vocabulary import Reason
+from sphtp.core.timers import ExpiringDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +11,6 @@ class Grave:
     """The last holder of an id."""
 
     nonce: int
-    until: float
     reason: Reason | None
     """Why it was released; None when it was only seen in use."""
 
@@ -23,33 +22,25 @@ class Grave:
 class Graves:
     """Keeps an id from others for one expiry, so that late messages find no wrong holder."""
 
-    __slots__ = ("_capacity", "_graves", "_period")
+    __slots__ = ("_graves", "_period")
 
     def __init__(self, period: float, capacity: int) -> None:
         self._period = period
-        self._capacity = capacity
-        self._graves: OrderedDict[int, Grave] = OrderedDict()
+        self._graves = ExpiringDict[int, Grave](capacity)
 
     def put(self, now: float, number: int, nonce: int, reason: Reason | None) -> None:
         """Keep ``number`` for ``nonce``; when there is no room, the oldest id is free again."""
-        self._prune(now)
-        self._graves.pop(number, None)
-        if len(self._graves) >= self._capacity:
-            self._graves.popitem(last=False)
-        self._graves[number] = Grave(nonce, now + self._period, reason)
+        self._graves.take_expired(now)
+        self._graves.put(number, Grave(nonce, reason), now + self._period)
 
     def find(self, now: float, number: int) -> Grave | None:
         """Return the grave of this id while it is kept."""
-        self._prune(now)
+        self._graves.take_expired(now)
         return self._graves.get(number)
 
     def remove(self, number: int) -> None:
         """Free this id."""
-        self._graves.pop(number, None)
+        self._graves.pop(number)
 
     def __len__(self) -> int:
         return len(self._graves)
-
-    def _prune(self, now: float) -> None:
-        while self._graves and next(iter(self._graves.values())).until <= now:
-            self._graves.popitem(last=False)

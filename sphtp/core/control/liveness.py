@@ -1,26 +1,25 @@
 """Who was heard when: one clock for servers and clients (seed, step 11)."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
 
 from sphtp.core.control.counters import Count, Counters
+from sphtp.core.timers import ExpiringDict, earliest
 
 
 class Liveness:
     """Suspects after half the expiry, gives up after all of it, and earlier whom it doubts.
 
-    Refreshing takes constant time, and so does finding who is due: two queues are in the order of
-    last hearing, and that of the doubted in the order of their ends.
+    Refreshing takes constant time, and so does finding who is due: fresh ones end as suspects, and
+    suspects and doubted ones as given up, each in the order in which they became so.
     """
 
-    __slots__ = ("_doubted", "_expiry", "_forgiven", "_fresh", "_suspect")
+    __slots__ = ("_doubted", "_fresh", "_half", "_suspect")
 
     def __init__(self, expiry: float) -> None:
-        self._expiry = expiry
-        self._forgiven = 0.0
-        self._fresh: OrderedDict[int, float] = OrderedDict()
-        self._suspect: OrderedDict[int, float] = OrderedDict()
-        self._doubted: OrderedDict[int, float] = OrderedDict()
+        self._half = expiry / 2
+        self._fresh = ExpiringDict[int, None]()
+        self._suspect = ExpiringDict[int, None]()
+        self._doubted = ExpiringDict[int, None]()
 
     def __contains__(self, number: int) -> bool:
         return number in self._fresh or number in self._suspect or number in self._doubted
@@ -35,10 +34,9 @@ class Liveness:
 
     def refresh(self, now: float, number: int) -> None:
         """Note that ``number`` was heard."""
-        self._suspect.pop(number, None)
-        self._doubted.pop(number, None)
-        self._fresh[number] = now - self._forgiven
-        self._fresh.move_to_end(number)
+        self._suspect.pop(number)
+        self._doubted.pop(number)
+        self._fresh.put(number, None, now + self._half)
 
     def doubt(self, now: float, number: int, patience: float) -> bool:
         """Give ``number`` up unless it is heard within ``patience``; tell whether that is news.
@@ -46,55 +44,42 @@ class Liveness:
         Each call has to come with the same patience. Who expires earlier anyway is left alone, and
         so is who is not watched or doubted already.
         """
-        heard = self._fresh.get(number, self._suspect.get(number))
-        end = now - self._forgiven + patience
-        if heard is None or heard + self._expiry <= end:
+        suspected_at, end = self._fresh.due(number), self._suspect.due(number)
+        is_news = suspected_at is not None
+        if suspected_at is not None:
+            end = suspected_at + self._half
+        if end is None or end <= now + patience:
             return False
-        self._doubted[number] = end
-        self._suspect.pop(number, None)
-        return self._fresh.pop(number, None) is not None
+        self._fresh.pop(number)
+        self._suspect.pop(number)
+        self._doubted.put(number, None, now + patience)
+        return is_news
 
     def forget(self, number: int) -> None:
         """Stop watching ``number``, if it is watched."""
-        self._fresh.pop(number, None)
-        self._suspect.pop(number, None)
-        self._doubted.pop(number, None)
+        for watched in (self._fresh, self._suspect, self._doubted):
+            watched.pop(number)
 
     def forgive(self, lag: float) -> None:
         """Give everybody ``lag`` more seconds: this process was not listening."""
-        self._forgiven += lag
+        for watched in (self._fresh, self._suspect, self._doubted):
+            watched.postpone(lag)
 
     def take_suspects(self, now: float) -> list[int]:
         """Return those who become suspect now; each is returned once per silence."""
-        taken = []
-        while self._fresh and self._due(self._fresh, self._expiry / 2) <= now:
-            number, heard = self._fresh.popitem(last=False)
-            self._suspect[number] = heard
-            taken.append(number)
-        return taken
+        taken = self._fresh.take_expired(now)
+        for number, suspected_at in taken:
+            self._suspect.put(number, None, suspected_at + self._half)
+        return [number for number, _ in taken]
 
     def take_expired(self, now: float) -> list[int]:
         """Return those given up now, and forget them. Suspects must have been taken before."""
-        taken = []
-        while self._suspect and self._due(self._suspect, self._expiry) <= now:
-            taken.append(self._suspect.popitem(last=False)[0])
-        while self._doubted and self._due(self._doubted, 0.0) <= now:
-            taken.append(self._doubted.popitem(last=False)[0])
-        return taken
+        taken = self._suspect.take_expired(now) + self._doubted.take_expired(now)
+        return [number for number, _ in taken]
 
     def next_due(self) -> float | None:
         """Return the time at which somebody becomes suspect or is given up."""
-        dues = []
-        if self._fresh:
-            dues.append(self._due(self._fresh, self._expiry / 2))
-        if self._suspect:
-            dues.append(self._due(self._suspect, self._expiry))
-        if self._doubted:
-            dues.append(self._due(self._doubted, 0.0))
-        return min(dues, default=None)
-
-    def _due(self, queue: OrderedDict[int, float], silence: float) -> float:
-        return next(iter(queue.values())) + silence + self._forgiven
+        return earliest(self._fresh.next_due(), self._suspect.next_due(), self._doubted.next_due())
 
 
 class SleepWatch:

@@ -1,19 +1,26 @@
 """What a server does with what other servers say."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from sphtp.core.control.cluster import Cluster
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.replication import Replication
-from sphtp.core.control.runner import Runner
 from sphtp.core.control.server_messages import ServerHeartbeat, ServerLeave
-from sphtp.core.control.server_table import ServerAction, ServerSignal, ServerState
+from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.vocabulary import MemberState
 
 Handler = Callable[[float, Any], None]
+
+
+class Server(Protocol):
+    """Runs the table."""
+
+    def signal(self, now: float, event: ServerSignal, *subject: object) -> None:
+        """Take an event, with the message that it came by."""
+        ...
 
 
 class Members:
@@ -24,13 +31,13 @@ class Members:
         cluster: Cluster,
         replication: Replication,
         outbox: Outbox,
-        runner: Runner[ServerState, ServerSignal, ServerAction],
+        server: Server,
         counters: Counters,
     ) -> None:
         self._cluster = cluster
         self._replication = replication
         self._outbox = outbox
-        self._runner = runner
+        self._server = server
         self._counters = counters
 
     def handlers(self) -> dict[type, Handler]:
@@ -54,7 +61,7 @@ class Members:
         if message.roster is not None:
             self._replication.compare(now, message.member.id, message.roster)
         if message.member.state is MemberState.ACTIVE:
-            self._runner.offer(now, ServerSignal.ACTIVE_HEARD, message)
+            self._server.signal(now, ServerSignal.ACTIVE_HEARD, message)
 
     def _on_leave(self, now: float, message: ServerLeave) -> None:
         if self._cluster.leave(message.sender, message.nonce):
@@ -62,14 +69,14 @@ class Members:
 
     def _on_snapshot_request(self, now: float, message: SnapshotRequest) -> None:
         if message.to == self._cluster.own.id:
-            self._runner.signal(now, ServerSignal.SNAPSHOT_REQUESTED, message)
+            self._server.signal(now, ServerSignal.SNAPSHOT_REQUESTED, message)
 
     def _on_snapshot(self, now: float, message: Snapshot) -> None:
         is_ours = message.to == self._cluster.own.id
         if not is_ours or not self._replication.on_snapshot(now, message):
             return
         if message.sender in self._cluster.view.active:
-            self._runner.offer(now, ServerSignal.SNAPSHOT_COMPLETE)
+            self._server.signal(now, ServerSignal.SNAPSHOT_COMPLETE)
 
     def _from_member(self, handler: Handler) -> Handler:
         def checked(now: float, message: Any) -> None:

@@ -5,16 +5,10 @@ somebody who read its nonce is the connection: that of the first message stays t
 it ends, or until nothing has come through it for a while.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from sphtp.core.control.fields import Holder
-
-
-@dataclass(slots=True)
-class _Voice:
-    pipe: int
-    heard: float
+from sphtp.core.timers import ExpiringDict
 
 
 @dataclass(slots=True)
@@ -26,48 +20,45 @@ class Origins:
 
     patience: float
     capacity: int
-    _voices: OrderedDict[Holder, _Voice] = field(default_factory=OrderedDict)
+    _pipes: ExpiringDict[Holder, int] = field(default_factory=ExpiringDict)
     _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
 
     def admits(self, now: float, holder: Holder, pipe: int) -> bool:
         """Tell whether this connection may speak for a sender; if so, it is the sender's."""
-        voice = self._voices.get(holder)
-        if voice is not None and voice.pipe != pipe and now - voice.heard <= self.patience:
+        free_at = self._pipes.due(holder)
+        if free_at is not None and self._pipes.get(holder) != pipe and now <= free_at:
             return False
         self.note(now, holder, pipe)
         return True
 
     def note(self, now: float, holder: Holder, pipe: int) -> None:
         """Take it that a sender, who has proved that it is the sender, speaks through this one."""
-        voice = self._voices.get(holder)
-        if voice is None or voice.pipe != pipe:
+        if self._pipes.get(holder) != pipe:
             self.forget(holder)
             self._by_pipe.setdefault(pipe, set()).add(holder)
-        self._voices[holder] = _Voice(pipe, now)
-        self._voices.move_to_end(holder)
-        if len(self._voices) > self.capacity:
-            self.forget(next(iter(self._voices)))
+        self._pipes.put(holder, pipe, now + self.patience)
+        if len(self._pipes) > self.capacity:
+            self.forget(next(iter(self._pipes)))
 
     def forget(self, holder: Holder) -> None:
         """Let any connection speak for a sender: nobody holds that id any more."""
-        voice = self._voices.pop(holder, None)
-        if voice is not None:
-            shared = self._by_pipe[voice.pipe]
+        pipe = self._pipes.pop(holder)
+        if pipe is not None:
+            shared = self._by_pipe[pipe]
             shared.discard(holder)
             if not shared:
-                del self._by_pipe[voice.pipe]
+                del self._by_pipe[pipe]
 
     def end(self, pipe: int) -> set[Holder]:
         """Note that a connection has ended; return the senders that spoke through it last."""
         ended = self._by_pipe.pop(pipe, set())
         for holder in ended:
-            del self._voices[holder]
+            self._pipes.pop(holder)
         return ended
 
     def forgive(self, lag: float) -> None:
         """Do not count these seconds as silence: this process was not listening."""
-        for voice in self._voices.values():
-            voice.heard += lag
+        self._pipes.postpone(lag)
 
     def __len__(self) -> int:
-        return len(self._voices)
+        return len(self._pipes)

@@ -7,9 +7,8 @@ servers of the view with theirs. From then on the numbers of that server's messa
 are new. What it says about clients before is left out, and asked for afterwards.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.fields import Holder
@@ -24,9 +23,7 @@ from sphtp.core.control.server_messages import (
     ServerHeartbeat,
     ServerUser,
 )
-
-K = TypeVar("K")
-V = TypeVar("V")
+from sphtp.core.timers import ExpiringDict
 
 
 class Session(NamedTuple):
@@ -56,8 +53,8 @@ class Proofs:
         self._counters = counters
         self._own = own
         self._is_server = is_server
-        self._proven: OrderedDict[Session, None] = OrderedDict()
-        self._keys: OrderedDict[int, bytes] = OrderedDict()
+        self._proven: ExpiringDict[Session, None] = ExpiringDict(CAPACITY)
+        self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
 
     def admits(self, message: AnyMessage, session: Session | None) -> bool:
         """Tell whether a message may count; count it if not. Without a session it may."""
@@ -65,15 +62,15 @@ class Proofs:
         if session is None or sender is None:
             return True
         # A server that was restarted may have its id again, and has another boot.
-        if self._is_server(sender) and self._keys.get(sender, session.key) != session.key:
+        if self._is_server(sender) and self._keys.get(sender) not in (None, session.key):
             self._counters.add(Count.FOREIGN_KEY)
             return False
         if self._repeats_nonce(message):
-            _keep(self._proven, session, None)
+            self._proven.put(session, None)
         if isinstance(message, _ABOUT_CLIENTS) and session not in self._proven:
             self._counters.add(Count.UNPROVEN)
             return False
-        _keep(self._keys, sender, session.key)
+        self._keys.put(sender, session.key)
         return True
 
     def _repeats_nonce(self, message: AnyMessage) -> bool:
@@ -92,10 +89,3 @@ def _server(message: AnyMessage) -> int | None:
     if isinstance(message, ServerHeartbeat):
         return message.member.id
     return getattr(message, "sender", None)
-
-
-def _keep(table: OrderedDict[K, V], key: K, value: V) -> None:
-    table[key] = value
-    table.move_to_end(key)
-    if len(table) > CAPACITY:
-        table.popitem(last=False)

@@ -7,26 +7,7 @@ from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.intake import AnyMessage
 from sphtp.core.control.limits import ServerLimits
-
-
-class Bucket:
-    """A token bucket that holds the tokens of one second."""
-
-    __slots__ = ("_at", "_rate", "_tokens")
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._tokens = rate
-        self._at = float("-inf")
-
-    def take(self, now: float) -> bool:
-        """Take a token, if there is one."""
-        self._tokens = min(self._rate, self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+from sphtp.core.token_bucket import TokenBucket
 
 
 class RatesPerHolder:
@@ -37,7 +18,7 @@ class RatesPerHolder:
     def __init__(self, rate: float, is_holder: Callable[[Holder], bool]) -> None:
         self._rate = rate
         self._is_holder = is_holder
-        self._buckets: dict[Holder, Bucket] = {}
+        self._buckets: dict[Holder, TokenBucket] = {}
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -49,7 +30,7 @@ class RatesPerHolder:
             if len(self._buckets) >= 2 * holders:
                 kept = filter(self._is_holder, self._buckets)
                 self._buckets = {each: self._buckets[each] for each in kept}
-            bucket = self._buckets[holder] = Bucket(self._rate)
+            bucket = self._buckets[holder] = TokenBucket(self._rate)
         return bucket.take(now)
 
 
@@ -60,9 +41,9 @@ class Rates:
 
     def __init__(self, limits: ServerLimits, counters: Counters) -> None:
         self._counters = counters
-        self._buckets: dict[type, tuple[Bucket, Count]] = {
-            Announce: (Bucket(limits.announces_per_second), Count.OVER_ANNOUNCES_PER_SECOND),
-            Lookup: (Bucket(limits.lookups_per_second), Count.OVER_LOOKUPS_PER_SECOND),
+        self._buckets: dict[type, tuple[TokenBucket, Count]] = {
+            Announce: (TokenBucket(limits.announces_per_second), Count.OVER_ANNOUNCES_PER_SECOND),
+            Lookup: (TokenBucket(limits.lookups_per_second), Count.OVER_LOOKUPS_PER_SECOND),
         }
 
     def allows(self, now: float, message: AnyMessage) -> bool:

@@ -3,8 +3,10 @@
 import re
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
+from typing import Final
 
 from sphtp.core.control.vocabulary import MemberState
+from sphtp.core.serial import SerialNumber
 from sphtp.errors import SettingsError
 
 MAX_CANDIDATES = 8
@@ -12,7 +14,7 @@ MAX_DATA = 4096
 KEY_SIZE = 32
 MAX_MEMBERS = 64
 MAX_URL = 256
-REVISIONS = 1 << 32
+_REVISION: Final = SerialNumber(32)
 """Revisions of data that can be told apart; counting wraps around, and leaves out 0, "no data"."""
 
 _ALLOWED = (
@@ -123,12 +125,12 @@ class PeerRecord:
 
 def next_revision(revision: int) -> int:
     """Return the revision that replaces ``revision``."""
-    return (revision + 1) % REVISIONS or 1
+    return _REVISION.wrap(revision + 1) or 1
 
 
 def is_newer(revision: int, other: int) -> bool:
     """Tell whether ``revision`` replaces ``other``: less than half way around ahead, and some."""
-    return bool(revision) and (other == 0 or 0 < (revision - other) % REVISIONS < REVISIONS // 2)
+    return bool(revision) and (other == 0 or _REVISION.ahead(revision, other) > 0)
 
 
 @dataclass(frozen=True, slots=True)

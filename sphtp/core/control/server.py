@@ -25,6 +25,7 @@ from sphtp.core.control.intake import Intake
 from sphtp.core.control.ledger import Ledger
 from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.liveness import SleepWatch
+from sphtp.core.control.member_messages import SnapshotRequest
 from sphtp.core.control.members import Members
 from sphtp.core.control.origins import Origins
 from sphtp.core.control.outbox import Outbox
@@ -34,13 +35,20 @@ from sphtp.core.control.rates import Rates
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, PeerRecord, ServerAddress
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.replication import Replication
-from sphtp.core.control.runner import Runner
 from sphtp.core.control.server_messages import ServerHeartbeat, ServerLeave, ServerUser
-from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, ServerState
+from sphtp.core.control.server_table import (
+    FROM_CLIENTS,
+    SERVER,
+    ServerAction,
+    ServerSignal,
+    ServerState,
+)
 from sphtp.core.control.status import describe
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.entropy import Entropy, Secrets
+from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
@@ -70,6 +78,9 @@ class ServerMachine:
     ) -> None:
         if not address.is_dialable:
             raise SettingsError(f"server address {address}: others cannot dial port 0")
+        self.state = SERVER.initial
+        """Whether ids that are new to this server are registered."""
+        self.alarms = Alarms[ServerSignal]()
         self.counters = Counters()
         self._entropy = entropy
         self._timers = timers
@@ -92,11 +103,7 @@ class ServerMachine:
         self._intake = Intake(self.counters, for_client=False)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
         self._hello_from = 0.0
-        self._runner = Runner(SERVER, self._list_actions(), self.counters)
-        self._alarms = self._runner.alarms
-        members = Members(
-            self._cluster, self._replication, self._outbox, self._runner, self.counters
-        )
+        members = Members(self._cluster, self._replication, self._outbox, self, self.counters)
         self._handlers = self._list_handlers(members)
         self._rates = Rates(limits, self.counters)
         self._proofs = Proofs(
@@ -117,11 +124,6 @@ class ServerMachine:
         return self._cluster.own.id
 
     @property
-    def state(self) -> ServerState:
-        """Whether ids that are new to this server are registered."""
-        return self._runner.state
-
-    @property
     def view(self) -> ClusterView:
         """This server and those that it hears."""
         return self._cluster.view
@@ -140,20 +142,27 @@ class ServerMachine:
         """Return what there is to know about this server, ready for JSON."""
         return describe(self.id, self.state, self._cluster, self._ledger, self.counters)
 
+    def signal(self, now: float, event: ServerSignal, *subject: object) -> None:
+        """Take an event of the table, with the message that it came by if one did.
+
+        Raises ``StateError`` when it is to stop, or to found a cluster, and cannot.
+        """
+        self._RUNNER.step(self, event, now, *subject)
+
     def handle_start(self, now: float) -> None:
         """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
         self._cluster.start()
         self._opens_at = now + self._timers.joining
-        self._alarms.set(_E.WAITED, self._opens_at)
-        self._alarms.set(_E.HEARTBEAT_DUE, now)
+        self.alarms.set(_E.WAITED, self._opens_at)
+        self.alarms.set(_E.HEARTBEAT_DUE, now)
         if self._new_cluster:
-            self._runner.signal(now, _E.NEW_CLUSTER)
+            self.signal(now, _E.NEW_CLUSTER)
 
     def handle_connected(self, now: float) -> None:
         """Say hello soon: a bus connection came up. Crowds are greeted together."""
         self._wake(now)
-        if not self._runner.is_over:
-            self._alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
+        if not self._is_over:
+            self.alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
     def handle_message(
         self,
@@ -171,7 +180,7 @@ class ServerMachine:
         any case.
         """
         self._wake(now)
-        if self._runner.is_over:
+        if self._is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
@@ -192,19 +201,19 @@ class ServerMachine:
         """
         self._wake(now)
         for holder in self._doors.end(pipe):
-            if self._admission.is_holder(holder) and not self._runner.is_over:
+            if self._admission.is_holder(holder) and not self._is_over:
                 self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
         self._wake(now)
-        if self._runner.is_over:
+        if self._is_over:
             return
         for server in self._cluster.take_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
         self._await_company(now)
-        self._runner.handle_timeout(now)
+        self._RUNNER.handle_timeout(self, now)
 
     def publish(
         self, now: float, simulation: int, command: int, parameters: Sequence[Parameter]
@@ -220,14 +229,13 @@ class ServerMachine:
 
     def stop(self, now: float) -> None:
         """Say good-bye to clients and servers. Raises ``StateError`` when stopped already."""
-        self._runner.command(now, _E.STOP)
+        self.signal(now, _E.STOP)
 
     def poll_timeout(self) -> float | None:
         """Return the absolute time of the next ``handle_timeout``."""
-        if self._runner.is_over:
+        if self._is_over:
             return None
-        dues = (self._alarms.next_due(), self._cluster.next_due(), self._registry.next_due())
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self.alarms.next_due(), self._cluster.next_due(), self._registry.next_due())
 
     def poll_transmit(self) -> Outgoing | None:
         """Return the next message, or None; answers of one batch are put together here."""
@@ -253,32 +261,19 @@ class ServerMachine:
             **members.handlers(),
         }
 
-    def _list_actions(self) -> dict[ServerAction, Callable[..., None]]:
-        return {
-            _A.HEARTBEAT: self._heartbeat,
-            _A.REGISTER: self._admission.register,
-            _A.REGISTER_RESERVED: self._admission.register_reserved,
-            _A.ACKNOWLEDGE: self._admission.acknowledge,
-            _A.REFRESH: self._admission.refresh,
-            _A.REFUSE: self._admission.refuse,
-            _A.SAY_UNKNOWN: self._admission.say_unknown,
-            _A.RESERVE: self._admission.reserve,
-            _A.REQUEST_SNAPSHOT: lambda _, m: self._outbox.request_snapshot(m.member.id),
-            _A.SEND_SNAPSHOT: lambda _, m: self._outbox.answer_snapshot(m.sender),
-            _A.OPEN: self._open,
-            _A.SAY_GOODBYE: self._say_goodbye,
-            _A.TELL_STATE: lambda _: self._events.append(StateChanged(self.state)),
-        }
+    @property
+    def _is_over(self) -> bool:
+        return self.state in SERVER.final
 
     def _on_foreign(self, _: float, __: object) -> None:
         self.counters.add(Count.FOREIGN)
 
     def _on_announce(self, now: float, message: Announce) -> None:
         if self._admission.believes(message):
-            self._runner.signal(now, self._admission.sort_announce(now, message), message)
+            self.signal(now, self._admission.sort_announce(now, message), message)
 
     def _on_heartbeat(self, now: float, message: Heartbeat) -> None:
-        self._runner.signal(now, self._admission.sort_heartbeat(message), message)
+        self.signal(now, self._admission.sort_heartbeat(message), message)
 
     def _on_status_request(self, _: float, message: StatusRequest) -> None:
         self._outbox.answer_status(message.id)
@@ -297,7 +292,7 @@ class ServerMachine:
         for audience in Audience:
             self._outbox.send(audience, heartbeat)
         self._hello_from = now + self._timers.heartbeat / 10
-        self._alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _open(self, now: float) -> None:
         self._cluster.become(MemberState.ACTIVE)
@@ -316,10 +311,10 @@ class ServerMachine:
         if not self._joins or self.state is not _S.JOINING:
             return
         if self._cluster.is_alone:
-            self._alarms.stop(_E.WAITED)
-        elif _E.WAITED not in self._alarms.pending():
+            self.alarms.stop(_E.WAITED)
+        elif _E.WAITED not in self.alarms.pending():
             soonest = now + self._timers.announce_deadline
-            self._alarms.set(_E.WAITED, max(self._opens_at, soonest))
+            self.alarms.set(_E.WAITED, max(self._opens_at, soonest))
 
     def _wake(self, now: float) -> None:
         lag = self._sleep.overslept(now, self.poll_timeout())
@@ -327,5 +322,64 @@ class ServerMachine:
             self._cluster.forgive(lag)
             self._registry.forgive(lag)
             self._doors.forgive(lag)
-            self._alarms.postpone(_E.WAITED, lag)
+            self.alarms.postpone(_E.WAITED, lag)
             self._opens_at += lag
+
+    # What the table does
+
+    def _register(self, now: float, message: Announce) -> None:
+        self._admission.register(now, message)
+
+    def _register_reserved(self, now: float, message: Announce) -> None:
+        self._admission.register_reserved(now, message)
+
+    def _acknowledge(self, now: float, message: Announce) -> None:
+        self._admission.acknowledge(now, message)
+
+    def _refresh(self, now: float, message: Heartbeat) -> None:
+        self._admission.refresh(now, message)
+
+    def _refuse(self, now: float, message: Announce | Heartbeat) -> None:
+        self._admission.refuse(now, message)
+
+    def _say_unknown(self, now: float, message: Heartbeat) -> None:
+        self._admission.say_unknown(now, message)
+
+    def _reserve(self, now: float, message: Heartbeat) -> None:
+        self._admission.reserve(now, message)
+
+    def _request_snapshot(self, _: float, message: ServerHeartbeat) -> None:
+        self._outbox.request_snapshot(message.member.id)
+
+    def _send_snapshot(self, _: float, message: SnapshotRequest) -> None:
+        self._outbox.answer_snapshot(message.sender)
+
+    def _tell_state(self, _: float) -> None:
+        self._events.append(StateChanged(self.state))
+
+    def _count_refused(self) -> None:
+        self.counters.add(Count.REFUSED_BY_STATE)
+
+    _RUNNER = Runner(
+        SERVER,
+        {
+            _A.HEARTBEAT: _heartbeat,
+            _A.REGISTER: _register,
+            _A.REGISTER_RESERVED: _register_reserved,
+            _A.ACKNOWLEDGE: _acknowledge,
+            _A.REFRESH: _refresh,
+            _A.REFUSE: _refuse,
+            _A.SAY_UNKNOWN: _say_unknown,
+            _A.RESERVE: _reserve,
+            _A.REQUEST_SNAPSHOT: _request_snapshot,
+            _A.SEND_SNAPSHOT: _send_snapshot,
+            _A.OPEN: _open,
+            _A.SAY_GOODBYE: _say_goodbye,
+            _A.TELL_STATE: _tell_state,
+        },
+        raised={_E.NEW_CLUSTER, _E.STOP},
+        counted={*FROM_CLIENTS, _E.SNAPSHOT_REQUESTED},
+        ignored={_E.SNAPSHOT_COMPLETE, _E.ACTIVE_HEARD, _E.WAITED, _E.HEARTBEAT_DUE},
+        count=_count_refused,
+        timed=True,
+    )

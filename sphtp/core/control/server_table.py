@@ -1,6 +1,6 @@
 """The server's state machine (seed, "Server FSM"; steps 1, 6 to 8 and 11)."""
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class ServerState(Name):
@@ -48,6 +48,18 @@ class ServerAction(Name):
 
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
+
+FROM_CLIENTS = frozenset(
+    (
+        _E.ANNOUNCED_NEW,
+        _E.ANNOUNCED_HELD,
+        _E.ANNOUNCED_TAKEN,
+        _E.HEARTBEAT_HELD,
+        _E.HEARTBEAT_UNKNOWN,
+        _E.HEARTBEAT_FOREIGN,
+    )
+)
+"""What clients say."""
 
 _OPEN = (_A.OPEN, _A.TELL_STATE)
 _STOP = (_A.SAY_GOODBYE, _A.TELL_STATE)

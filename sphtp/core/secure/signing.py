@@ -14,11 +14,10 @@ heartbeats, some per second; what clients say, which is far more, needs none.
 """
 
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from collections.abc import Collection
 from enum import Enum
 from struct import Struct
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -26,10 +25,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from sphtp.core.entropy import Secrets
 from sphtp.core.secure.identity import KEY_SIZE, format_key
 from sphtp.core.secure.vouch import MARK_SIZE, MAX_MESSAGE, SPEAKERS_KEPT
+from sphtp.core.timers import ExpiringDict
 from sphtp.errors import MessageTooLargeError, SettingsError
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 SIGNATURE: Final = 0x18
 """The parameter that carries the mark."""
@@ -208,9 +205,9 @@ class Verifier:
             raise SettingsError(f"a public key of {len(wrong[0])} bytes; allowed is {KEY_SIZE}")
         self._trusted = frozenset(trusted)
         self._purpose = purpose
-        self._servers: OrderedDict[bytes, Ed25519PublicKey] = OrderedDict()
-        self._heard: OrderedDict[tuple[bytes, int], int] = OrderedDict()
-        self._failures: OrderedDict[int, int] = OrderedDict()
+        self._servers = ExpiringDict[bytes, Ed25519PublicKey](KEYS_KEPT)
+        self._heard = ExpiringDict[tuple[bytes, int], int](SPEAKERS_KEPT)
+        self._failures = ExpiringDict[int, int](CONNECTIONS_KEPT)
 
     def judge(self, message: bytes, pipe: int) -> Judged:
         """Tell what the signature of a message is worth; a genuine one will not be so again.
@@ -221,18 +218,18 @@ class Verifier:
             return Judged(Signed.UNSIGNED)
         signed, signature = message[:-SIGNATURE_SIZE], message[-SIGNATURE_SIZE:]
         _, _, key, cluster, certificate, boot, count = _MARK.unpack(signed[-_MARK.size :])
-        if self._failures.get(pipe, 0) >= MAX_FAILURES:
+        if (self._failures.get(pipe) or 0) >= MAX_FAILURES:
             return Judged(Signed.UNSIGNED, key, boot, cluster)
         server = self._server(key, Certificate(cluster, certificate), pipe)
         if server is None:
             return Judged(Signed.UNKNOWN, key, boot, cluster)
         # Everything that a server says to one listener goes one way: nothing is ever late.
-        if count <= self._heard.get((key, boot), 0):
+        if count <= (self._heard.get((key, boot)) or 0):
             return Judged(Signed.REPLAYED, key, boot, cluster)
         if not _is_signature(server, signature, self._purpose + signed):
             self._fail(pipe)
             return Judged(Signed.UNSIGNED, key, boot, cluster)
-        _keep(self._heard, (key, boot), count, SPEAKERS_KEPT)
+        self._heard.put((key, boot), count)
         return Judged(Signed.GENUINE, key, boot, cluster)
 
     def _server(self, key: bytes, certificate: Certificate, pipe: int) -> Ed25519PublicKey | None:
@@ -247,11 +244,11 @@ class Verifier:
                 return None
         server = _public_key(key)
         if server is not None:
-            _keep(self._servers, key, server, KEYS_KEPT)
+            self._servers.put(key, server)
         return server
 
     def _fail(self, pipe: int) -> None:
-        _keep(self._failures, pipe, self._failures.get(pipe, 0) + 1, CONNECTIONS_KEPT)
+        self._failures.put(pipe, (self._failures.get(pipe) or 0) + 1)
 
 
 def is_signed(message: bytes) -> bool:
@@ -283,11 +280,3 @@ def _public_key(key: bytes) -> Ed25519PublicKey | None:
         return Ed25519PublicKey.from_public_bytes(key)
     except ValueError:
         return None
-
-
-def _keep(table: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    """Put a value last, and let the first go when there are too many."""
-    table[key] = value
-    table.move_to_end(key)
-    if len(table) > most:
-        table.popitem(last=False)

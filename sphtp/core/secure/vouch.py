@@ -6,10 +6,10 @@ when its sender began to speak (``boot``), the number of the message since, and 
 
 import hmac
 import struct
-from collections import OrderedDict
 from enum import Enum
 from typing import Final
 
+from sphtp.core.timers import ExpiringDict
 from sphtp.errors import MessageTooLargeError, SettingsError
 
 SECRET_SIZE: Final = 32
@@ -59,7 +59,7 @@ class Voucher:
         self._key = hmac.digest(secret, _PURPOSE, "sha256")
         self._boot = boot
         self._count = 0
-        self._heard: OrderedDict[bytes, int] = OrderedDict()
+        self._heard = ExpiringDict[bytes, int](SPEAKERS_KEPT)
 
     def vouch(self, message: bytes) -> bytes:
         """Return the message with the next mark. Raises ``MessageTooLargeError``."""
@@ -85,12 +85,9 @@ class Voucher:
             return Verdict.REPLAYED
         speaker = message[_SENDER] + boot.to_bytes(8, "little")
         # Everything that somebody says goes the same way, so that nothing is ever late.
-        if count <= self._heard.get(speaker, 0):
+        if count <= (self._heard.get(speaker) or 0):
             return Verdict.REPLAYED
-        self._heard[speaker] = count
-        self._heard.move_to_end(speaker)
-        if len(self._heard) > SPEAKERS_KEPT:
-            self._heard.popitem(last=False)
+        self._heard.put(speaker, count)
         return Verdict.GENUINE
 
     def _code(self, data: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sphtp.core.machine import Name
+from sphtp.core.fsm import Name
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Record
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from sys import maxsize
 from typing import Any, Final
 
-from sphtp.core.alarms import earliest
 from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.delivery.delivery import Delivery
 from sphtp.core.stream.delivery.items import Item
@@ -21,6 +20,7 @@ from sphtp.core.stream.receiver.status import StatusReports
 from sphtp.core.stream.receiver.table import ReceiverState
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_status
+from sphtp.core.timers import earliest
 
 ALL: Final = 1 << 63
 """Of a late join: everything that the source keeps."""
@@ -221,8 +221,11 @@ class Subscription:
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` has something to do."""
-        due = earliest(self._transport.poll_timeout(), self._delivery.poll_timeout())
-        return earliest(due, self._fetcher.poll_timeout())
+        return earliest(
+            self._transport.poll_timeout(),
+            self._delivery.poll_timeout(),
+            self._fetcher.poll_timeout(),
+        )
 
     def _poll_status(self) -> bytes | None:
         settled = self._transport.settled

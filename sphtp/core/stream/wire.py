@@ -16,13 +16,14 @@ STATUS     type u8, flags u8, lead u32, room u32
 
 with ranges as count u16, (first u32, further u16)*, where ``further`` are the numbers behind the
 first. An empty window has its trail one above its lead. The numbers of datagrams are cut to 32 bits
-here and have 64 inside, see ``unwrap``.
+here and have 64 inside, see ``sphtp.core.serial``.
 """
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
+from sphtp.core.serial import SerialNumber
 from sphtp.core.stream.bodies import (
     Body,
     BodyFlag,
@@ -45,9 +46,10 @@ MOST_RANGES: Final = 128
 FURTHER: Final = 0xFFFF
 """What one range of the wire holds beside its first number; a longer span takes several."""
 
-_SPAN: Final = 1 << 32
-_HALF: Final = 1 << 31
+SQN: Final = SerialNumber(32)
+"""Numbers of datagrams, and of session messages."""
 
+_MASK: Final = SQN.mask
 
 # type, flags, lead, trail; of DATA the sqn, too
 _HEAD: Final = Struct("<BBII")
@@ -63,11 +65,6 @@ MOST_TAILS: Final = 64
 """Topics of one source, so that one session message speaks of all."""
 
 
-def unwrap(short: int, reference: int) -> int:
-    """Restore the full number nearest to ``reference`` whose low 32 bits are ``short``."""
-    return reference + ((short - reference + _HALF) % _SPAN) - _HALF
-
-
 # Bodies
 
 
@@ -75,7 +72,7 @@ def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = Fals
     """Encode DATA."""
     flags = BodyFlag.REPAIR if repair else BodyFlag.NONE
     lead, trail = window
-    head = _DATA.pack(BodyType.DATA, flags, lead % _SPAN, trail % _SPAN, sqn % _SPAN)
+    head = _DATA.pack(BodyType.DATA, flags, lead & _MASK, trail & _MASK, sqn & _MASK)
     return head + records
 
 
@@ -84,8 +81,8 @@ def encode_new(first: int, trail: int, batch: Sequence[bytes]) -> list[bytes]:
 
     Each tells itself as the lead: those behind it are on their way, and not missing.
     """
-    pack, kind, flags, trail = _DATA.pack, BodyType.DATA, BodyFlag.NONE, trail % _SPAN
-    shorts = [sqn % _SPAN for sqn in range(first, first + len(batch))]
+    pack, kind, flags, trail = _DATA.pack, BodyType.DATA, BodyFlag.NONE, trail & _MASK
+    shorts = [sqn & _MASK for sqn in range(first, first + len(batch))]
     return [
         pack(kind, flags, short, trail, short) + records
         for short, records in zip(shorts, batch, strict=True)
@@ -95,7 +92,7 @@ def encode_new(first: int, trail: int, batch: Sequence[bytes]) -> list[bytes]:
 def encode_session(session: Session) -> bytes:
     """Encode a session message."""
     writer = _head(BodyType.SESSION, session.flags, session.window)
-    writer.u32(session.number % _SPAN).u16(len(session.tails))
+    writer.u32(session.number & _MASK).u16(len(session.tails))
     for topic, number in session.tails:
         writer.u16(topic).u64(number)
     return writer.finish()
@@ -122,10 +119,10 @@ def trail_of_next(body: bytes, sqn: int) -> int | None:
     if len(body) < _DATA.size:
         return None
     kind, flags, lead, trail, short = _DATA.unpack_from(body)
-    if kind != BodyType.DATA or flags or lead != short or short != sqn % _SPAN:
+    if kind != BodyType.DATA or flags or lead != short or short != sqn & _MASK:
         return None
-    reach: int = (lead - trail) % _SPAN
-    return sqn - reach if reach < _HALF else None
+    reach: int = (lead - trail) & _MASK
+    return sqn - reach if reach < SQN.half else None
 
 
 def decode_body_untrusted(body: bytes | memoryview, lead: int) -> Body:
@@ -164,9 +161,9 @@ def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
 
 def encode_status(status: Status) -> bytes:
     """Encode a STATUS; more room than 32 bits hold is told as what they hold."""
-    room = min(status.room, _SPAN - 1)
+    room = min(status.room, _MASK)
     flags = BodyFlag.FETCHING * status.is_fetching | BodyFlag.CLOSING * status.knows_end
-    return _STATUS.pack(BodyType.STATUS, flags, status.lead % _SPAN, room)
+    return _STATUS.pack(BodyType.STATUS, flags, status.lead & _MASK, room)
 
 
 @untrusted
@@ -178,7 +175,7 @@ def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Stat
         raise RemoteError(f"a STATUS of {len(body)} bytes")
     _, flags, short, room = _STATUS.unpack(body)
     is_fetching, knows_end = flags & BodyFlag.FETCHING, flags & BodyFlag.CLOSING
-    return Status(unwrap(short, lead), room, bool(is_fetching), bool(knows_end))
+    return Status(SQN.unwrap(short, lead), room, bool(is_fetching), bool(knows_end))
 
 
 def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
@@ -196,10 +193,10 @@ def _decode_data(view: memoryview, lead: int) -> Data:
     if len(view) < _DATA.size:
         raise RemoteError(f"DATA of {len(view)} bytes")
     _, flags, short_lead, trail, sqn = _DATA.unpack_from(view)
-    lead = unwrap(short_lead, lead)
-    reach, back = (short_lead - trail) % _SPAN, (short_lead - sqn) % _SPAN
+    lead = SQN.unwrap(short_lead, lead)
+    reach, back = (short_lead - trail) & _MASK, (short_lead - sqn) & _MASK
     # It was in the window when it left; a trail above it would forbid to hand it on.
-    if not back <= reach < _HALF:
+    if not back <= reach < SQN.half:
         raise RemoteError(f"a datagram {back} behind the lead of a window of {reach + 1}")
     return Data(_flags(flags), Window(lead, lead - reach), lead - back, view[_DATA.size :])
 
@@ -215,7 +212,7 @@ def _decode_session(reader: Reader, flags: BodyFlag, window: Window) -> Session:
 
 def _head(kind: BodyType, flags: BodyFlag, window: Window) -> Writer:
     lead, trail = window
-    return Writer().raw(_HEAD.pack(kind, flags, lead % _SPAN, trail % _SPAN))
+    return Writer().raw(_HEAD.pack(kind, flags, lead & _MASK, trail & _MASK))
 
 
 def _flags(value: int) -> BodyFlag:
@@ -237,8 +234,8 @@ _REASONS: Final = {reason.value: reason for reason in NcfReason}
 
 
 def _window(short_lead: int, short_trail: int, reference: int) -> Window:
-    lead = unwrap(short_lead, reference)
-    trail = unwrap(short_trail, lead)
+    lead = SQN.unwrap(short_lead, reference)
+    trail = SQN.unwrap(short_trail, lead)
     if trail > lead + 1:
         raise RemoteError(f"a window from {trail} to {lead}")
     return Window(lead, trail)
@@ -247,7 +244,7 @@ def _window(short_lead: int, short_trail: int, reference: int) -> Window:
 def _encode_spans(spans: Sequence[Span]) -> bytes:
     writer = Writer().u16(len(spans))
     for first, last in spans:
-        writer.raw(_RANGE.pack(first % _SPAN, last - first))
+        writer.raw(_RANGE.pack(first & _MASK, last - first))
     return writer.finish()
 
 
@@ -255,7 +252,7 @@ def _decode_spans(reader: Reader, reference: int) -> list[Span]:
     spans = list[Span]()
     for _ in range(_count(reader)):
         short, further = _RANGE.unpack(reader.take(_RANGE.size))
-        first = unwrap(short, reference)
+        first = SQN.unwrap(short, reference)
         if spans and first <= spans[-1].last:
             raise RemoteError("ranges are in order and do not overlap")
         spans.append(Span(first, first + further))

@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 import trio
 
-from sphtp.core.alarms import earliest
 from sphtp.core.datagrams import Datagrams, divide
 from sphtp.core.front import Kind
 from sphtp.core.stream.fronts import (
@@ -18,6 +17,7 @@ from sphtp.core.stream.fronts import (
     decode_stream_front_untrusted,
     is_of_stream,
 )
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError, StateError
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.streams.attendance import Attendance

@@ -148,11 +148,11 @@ def test_commands_out_of_turn_are_refused(world):
     for early in (left.kick, lambda: left.outgoing(Side.RIGHT)):
         with pytest.raises(StateError):
             early()
-    assert [slab.phase for slab in (left, right)] == [Phase.SETTLED] * 2
+    assert [slab.state for slab in (left, right)] == [Phase.SETTLED] * 2
     left.drift()
     right.drift()
-    assert [slab.phase for slab in (left, right)] == [Phase.MOVED] * 2
-    with pytest.raises(StateError, match="DRIFT in phase MOVED of step 1"):
+    assert [slab.state for slab in (left, right)] == [Phase.MOVED] * 2
+    with pytest.raises(StateError, match="MOVED refuses DRIFT"):
         left.drift()
     with pytest.raises(StateError, match="no message yet from RIGHT"):
         left.kick()
@@ -160,7 +160,7 @@ def test_commands_out_of_turn_are_refused(world):
         left.outgoing(Side.LEFT)
     left.absorb_untrusted(Side.RIGHT, right.outgoing(Side.LEFT))
     left.kick()
-    assert [slab.phase for slab in (left, right)] == [Phase.SETTLED, Phase.MOVED]
+    assert [slab.state for slab in (left, right)] == [Phase.SETTLED, Phase.MOVED]
 
 
 def strange_messages(left: Slab, right: Slab) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from sphtp.core.control.events import PeerChanged
 from sphtp.core.control.fields import Holder
 from sphtp.core.control.limits import MAX_RATE, ServerLimits
 from sphtp.core.control.origins import Origins
-from sphtp.core.control.rates import Bucket, RatesPerHolder
+from sphtp.core.control.rates import RatesPerHolder
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
@@ -118,13 +118,6 @@ def test_a_crowd_is_let_in_by_and_by() -> None:
     bus.server(0, new_cluster=True, limits=ServerLimits(announces_per_second=5))
     crowd = [bus.client(f"c{n}") for n in range(20)]
     bus.run_until(lambda: is_established(*crowd), 120.0)
-
-
-def test_a_bucket_holds_one_second() -> None:
-    bucket = Bucket(4)
-    assert [bucket.take(10.0) for _ in range(5)] == [True] * 4 + [False]
-    assert [bucket.take(10.5) for _ in range(3)] == [True, True, False]
-    assert [bucket.take(99.0) for _ in range(5)] == [True] * 4 + [False]
 
 
 def test_connections_are_remembered_for_so_many_senders_only() -> None:

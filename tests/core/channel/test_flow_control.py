@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import Lane
-from sphtp.core.channel.flow_control import SPAN, ReceiveCredit, SendCredit
+from sphtp.core.channel.flow_control import MESSAGES, ReceiveCredit, SendCredit
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
@@ -37,10 +37,10 @@ def test_totals_go_on_when_their_bits_have_wrapped() -> None:
     """At a million messages a second that takes little more than an hour."""
     receiver, sender = ReceiveCredit(1000, 10**9), SendCredit(1000, 10**9)
     for _ in range(20):
-        sender.spend(SPAN // 5, 0)
-        receiver.read(SPAN // 5, 0)
+        sender.spend(MESSAGES.span // 5, 0)
+        receiver.read(MESSAGES.span // 5, 0)
         messages, size = receiver.tell()
-        assert messages < SPAN
+        assert messages < MESSAGES.span
         sender.raise_to(messages, size)
         assert sender.left == 1000
 

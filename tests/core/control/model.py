@@ -168,15 +168,15 @@ def _spend(budget: tuple[int, ...], index: int) -> tuple[int, ...]:
 
 def _client_print(name: str, machine: ClientMachine) -> Hashable:
     acknowledged = frozenset(machine._directory._acknowledged)
-    alarms = frozenset(machine._alarms.pending())
+    alarms = frozenset(machine.alarms.pending())
     return name, machine.state, machine.id, machine.nonce, acknowledged, alarms
 
 
 def _server_print(name: str, machine: Any) -> Hashable:
     sponsor = machine._ledger.sponsor
-    graves = machine._registry._graves._graves.items()
+    graves = machine._registry._graves._graves
     return (
         name,
         frozenset((number, r.nonce, sponsor(number)) for number, r in machine.clients.items()),
-        frozenset((number, grave.nonce, grave.reason) for number, grave in graves),
+        frozenset((number, graves.get(number)) for number in graves),
     )

@@ -1,4 +1,4 @@
-"""The tables compile, are drawn, and every action that they name has a method."""
+"""The tables compile and are drawn; what they refuse raises, is counted or is left."""
 
 import random
 from typing import Any
@@ -6,13 +6,23 @@ from typing import Any
 import pytest
 
 from sphtp.core.control.client import ClientMachine
-from sphtp.core.control.client_table import CLIENT, ClientAction, ClientSignal, ClientState
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.runner import Runner
+from sphtp.core.control.client_table import (
+    CLIENT,
+    NACKS,
+    ClientAction,
+    ClientSignal,
+    ClientState,
+)
 from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, ServerState
+from sphtp.core.control.server_table import (
+    FROM_CLIENTS,
+    SERVER,
+    ServerAction,
+    ServerSignal,
+    ServerState,
+)
 from sphtp.core.control.timers import ControlTimers
-from sphtp.core.machine import diagram, table
+from sphtp.core.fsm import diagram, table
 from sphtp.errors import StateError
 from tests.core.control.bus import address
 
@@ -38,38 +48,42 @@ def test_every_state_signal_and_action_is_used(
     assert all(row.why for row in machine.rows)
 
 
-@pytest.mark.parametrize("machine", machines())
-def test_every_action_has_a_method_and_every_method_an_action(machine: Any) -> None:
-    assert set(machine._list_actions()) == machine._runner._machine.actions
-
-
 @pytest.mark.parametrize(("machine", "states", "signals", "actions"), TABLES)
 def test_tables_are_drawn(machine: Any, states: Any, signals: Any, actions: Any) -> None:
     assert all(state.name in diagram(machine) for state in states)
     assert all(signal.name in table(machine) for signal in signals)
 
 
-def test_a_runner_without_all_methods_cannot_be_built() -> None:
-    with pytest.raises(KeyError):
-        Runner(CLIENT, {}, Counters())
+def test_a_no_of_a_server_that_comes_too_late_is_counted() -> None:
+    client, _ = machines()
+    for signal in NACKS:
+        client.signal(0.0, signal)
+    assert client.counters.as_dict() == {"refused_by_state": len(NACKS)}
 
 
-def test_refused_signals_are_counted_and_refused_commands_raise() -> None:
-    counters = Counters()
-    runner = Runner(CLIENT, dict.fromkeys(ClientAction, lambda _: None), counters)
-    runner.signal(0.0, ClientSignal.STALE)
-    runner.offer(0.0, ClientSignal.STALE)
-    assert counters.as_dict() == {"refused_by_state": 1}
-    runner.command(0.0, ClientSignal.LEAVE)
-    assert runner.is_over
-    with pytest.raises(StateError, match="left refuses LEAVE"):
-        runner.command(0.0, ClientSignal.LEAVE)
+def test_what_a_server_hears_that_is_stopped_is_counted() -> None:
+    _, server = machines()
+    server.stop(0.0)
+    for signal in FROM_CLIENTS:
+        server.signal(0.0, signal, None)
+    assert server.counters.as_dict() == {"refused_by_state": len(FROM_CLIENTS)}
 
 
-def test_an_alarm_that_the_new_state_refuses_is_stopped() -> None:
-    runner = Runner(CLIENT, dict.fromkeys(ClientAction, lambda _: None), Counters())
-    runner.signal(0.0, ClientSignal.SERVER_READY)
-    runner.alarms.set(ClientSignal.DEADLINE, 3.0)
-    runner.alarms.set(ClientSignal.HEARTBEAT_DUE, 1.0)
-    runner.signal(0.5, ClientSignal.ACKNOWLEDGED)
-    assert runner.alarms.pending() == (ClientSignal.HEARTBEAT_DUE,)
+def test_what_holds_or_is_ready_too_early_is_neither_an_error_nor_counted() -> None:
+    client, server = machines()
+    client.set_data(0.0, b"data")
+    client.handle_connected(0.0)
+    server.signal(0.0, ServerSignal.NEW_CLUSTER)
+    server.signal(0.0, ServerSignal.SNAPSHOT_COMPLETE)
+    assert (client.state, server.state) == (ClientState.SEARCHING, ServerState.ACTIVE)
+    assert client.counters.as_dict() == server.counters.as_dict() == {}
+
+
+def test_leaving_or_stopping_twice_is_an_error_of_whoever_does_it() -> None:
+    client, server = machines()
+    client.leave(0.0)
+    server.stop(0.0)
+    with pytest.raises(StateError, match="LEFT refuses LEAVE"):
+        client.leave(0.0)
+    with pytest.raises(StateError, match="STOPPED refuses STOP"):
+        server.stop(0.0)

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from sphtp.core.alarms import earliest
 from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch, Loss, LossReason, Origin, StreamEnd
 from sphtp.core.stream.fetch.server import FetchServer
@@ -15,6 +14,7 @@ from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.subscription import ALL, Subscription
+from sphtp.core.timers import earliest
 
 # So short a generation interval that at such loss the transport gives up more than now and then.
 SETTINGS = StreamSettings(generation=0.5, nak_backoff=0.1, fetch_window=20)

@@ -7,6 +7,7 @@ window, no pace, no estimate.
 
 from typing import Final
 
+from sphtp.core.timers import earliest
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
 from sphtp.testing.simulation import Simulation
@@ -39,8 +40,7 @@ class SeedRule(Simulation):
         return not self._missing
 
     def _next_time(self) -> float | None:
-        times = [self.network.next_time(), self._resend_at if self._unacked else None]
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self.network.next_time(), self._resend_at if self._unacked else None)
 
     def _happen(self) -> None:
         for delivery in self.network.take_due(self.now):

@@ -27,7 +27,7 @@ class Controller(Protocol):
         ...
 
     @property
-    def state(self) -> str:
+    def phase(self) -> str:
         """What it is up to, by a name in lower case."""
         ...
 

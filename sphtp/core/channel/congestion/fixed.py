@@ -12,7 +12,7 @@ class Fixed:
         self.window = limit
         self.pacing_rate: float | None = rate
 
-    state = "fixed"
+    phase = "fixed"
 
     def sent(self, now: float, size: int, in_flight: int) -> None:
         """Change nothing, as do all the others."""

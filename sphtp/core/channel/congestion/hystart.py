@@ -7,7 +7,7 @@ again, it was jitter, and slow start goes on.
 """
 
 from sphtp.core.channel.congestion.signals import Ack
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row, Runner
 
 SAMPLES = 8
 SHORTEST_RISE = 0.004
@@ -70,19 +70,18 @@ class SlowStart:
     """Watches round trips, round by round."""
 
     def __init__(self, datagram: int) -> None:
-        self.pace = SLOW_START.initial
+        self.state = SLOW_START.initial
         self._enough = SAMPLES * datagram
         self._round_start = 0.0
         self._last = self._shortest = float("inf")
         self._sampled = 0
         self._baseline = 0.0
         self._careful_rounds = 0
-        self._steps = {Step.TAKE_BASELINE: self._take_baseline}
 
     @property
     def is_over(self) -> bool:
         """Whether congestion avoidance should take over."""
-        return self.pace in SLOW_START.final
+        return self.state in SLOW_START.final
 
     def growth(self, now: float, ack: Ack) -> float:
         """Take an ack in; return the share of its size by which the window may grow."""
@@ -94,7 +93,7 @@ class SlowStart:
             self._sampled += ack.size
             if self._sampled >= self._enough:
                 self._judge()
-        return GROWTH[self.pace]
+        return GROWTH[self.state]
 
     def lost(self) -> None:
         """Something was lost."""
@@ -108,26 +107,23 @@ class SlowStart:
         self._round_start = now
         self._last, self._shortest, self._sampled = self._shortest, float("inf"), 0
         self._careful_rounds += 1
-        if self.pace is Pace.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
+        if self.state is Pace.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
             self._step(Sign.CAREFUL_OVER)
 
     def _judge(self) -> None:
-        if self.pace is Pace.CAREFUL and self._shortest < self._baseline:
+        if self.state is Pace.CAREFUL and self._shortest < self._baseline:
             self._step(Sign.FELL)
-        elif self.pace is Pace.DOUBLING and self._shortest >= self._last + self._rise():
+        elif self.state is Pace.DOUBLING and self._shortest >= self._last + self._rise():
             self._step(Sign.ROSE)
 
     def _rise(self) -> float:
         return min(max(self._last * RISE_SHARE, SHORTEST_RISE), LONGEST_RISE)
 
     def _step(self, sign: Sign) -> None:
-        row = SLOW_START.find(self.pace, sign)
-        if row is None:
-            return
-        self.pace = row.to
-        for action in row.do:
-            self._steps[action]()
+        self._RUNNER.step(self, sign)
 
     def _take_baseline(self) -> None:
         self._baseline = self._shortest
         self._careful_rounds = 0
+
+    _RUNNER = Runner(SLOW_START, {Step.TAKE_BASELINE: _take_baseline}, ignored=Sign)

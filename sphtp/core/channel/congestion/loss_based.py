@@ -48,7 +48,7 @@ class LossBased(ABC):
         self._recovery: Recovery[Before] = Recovery()
 
     @property
-    def state(self) -> str:
+    def phase(self) -> str:
         """How the window grows."""
         return "slow_start" if self.window < self._threshold else "congestion_avoidance"
 

@@ -9,6 +9,7 @@ from sphtp.core.channel.congestion.loss_based import CLOCK_GRAIN, FEWEST_DATAGRA
 from sphtp.core.channel.congestion.path_model import PathModel
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.congestion.tolerant_table import TOLERANT, Phase, Sign, Step
+from sphtp.core.fsm import Runner
 
 PACING_GAIN: dict[Phase, float] = {
     Phase.STARTUP: 2.77,
@@ -48,7 +49,7 @@ class Tolerant:
     """Runs the table of phases over a model of the path."""
 
     def __init__(self, datagram: int, limit: int) -> None:
-        self.phase = TOLERANT.initial
+        self.state = TOLERANT.initial
         self.window = min(initial_window(datagram), limit)
         self.pacing_rate: float | None = None
         self._datagram = datagram
@@ -60,14 +61,6 @@ class Tolerant:
         self._glance = float("inf")
         self._glance_end = 0.0
         self._restarts = False
-        self._steps = {
-            Step.AGE_RATE: self._age_rate,
-            Step.BEGIN_ROUNDS: self._begin_rounds,
-            Step.RAISE_BOUND: self._raise_bound,
-            Step.BEGIN_GLANCE: self._begin_glance,
-            Step.ADOPT: self._adopt,
-            Step.FORGET: self._forget,
-        }
         self._judges = {
             Phase.STARTUP: self._judge_startup,
             Phase.DRAIN: self._judge_drain,
@@ -78,9 +71,9 @@ class Tolerant:
         }
 
     @property
-    def state(self) -> str:
-        """The phase."""
-        return self.phase.name.lower()
+    def phase(self) -> str:
+        """The state, by a name in lower case."""
+        return self.state.name.lower()
 
     def sent(self, now: float, size: int, in_flight: int) -> None:
         """Note a pause: nothing of ours is in the queue, so what comes next shows the path."""
@@ -97,7 +90,7 @@ class Tolerant:
         if ends_round:
             self._rounds += 1
             self._heed_losses()
-        sign = self._judges[self.phase](now, ack, ends_round)
+        sign = self._judges[self.state](now, ack, ends_round)
         if sign is None and self._is_stale(now):
             sign = Sign.STALE
         if sign is not None:
@@ -160,12 +153,7 @@ class Tolerant:
         return Sign.SEEN if is_seen else None
 
     def _step(self, now: float, sign: Sign) -> None:
-        row = TOLERANT.find(self.phase, sign)
-        if row is None:
-            return
-        self.phase = row.to
-        for action in row.do:
-            self._steps[action](now)
+        self._RUNNER.step(self, sign, now)
 
     def _age_rate(self, now: float) -> None:
         self._path.age_rate()
@@ -196,14 +184,14 @@ class Tolerant:
 
     def _heed_losses(self) -> None:
         # In startup much may be lost of what left before it: it ends, or goes on unbound.
-        if self.phase is not Phase.STARTUP and self._is_loss_heavy(ends_round=True):
+        if self.state is not Phase.STARTUP and self._is_loss_heavy(ends_round=True):
             lower = HEAVY_RESPONSE * min(self._bound, self.window)
             self._bound = max(lower, min(self._path.holds(1.0), self.window))
 
     def _set_window(self, ack: Ack) -> None:
-        target = min(self._target(self.phase), self._bound)
+        target = min(self._target(self.state), self._bound)
         grown = self.window + ack.size if ack.limited else self.window
-        if self.phase is Phase.STARTUP:
+        if self.state is Phase.STARTUP:
             # It never shrinks for want of samples, and doubles at most.
             target = max(target, self.window)
         self.window = self._clamp(min(target, grown))
@@ -217,7 +205,7 @@ class Tolerant:
         return int(min(max(bounded, FEWEST_DATAGRAMS * self._datagram), self._limit))
 
     def _pace(self, smoothed: float) -> None:
-        gain = PACING_GAIN[self.phase]
+        gain = PACING_GAIN[self.state]
         if self._path.rate:
             # One packet per round trip always: pings use up what a slower rate allows.
             least = self._datagram / max(smoothed, CLOCK_GRAIN)
@@ -226,5 +214,18 @@ class Tolerant:
             rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
         else:
             return
-        is_starting = self.phase is Phase.STARTUP and self.pacing_rate is not None
+        is_starting = self.state is Phase.STARTUP and self.pacing_rate is not None
         self.pacing_rate = max(rate, self.pacing_rate or 0.0) if is_starting else rate
+
+    _RUNNER = Runner(
+        TOLERANT,
+        {
+            Step.AGE_RATE: _age_rate,
+            Step.BEGIN_ROUNDS: _begin_rounds,
+            Step.RAISE_BOUND: _raise_bound,
+            Step.BEGIN_GLANCE: _begin_glance,
+            Step.ADOPT: _adopt,
+            Step.FORGET: _forget,
+        },
+        ignored=Sign,
+    )

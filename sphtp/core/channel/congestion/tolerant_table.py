@@ -5,7 +5,7 @@ more, and lets the queue that this made run empty. Every few seconds it keeps th
 purpose, to see how long the round trip really is.
 """
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class Phase(Name):

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from sphtp.core.alarms import earliest
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.bonds import Bonds
 from sphtp.core.channel.gate.caller import Caller
@@ -21,6 +20,7 @@ from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, divide
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import FRONT, Kind
 from sphtp.core.secure.identity import Identity
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
 

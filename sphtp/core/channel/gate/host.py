@@ -29,9 +29,9 @@ from sphtp.core.channel.handshake import (
 from sphtp.core.channel.opening import Origin
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import FRONT, Kind, decode_front_untrusted
-from sphtp.core.rate import RateLimit
 from sphtp.core.secure.cookie import CookieJar
 from sphtp.core.secure.noise.handshake import Handshake
+from sphtp.core.token_bucket import TokenBucket
 from sphtp.errors import RemoteError
 
 MOST_SUSPECTS: Final = 256
@@ -44,7 +44,7 @@ class Host:
         self._lodge = lodge
         self._cookies = CookieJar(lodge.secrets, settings.cookie_lifetime)
         rate = settings.handshakes_per_second
-        self._rates = {False: RateLimit(rate), True: RateLimit(rate)}
+        self._rates = {False: TokenBucket(rate), True: TokenBucket(rate)}
         self._suspects = Suspects(settings.handshake_timeout)
         self._visitors = Visitors(settings.half_open, settings.handshake_timeout)
         self._recordings = Recordings(self._visitors, lodge.bonds)

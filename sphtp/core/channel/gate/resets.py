@@ -4,7 +4,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.lodge import Lodge
 from sphtp.core.channel.gate.wire import RESET_SIZE, encode_reset
 from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.rate import RateLimit, RateLimits
+from sphtp.core.token_bucket import TokenBucket, TokenBuckets
 
 
 class Resets:
@@ -19,9 +19,9 @@ class Resets:
     def __init__(self, lodge: Lodge, endpoint: Endpoint, rate: float) -> None:
         self._lodge = lodge
         self._endpoint = endpoint
-        self._rate = RateLimit(rate)
-        self._by_host = RateLimits[str](rate / 2)
-        self._by_address = RateLimits[Address](rate / 4)
+        self._rate = TokenBucket(rate)
+        self._by_host = TokenBuckets[str](rate / 2)
+        self._by_address = TokenBuckets[Address](rate / 4)
 
     def answer(self, now: float, address: Address, own: int, size: int) -> None:
         """Answer a datagram of ``size`` bytes for a connection that may be known here, or not.

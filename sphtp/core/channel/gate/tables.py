@@ -4,7 +4,7 @@ A side that dials has a greeting; a side that is dialled has a visitor. When bot
 has one of either kind, until the endpoint gives one of them up.
 """
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class Greeted(Name):

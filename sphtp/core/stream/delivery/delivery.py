@@ -6,9 +6,10 @@ the transport can no longer bring it: then it is lost, or fetched (off-transport
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
+from sphtp.core.fsm import Runner
 from sphtp.core.stream.delivery.gaps import Gap
 from sphtp.core.stream.delivery.gate import Gate
 from sphtp.core.stream.delivery.items import Item, Items
@@ -20,7 +21,6 @@ from sphtp.core.stream.events import Arrived, EndReason, GivenUp, LossReason, Or
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.records import Record
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.errors import StateError
 
 # Those whose gaps are not known yet: they come to light with the same datagram.
 _RECENT: Final = 64
@@ -66,12 +66,6 @@ class Delivery:
         self._left = 0
         # The number that passes without a look at anything else.
         self._next = NONE
-        self._do: Mapping[Tell, Callable[[], None]] = {
-            Tell.BEGIN: self._begin,
-            Tell.FOLLOW: self._follow,
-            Tell.GIVE_UP: self._give_all_up,
-            Tell.END: self._tell_end,
-        }
         if not late_join:
             self._begin()
 
@@ -268,12 +262,7 @@ class Delivery:
             self._give_up(Span(top, top), LossReason.SESSION_END)
 
     def _step(self, turn: Turn) -> None:
-        row = DELIVERY.find(self.state, turn)
-        if row is None:
-            raise StateError(f"{turn.name} while {self.state.name}: {self.state.value}")
-        self.state = row.to
-        for action in row.do:
-            self._do[action]()
+        self._RUNNER.step(self, turn)
 
     def _begin(self) -> None:
         self._passage.begin(self.live)
@@ -291,6 +280,17 @@ class Delivery:
     def _miss_all(self) -> None:
         while self.wanted:
             self._passage.lose(next(iter(self.wanted)), LossReason.SESSION_END)
+
+    _RUNNER = Runner(
+        DELIVERY,
+        {
+            Tell.BEGIN: _begin,
+            Tell.FOLLOW: _follow,
+            Tell.GIVE_UP: _give_all_up,
+            Tell.END: _tell_end,
+        },
+        raised=Turn,
+    )
 
 
 def _may_hold(given_up: GivenUp, gap: Gap) -> bool:

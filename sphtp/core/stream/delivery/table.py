@@ -4,7 +4,7 @@ What transport and history tell goes through the same gate in every state; the s
 stream begins, who is still to bring what is missing, and when all is told.
 """
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class Delivering(Name):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sphtp.core.alarms import Alarms, earliest
-from sphtp.core.machine import Name
+from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.serial import SerialNumber
 from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.fetch.table import FETCH, Do, Fetched, Fetching
 from sphtp.core.stream.fetch.window import FetchWindow
@@ -31,6 +31,7 @@ from sphtp.core.stream.fetch.wire import (
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.records import Record
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
 MOST_DOUBLED: Final = 10
@@ -59,14 +60,7 @@ class Missed(NamedTuple):
 Outcome = Known | Came | Missed
 
 
-class Clock(Name):
-    """What a fetcher waits for."""
-
-    RETRY = "to ask again"
-    PATIENCE = "to give up"
-
-
-_RINGS: Final = {Clock.RETRY: Fetched.DUE, Clock.PATIENCE: Fetched.EXHAUSTED}
+_NUMBER: Final = SerialNumber(32)
 
 _CONNECTED: Final = frozenset({Fetching.CALLING, Fetching.TALKING, Fetching.LAST})
 
@@ -113,7 +107,8 @@ class Fetcher:
         self._open = set[int]()
         self._window = FetchWindow(wanted, settings.fetch_window, settings.fetch_timeout)
         self._tries = 0
-        self._alarms = Alarms[Clock]()
+        # Two: DUE, to ask again, and EXHAUSTED, to give up.
+        self._alarms = Alarms[Fetched]()
         self._frames = deque[bytes]()
         self._outcomes = deque[Outcome]()
         self._requests = self._came = self._failures = self._unasked = self._malformed = 0
@@ -121,15 +116,6 @@ class Fetcher:
             Info: self._hear_info,
             Msg: self._hear_msg,
             Gone: self._hear_gone,
-        }
-        self._do: Mapping[Do, Callable[[float], None]] = {
-            Do.START: self._start,
-            Do.ASK: self._ask,
-            Do.ASK_AGAIN: self._ask_again,
-            Do.BACK_OFF: self._back_off,
-            Do.GIVE_UP: self._give_up,
-            Do.FORGO: self._forgo,
-            Do.STOP: self._stop,
         }
 
     @property
@@ -186,17 +172,17 @@ class Fetcher:
             self._open.discard(answer.question.number)
             return
         self._tries = 0
-        self._alarms.move(Clock.RETRY, now + self._settings.fetch_interval)
-        self._alarms.move(Clock.PATIENCE, now + self._settings.fetch_timeout)
+        self._alarms.move(Fetched.DUE, now + self._settings.fetch_interval)
+        self._alarms.move(Fetched.EXHAUSTED, now + self._settings.fetch_timeout)
         self._hear[type(answer)](answer)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
-        while (clock := self._alarms.take(now)) is not None:
+        while (event := self._alarms.take(now)) is not None:
             if self._is_hungry:
-                self._step(now, _RINGS[clock])
+                self._step(now, event)
             else:
-                self._alarms.set(clock, now + self._settings.fetch_interval)
+                self._alarms.set(event, now + self._settings.fetch_interval)
         for span in self._window.expire(now):
             self._outcomes.append(Missed(span, LossReason.FETCH_TIMEOUT))
 
@@ -238,24 +224,19 @@ class Fetcher:
     # What the table does
 
     def _step(self, now: float, event: Fetched) -> None:
-        row = FETCH.find(self.state, event)
-        if row is None:
-            return
-        self.state = row.to
-        for action in row.do:
-            self._do[action](now)
+        self._RUNNER.step(self, event, now)
 
     def _start(self, now: float) -> None:
         self._tries = 0
-        self._alarms.set(Clock.PATIENCE, now + self._settings.fetch_timeout)
+        self._alarms.set(Fetched.EXHAUSTED, now + self._settings.fetch_timeout)
 
     def _ask(self, now: float) -> None:
         if not self._late_join:
             self._fetch(now)
         elif not self._open:
             self._frames.append(encode_ask(Ask(self._question())))
-        if Clock.RETRY not in self._alarms.pending():
-            self._alarms.set(Clock.RETRY, now + self._settings.fetch_interval)
+        if Fetched.DUE not in self._alarms.pending():
+            self._alarms.set(Fetched.DUE, now + self._settings.fetch_interval)
 
     def _fetch(self, now: float) -> None:
         if not self._is_hungry or len(self._open) >= MOST_REQUESTS:
@@ -264,7 +245,7 @@ class Fetcher:
             self._frames.append(encode_fetch(Fetch(self._question(), spans)))
 
     def _question(self) -> Question:
-        self._number = (self._number + 1) & 0xFFFF_FFFF
+        self._number = _NUMBER.wrap(self._number + 1)
         self._open.add(self._number)
         self._requests += 1
         return Question(self._session, self._topic, self._number)
@@ -276,7 +257,7 @@ class Fetcher:
 
     def _back_off(self, now: float) -> None:
         wait = self._settings.fetch_interval * min(2**self._tries, MOST_DOUBLED)
-        self._alarms.set(Clock.RETRY, now + wait)
+        self._alarms.set(Fetched.DUE, now + wait)
         self._tries += 1
 
     def _give_up(self, _: float) -> None:
@@ -292,3 +273,17 @@ class Fetcher:
     def _stop(self, _: float) -> None:
         self._alarms.clear()
         self._window.clear()
+
+    _RUNNER = Runner(
+        FETCH,
+        {
+            Do.START: _start,
+            Do.ASK: _ask,
+            Do.ASK_AGAIN: _ask_again,
+            Do.BACK_OFF: _back_off,
+            Do.GIVE_UP: _give_up,
+            Do.FORGO: _forgo,
+            Do.STOP: _stop,
+        },
+        ignored=Fetched,
+    )

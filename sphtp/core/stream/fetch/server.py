@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from sphtp.core.pacing import Pacer
 from sphtp.core.stream.fetch.wire import (
     MOST_REQUESTS,
     Ask,
@@ -25,6 +24,7 @@ from sphtp.core.stream.fetch.wire import (
 )
 from sphtp.core.stream.records import RUN_OVERHEAD, Fragment, Record, Run
 from sphtp.core.stream.source.history import Found, Kept
+from sphtp.core.token_bucket import Pacer
 from sphtp.errors import RemoteError
 
 FRAME: Final = 65_536

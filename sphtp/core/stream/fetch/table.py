@@ -6,7 +6,7 @@ interval doubles. Whether anything is wanted the table cannot say: the runner lo
 input, and tells.
 """
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class Fetching(Name):

@@ -5,7 +5,7 @@ its own way. Ranges found while the timer of another one's first NAK runs join t
 that one NAK named share the next one.
 """
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class GapState(Name):

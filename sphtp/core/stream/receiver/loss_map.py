@@ -11,10 +11,10 @@ class Gap:
     """A range of missing datagrams that have a past in common.
 
     ``since`` is when it was found, ``naks`` how many NAKs have named it. ``due`` is when its timer
-    rings (seconds), ``ticket`` belongs to that timer, and is 0 while none runs.
+    rings, if it runs, or rang (seconds).
     """
 
-    __slots__ = ("due", "first", "last", "naks", "since", "state", "ticket")
+    __slots__ = ("due", "first", "last", "naks", "since", "state")
 
     def __init__(self, first: int, last: int, since: float, state: GapState) -> None:
         self.first = first
@@ -23,7 +23,6 @@ class Gap:
         self.state = state
         self.naks = 0
         self.due = since
-        self.ticket = 0
 
     @property
     def span(self) -> Span:

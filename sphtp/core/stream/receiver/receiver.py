@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Entropy
+from sphtp.core.fsm import Runner
 from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Session, Window
 from sphtp.core.stream.events import Arrived, EndReason, GivenUp
 from sphtp.core.stream.grants import OVERHEAD
@@ -23,7 +23,8 @@ from sphtp.core.stream.receiver.table import (
 )
 from sphtp.core.stream.records import Record, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import DATA_OVERHEAD, decode_body_untrusted, trail_of_next, unwrap
+from sphtp.core.stream.wire import DATA_OVERHEAD, SQN, decode_body_untrusted, trail_of_next
+from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
 REACH: Final = 1 << 30
@@ -44,7 +45,6 @@ class Receiver:
     """
 
     __slots__ = (
-        "_actions",
         "_arrived",
         "_counters",
         "_end_reason",
@@ -80,11 +80,6 @@ class Receiver:
             Data: self._hear_data,
             Session: self._hear_session,
             Ncf: self._hear_ncf,
-        }
-        self._actions: Mapping[ReceiverAction, Callable[[], None]] = {
-            ReceiverAction.LINGER: self._linger,
-            ReceiverAction.HURRY: self._hurry,
-            ReceiverAction.SETTLE: self._recovery.end,
         }
 
     @property
@@ -268,7 +263,7 @@ class Receiver:
 
     def _is_latest(self, number: int) -> bool:
         known = self._session_number
-        full = number if known is None else unwrap(number, known)
+        full = number if known is None else SQN.unwrap(number, known)
         if known is not None and full <= known:
             return False
         self._session_number = full
@@ -296,12 +291,7 @@ class Receiver:
         self._step(event)
 
     def _step(self, event: ReceiverEvent) -> None:
-        row = RECEIVER.find(self.state, event)
-        if row is None:
-            return
-        self.state = row.to
-        for action in row.do:
-            self._actions[action]()
+        self._RUNNER.step(self, event)
 
     def _linger(self) -> None:
         # One session message that gets lost is not the end.
@@ -309,6 +299,19 @@ class Receiver:
 
     def _hurry(self) -> None:
         self._patience = self._settings.nak_backoff
+
+    def _settle(self) -> None:
+        self._recovery.end()
+
+    _RUNNER = Runner(
+        RECEIVER,
+        {
+            ReceiverAction.LINGER: _linger,
+            ReceiverAction.HURRY: _hurry,
+            ReceiverAction.SETTLE: _settle,
+        },
+        ignored=ReceiverEvent,
+    )
 
 
 def _start_of(said: Body) -> int:

@@ -1,12 +1,11 @@
 """A receiver's part in recovery: what is missing, when it is asked for, when it is given up."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from sphtp.core.alarms import earliest
 from sphtp.core.entropy import Entropy
-from sphtp.core.pacing import Pacer
+from sphtp.core.fsm import Runner
 from sphtp.core.stream.bodies import Nak, Ncf, NcfReason
 from sphtp.core.stream.events import GivenUp, LossReason
 from sphtp.core.stream.ranges import RangeSet, Span
@@ -17,6 +16,8 @@ from sphtp.core.stream.receiver.nak_timer import NakTimer
 from sphtp.core.stream.receiver.statistics import ReceiverCounters, Tally
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import FURTHER, MOST_RANGES, cut, encode_nak
+from sphtp.core.timers import earliest
+from sphtp.core.token_bucket import Pacer
 
 NCFS: Final = {
     NcfReason.NO_RETRY: GapEvent.NO_RETRY,
@@ -55,12 +56,6 @@ class Recovery:
         self._next_nak = 0.0
         # NAKs may draw together on their way: less at once than the source allows.
         self._budget = Pacer(max(int(settings.nak_budget / 2), 1))
-        self._actions: Mapping[GapAction, Callable[[Gap, GapEvent, float], None]] = {
-            GapAction.ARM: self._arm,
-            GapAction.COUNT_RECOVERED: self._count_recovered,
-            GapAction.COUNT_OUT_OF_ORDER: self._count_out_of_order,
-            GapAction.GIVE_UP: self._give_up,
-        }
 
     @property
     def next_due(self) -> float | None:
@@ -194,7 +189,7 @@ class Recovery:
         if gap is None or gap.first == number:
             return
         rest = self.missing.split(gap, number)
-        if gap.ticket:
+        if gap in self._timer:
             self._timer.set(rest, rest.due)
 
     def _make_room(self) -> None:
@@ -211,12 +206,7 @@ class Recovery:
 
     def _step(self, gap: Gap, event: GapEvent, time: float) -> None:
         """Do what the table says; ``time`` is when to come back, or when it came."""
-        row = GAP.find(gap.state, event)
-        if row is None:
-            return
-        gap.state = row.to
-        for action in row.do:
-            self._actions[action](gap, event, time)
+        self._RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:
         # However an NCF puts it: on average no sooner than the backoff has it at the soonest.
@@ -238,6 +228,18 @@ class Recovery:
         if self.given_up and _continues(self.given_up[-1], span, reason):
             span = Span(self.given_up.pop().span.first, span.last)
         self.given_up.append(GivenUp(span, reason))
+
+    _RUNNER = Runner(
+        GAP,
+        {
+            GapAction.ARM: _arm,
+            GapAction.COUNT_RECOVERED: _count_recovered,
+            GapAction.COUNT_OUT_OF_ORDER: _count_out_of_order,
+            GapAction.GIVE_UP: _give_up,
+        },
+        # An NCF about a range that is suppressed already, or that others may ask for.
+        ignored=GapEvent,
+    )
 
 
 def _continues(before: GivenUp, span: Span, reason: LossReason) -> bool:

@@ -5,7 +5,7 @@ over. Whether something is missing when the source's last word comes, the table 
 why that word is two events.
 """
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class ReceiverState(Name):

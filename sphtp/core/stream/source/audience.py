@@ -1,24 +1,33 @@
 """The receivers of a source: who they are, what they have, what they may ask for."""
 
 from sphtp.core.stream.bodies import Status
-from sphtp.core.stream.source.budget import NakBudget
+from sphtp.core.token_bucket import TokenBucket
 
 
 class Listener:
     """A receiver; it has everything up to ``done``, and ``is_busy`` until it says that it is not.
 
-    It is busy with history, of which the source knows nothing, or has not heard of the end.
+    It is busy with history, of which the source knows nothing, or has not heard of the end. Its
+    ``budget`` is how many datagrams it may ask for, so that it does not starve the others.
     """
 
-    __slots__ = ("budget", "done", "heard", "is_busy", "knows_end", "room")
+    __slots__ = ("_reported_at", "budget", "done", "heard", "is_busy", "knows_end", "room")
 
-    def __init__(self, now: float, done: int, budget: NakBudget) -> None:
+    def __init__(self, now: float, done: int, budget: TokenBucket) -> None:
         self.done = done
         self.heard = now
         self.room = 0
         self.budget = budget
         self.is_busy = True
         self.knows_end = False
+        self._reported_at: float | None = None
+
+    def report(self, now: float, interval: float) -> bool:
+        """Whether to report now that it asks for too much: once in ``interval`` seconds."""
+        if self._reported_at is not None and now - self._reported_at < interval:
+            return False
+        self._reported_at = now
+        return True
 
 
 class Audience:
@@ -31,7 +40,7 @@ class Audience:
     def join(self, now: float, receiver: int, lead: int) -> None:
         """Take a receiver in, which needs nothing that was sent up to ``lead``."""
         if receiver not in self._listeners:
-            self._listeners[receiver] = Listener(now, lead, NakBudget(now, self._rate))
+            self._listeners[receiver] = Listener(now, lead, TokenBucket(self._rate))
 
     def leave(self, receiver: int) -> None:
         """Forget a receiver."""

@@ -8,8 +8,8 @@ from typing import Final
 
 from sphtp.core.stream.bodies import Ncf, NcfReason, Window
 from sphtp.core.stream.ranges import RangeSet
-from sphtp.core.stream.source.recent import Recent
 from sphtp.core.stream.wire import MOST_RANGES, cut, encode_ncf
+from sphtp.core.timers import ExpiringDict
 
 ALIKE: Final = 64
 """Milliseconds: waits up to that are told as one; of longer ones, those up to the double."""
@@ -19,7 +19,9 @@ class Confirmations:
     """What is still to be confirmed, by reason and order of magnitude of the wait."""
 
     def __init__(self, interval: float) -> None:
-        self._confirmed = Recent(interval)
+        self._interval = interval
+        # What was confirmed within the interval.
+        self._confirmed = ExpiringDict[int, None]()
         self._pending: dict[tuple[NcfReason, int], tuple[RangeSet, int]] = {}
 
     @property
@@ -29,9 +31,10 @@ class Confirmations:
 
     def add(self, now: float, sqn: int, reason: NcfReason, retry_after: float) -> None:
         """Confirm a NAK, unless one for the same sqn was confirmed within the interval."""
-        if self._confirmed.remaining(now, sqn):
+        self._confirmed.take_expired(now)
+        if sqn in self._confirmed:
             return
-        self._confirmed.mark(now, sqn)
+        self._confirmed.put(sqn, None, now + self._interval)
         # Who asks again too early gets no answer at all: whole milliseconds, which is what travels,
         # and the latest of all that are told as one.
         wait = ceil(retry_after * 1000)

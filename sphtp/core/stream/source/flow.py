@@ -10,10 +10,10 @@ mostly is left behind before anybody has waited for it.
 from sys import maxsize
 from typing import NamedTuple
 
-from sphtp.core.alarms import earliest
 from sphtp.core.stream.bodies import Status
 from sphtp.core.stream.grants import first_grant
 from sphtp.core.stream.source.window import TransmissionWindow
+from sphtp.core.timers import earliest
 
 
 class ReceiverLag(NamedTuple):

@@ -85,7 +85,7 @@ class Hearing:
             self._sessions.handle_out_of_window(now)
         if inside.size <= 0:
             return
-        granted = listener.budget.take(now, inside.size)
+        granted = listener.budget.take_up_to(now, inside.size)
         if granted:
             self._desk.ask(now, receiver, Span(inside.first, inside.first + granted - 1))
             self._sessions.handle_nak(now)
@@ -94,6 +94,6 @@ class Hearing:
             self._complain(now, receiver, listener)
 
     def _complain(self, now: float, receiver: int, listener: Listener) -> None:
-        if listener.budget.report(now, self._report_interval):
+        if listener.report(now, self._report_interval):
             self._counters.crybabies += 1
             self._events.append(Crybaby(receiver))

@@ -10,9 +10,10 @@ each second.
 from math import inf
 from typing import Final
 
+from sphtp.core.fsm import Runner
 from sphtp.core.stream.settings import MBIT, StreamSettings
 from sphtp.core.stream.source.mean_rate import MeanRate
-from sphtp.core.stream.source.tempo_table import TEMPO, Tempo, TempoEvent
+from sphtp.core.stream.source.tempo_table import TEMPO, Tempo, TempoAction, TempoEvent
 
 LEAST: Final = MBIT
 """Bytes a second that repairs, and new data, always have."""
@@ -73,9 +74,9 @@ class Pulse:
             self._step(now, TempoEvent.CALM)
 
     def _step(self, now: float, event: TempoEvent) -> None:
-        row = TEMPO.find(self.state, event)
-        if row is None:
-            return
-        self.state = row.to
-        if row.do:
-            self._calm_at = now + CALM
+        self._RUNNER.step(self, event, now)
+
+    def _wait(self, now: float) -> None:
+        self._calm_at = now + CALM
+
+    _RUNNER = Runner(TEMPO, {TempoAction.WAIT: _wait}, ignored=TempoEvent)

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from sphtp.core.alarms import earliest
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.source.repairs import Repairs
+from sphtp.core.timers import earliest
 
 ALL: Final = 0
 """Stands for all receivers; none has that number."""

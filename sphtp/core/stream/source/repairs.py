@@ -8,14 +8,14 @@ way already. Why a repair does not come now is said in an NCF, with when to ask 
 from sphtp.core.stream.bodies import NcfReason, Window
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.buckets import full_pacer
 from sphtp.core.stream.source.confirmations import Confirmations
 from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.core.stream.source.pulse import Pulse
-from sphtp.core.stream.source.recent import Recent
 from sphtp.core.stream.source.repair_queue import RepairQueue
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import DATA_OVERHEAD, encode_data
+from sphtp.core.timers import ExpiringDict
+from sphtp.core.token_bucket import Pacer
 
 
 class Repairs:
@@ -34,10 +34,12 @@ class Repairs:
         self._window = window
         self._counters = counters
         self._queue = RepairQueue(settings.repair_queue)
-        self._repaired = Recent(settings.ignore)
+        self._ignore = settings.ignore
+        # What was repaired within that interval.
+        self._repaired = ExpiringDict[int, None]()
         self._confirmations = Confirmations(settings.ignore)
         self._pulse = pulse
-        self._pacer = full_pacer(size, settings.repair_rate)
+        self._pacer = Pacer.for_datagrams(size, settings.repair_rate)
 
     @property
     def waiting(self) -> int:
@@ -47,6 +49,7 @@ class Repairs:
     def ask(self, now: float, span: Span) -> None:
         """Take it that a receiver misses these, all of which are in the window."""
         self._drop_evicted()
+        self._repaired.take_expired(now)
         for sqn in range(span.first, span.last + 1):
             self._ask(now, sqn)
         if self._queue or self._confirmations.has_any:
@@ -66,10 +69,10 @@ class Repairs:
 
     def _ask(self, now: float, sqn: int) -> None:
         counters = self._counters
-        remaining = self._repaired.remaining(now, sqn)
-        if remaining:
+        ignored_until = self._repaired.due(sqn)
+        if ignored_until is not None:
             counters.naks_ignored += 1
-            self._confirmations.add(now, sqn, NcfReason.IGNORED, remaining)
+            self._confirmations.add(now, sqn, NcfReason.IGNORED, ignored_until - now)
         elif sqn in self._queue:
             counters.naks_rx_delay += 1
             self._confirmations.add(now, sqn, NcfReason.RX_DELAY, self._delay(now, sqn))
@@ -92,7 +95,8 @@ class Repairs:
     def _repair(self, now: float, sqn: int, window: Window, rate: float) -> bytes:
         body = encode_data(sqn, window, self._window.find(sqn), repair=True)
         self._pacer.sent(now, len(body), rate)
-        self._repaired.mark(now, sqn)
+        self._repaired.take_expired(now)
+        self._repaired.put(sqn, None, now + self._ignore)
         self._counters.repairs_sent += 1
         self._counters.repair_bytes_sent += len(body)
         return body

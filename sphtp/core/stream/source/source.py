@@ -8,12 +8,12 @@ may leave, then looks for events and at ``poll_timeout``.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from sphtp.core.alarms import earliest
 from sphtp.core.datagrams import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.entropy import Secrets
+from sphtp.core.fsm import Runner
 from sphtp.core.stream.bodies import BodyFlag, Session, Window
 from sphtp.core.stream.grants import OVERHEAD
 from sphtp.core.stream.settings import StreamSettings
@@ -41,7 +41,8 @@ from sphtp.core.stream.source.table import (
 from sphtp.core.stream.source.transmission import WORTH_WAKING, Transmission
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import DATA_OVERHEAD, MOST_TAILS, encode_session
-from sphtp.errors import LocalError, SettingsError, StateError
+from sphtp.core.timers import earliest
+from sphtp.errors import LocalError, SettingsError
 
 
 class Source:
@@ -72,7 +73,8 @@ class Source:
         self.size = size = settings.max_datagram - envelope
         """Bytes of a datagram's body, at most."""
         self._settings = settings
-        self._state = SOURCE.initial
+        self.state = SOURCE.initial
+        """Where it is in its life."""
         self.counters = counters = SourceCounters()
         self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
         self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
@@ -94,23 +96,13 @@ class Source:
         )
         self._batch = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
         self._linger_over: float | None = None
-        self._do: Mapping[SourceAction, Callable[[float], None]] = {
-            SourceAction.LINGER: self._linger,
-            SourceAction.FINISH: self._finish,
-            SourceAction.REPORT: self._report,
-        }
 
     # What is the case
 
     @property
-    def state(self) -> SourceState:
-        """Where it is in its life."""
-        return self._state
-
-    @property
     def is_closing(self) -> bool:
         """Whether nothing new will leave: window and tails are the last ones."""
-        return self._state in OVER
+        return self.state in OVER
 
     @property
     def window(self) -> Window:
@@ -223,7 +215,7 @@ class Source:
 
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
         """A receiver sent a NAK or a STATUS."""
-        if self._state not in LISTENING:
+        if self.state not in LISTENING:
             self.counters.feedback_foreign += 1
             return
         status = self._hearing.handle_feedback_untrusted(now, receiver, body)
@@ -253,9 +245,13 @@ class Source:
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
-        waits = earliest(self._transmission.ready, self._desk.ready)
-        waits = earliest(waits, self._flow.due)
-        return earliest(earliest(waits, self._sessions.due), self._linger_over)
+        return earliest(
+            self._transmission.ready,
+            self._desk.ready,
+            self._flow.due,
+            self._sessions.due,
+            self._linger_over,
+        )
 
     def poll_event(self) -> SourceEvent | None:
         """Take what the application has to know."""
@@ -289,25 +285,20 @@ class Source:
         self._window.expire(now)
         self.history.expire(now)
         self.counters.sessions_sent += 1
-        flags = SAYS.get(self._state, BodyFlag.NONE)
+        flags = SAYS.get(self.state, BodyFlag.NONE)
         return encode_session(Session(flags, self.window, number, self.tails))
 
     def _progress(self, now: float) -> None:
         """See whether that was the last of something."""
-        if self._state is SourceState.DRAINING and not self._transmission.waiting:
+        if self.state is SourceState.DRAINING and not self._transmission.waiting:
             self._step(now, SourceInput.DRAINED)
-        if self._state is SourceState.CLOSING and self._audience.is_done(self._window.lead):
+        if self.state is SourceState.CLOSING and self._audience.is_done(self._window.lead):
             self._step(now, SourceInput.DONE)
-        if self._state is SourceState.ENDING and self._sessions.due is None:
+        if self.state is SourceState.ENDING and self._sessions.due is None:
             self._step(now, SourceInput.SAID)
 
     def _step(self, now: float, event: SourceInput) -> None:
-        row = SOURCE.find(self._state, event)
-        if row is None:
-            raise StateError(f"a source that is {self._state.name} refuses {event.name}")
-        self._state = row.to
-        for action in row.do:
-            self._do[action](now)
+        self._RUNNER.step(self, event, now)
 
     def _linger(self, now: float) -> None:
         self._linger_over = now + self._settings.linger
@@ -321,3 +312,13 @@ class Source:
 
     def _report(self, _now: float) -> None:
         self._events.append(SourceClosed(self.unrepaired))
+
+    _RUNNER = Runner(
+        SOURCE,
+        {
+            SourceAction.LINGER: _linger,
+            SourceAction.FINISH: _finish,
+            SourceAction.REPORT: _report,
+        },
+        raised=SourceInput,
+    )

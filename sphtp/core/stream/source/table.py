@@ -6,7 +6,7 @@ said while a source ends tells receivers so: CLOSING that nothing new comes, CLO
 
 from typing import Final
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 from sphtp.core.stream.bodies import BodyFlag
 
 

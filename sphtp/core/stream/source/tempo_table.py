@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sphtp.core.machine import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row
 
 
 class Tempo(Name):

@@ -5,7 +5,6 @@ from typing import Final
 
 from sphtp.core.stream.grants import OVERHEAD
 from sphtp.core.stream.settings import MEBIBYTE
-from sphtp.core.stream.source.buckets import full_pacer
 from sphtp.core.stream.source.bundling import Bundler
 from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.core.stream.source.flow import Flow
@@ -13,6 +12,7 @@ from sphtp.core.stream.source.numbering import Numbered
 from sphtp.core.stream.source.pulse import Pulse
 from sphtp.core.stream.source.window import TransmissionWindow
 from sphtp.core.stream.wire import encode_new
+from sphtp.core.token_bucket import Pacer
 
 MOST_WAITING: Final = MEBIBYTE
 """Bytes of messages that may wait to leave; whoever finds room may go over it once."""
@@ -40,7 +40,7 @@ class Transmission:
         self._counters = counters
         self._size = size
         self._pulse = pulse
-        self._pacer = full_pacer(size, pulse.data_rate(0.0))
+        self._pacer = Pacer.for_datagrams(size, pulse.data_rate(0.0))
         self._flow = flow
 
     @property

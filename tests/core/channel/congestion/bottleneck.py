@@ -14,7 +14,7 @@ from random import Random
 from sphtp.core.channel.congestion.controller import Controller
 from sphtp.core.channel.congestion.delivery import Delivery, Stamp
 from sphtp.core.channel.congestion.signals import Ack, Lost
-from sphtp.core.pacing import Pacer
+from sphtp.core.token_bucket import Pacer
 
 DATAGRAM = 1200
 TIMER_GRAIN = 0.001

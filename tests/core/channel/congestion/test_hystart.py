@@ -14,7 +14,7 @@ class Rounds:
         self.now = 1.0
 
     def pace(self) -> Pace:
-        return self.slow.pace
+        return self.slow.state
 
     def round(self, round_trip: float, datagrams: int = 20) -> float:
         sent_at = self.now

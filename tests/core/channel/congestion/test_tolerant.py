@@ -18,11 +18,11 @@ ROUND_TRIP = 0.05
 
 
 def watch(world: World, controller: Tolerant, until: float) -> list[Phase]:
-    phases = [controller.phase]
+    phases = [controller.state]
     while world.now < until:
         world.run(world.now + 0.005)
-        if controller.phase is not phases[-1]:
-            phases.append(controller.phase)
+        if controller.state is not phases[-1]:
+            phases.append(controller.state)
     return phases
 
 
@@ -77,7 +77,7 @@ def test_nothing_getting_through_starts_it_anew() -> None:
     world, controller = bulk()
     watch(world, controller, 2.0)
     controller.persistent(world.now)
-    assert controller.phase is Phase.STARTUP
+    assert controller.state is Phase.STARTUP
     assert controller.window == 2 * DATAGRAM
     watch(world, controller, 5.0)
     assert controller._path.rate == pytest.approx(RATE, rel=0.06)

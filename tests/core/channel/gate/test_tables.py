@@ -14,7 +14,7 @@ from sphtp.core.channel.gate.tables import (
     Say,
     Visit,
 )
-from sphtp.core.machine import Machine, Name
+from sphtp.core.fsm import Machine, Name
 from tests.core.channel.gate.sealed import SealedPair
 
 

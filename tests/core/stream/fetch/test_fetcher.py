@@ -6,7 +6,7 @@ import pytest
 
 from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.fetch.fetcher import Came, Fetcher, Known, Missed, Outcome
-from sphtp.core.stream.fetch.table import FETCH, Fetching
+from sphtp.core.stream.fetch.table import Fetching
 from sphtp.core.stream.fetch.wire import (
     Ask,
     Done,
@@ -92,10 +92,6 @@ class Desk:
 
 def question(number: int) -> Question:
     return Question(SESSION, TOPIC, number)
-
-
-def test_every_action_of_the_table_is_done_by_something() -> None:
-    assert Desk().fetcher._do.keys() == FETCH.actions
 
 
 def test_nothing_is_asked_where_nothing_is_wanted() -> None:

@@ -6,9 +6,8 @@ or only to who asked.
 
 from collections import defaultdict
 
-from sphtp.core.pacing import HOLD
 from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Window
-from sphtp.core.stream.source.buckets import BURST
+from sphtp.core.token_bucket import BURST, HOLD
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
 from sphtp.testing.publisher import Publisher

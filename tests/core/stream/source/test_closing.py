@@ -5,7 +5,7 @@ import pytest
 from sphtp.core.stream.bodies import BodyFlag, Session, Status
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source.events import SourceClosed
-from sphtp.core.stream.source.table import SOURCE, SourceAction, SourceInput, SourceState
+from sphtp.core.stream.source.table import SOURCE, SourceInput, SourceState
 from sphtp.core.stream.wire import encode_status
 from tests.core.stream.source.listening import Listening, say_done
 
@@ -172,7 +172,3 @@ def test_every_pair_has_a_row_or_is_refused() -> None:
         for event in SourceInput:
             row = SOURCE.find(state, event)
             assert (row is None) == (event in SOURCE.refused[state]), (state, event)
-
-
-def test_every_action_has_a_method_and_a_row() -> None:
-    assert set(Listening().source._do) == set(SourceAction) == SOURCE.actions

@@ -5,7 +5,6 @@ import pytest
 from sphtp.core.stream.bodies import Ncf, NcfReason, Window
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.source.confirmations import Confirmations
-from sphtp.core.stream.source.recent import Recent
 from sphtp.core.stream.wire import decode_body_untrusted
 
 WINDOW = Window(lead=1000, trail=100)
@@ -76,18 +75,3 @@ def test_cleared_it_says_nothing() -> None:
     confirmations.add(0.0, 200, NcfReason.SHED, 0.1)
     confirmations.clear()
     assert popped(confirmations) == []
-
-
-def test_numbers_are_remembered_for_an_interval_and_then_take_no_memory() -> None:
-    recent = Recent(2.0)
-    recent.mark(0.0, 1)
-    recent.mark(1.0, 2)
-    assert recent.remaining(1.5, 1) == 0.5
-    recent.mark(1.5, 1)
-    assert recent.remaining(2.5, 1) == 1.0
-    recent.mark(3.2, 3)
-    assert len(recent) == 2, "2 is forgotten, although 1 was marked before it"
-    assert recent.remaining(3.2, 2) == 0.0
-    assert recent.remaining(3.2, 1) == pytest.approx(0.3)
-    recent.mark(9.0, 4)
-    assert len(recent) == 1

@@ -7,11 +7,11 @@ import pytest
 from sphtp.core.stream.bodies import Data, Window
 from sphtp.core.stream.records import Fragment, Record, Run, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.buckets import BURST
 from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.source.table import SourceState
 from sphtp.core.stream.source.transmission import MOST_WAITING
 from sphtp.core.stream.wire import DATA_OVERHEAD, MOST_TAILS
+from sphtp.core.token_bucket import BURST
 from sphtp.errors import LocalError, MessageTooLargeError, SettingsError, StateError
 from tests.core.stream.source.listening import NEAR_WRAP, Listening
 

@@ -6,15 +6,14 @@ from typing import NamedTuple, TypeGuard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.pacing import HOLD
 from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Window
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Fragment, decode_records_untrusted
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.buckets import BURST
 from sphtp.core.stream.source.events import SourceClosed
 from sphtp.core.stream.source.repair_desk import ALL
 from sphtp.core.stream.source.table import SourceState
+from sphtp.core.token_bucket import BURST, HOLD
 from tests.core.stream.source.listening import Listening, Said
 
 TOPICS = 3

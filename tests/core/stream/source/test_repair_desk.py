@@ -7,9 +7,9 @@ from itertools import islice
 from sphtp.core.stream.bodies import BodyType, Data, Nak, Ncf
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.buckets import BURST
 from sphtp.core.stream.source.repair_desk import ALL, Outgoing
 from sphtp.core.stream.wire import encode_nak
+from sphtp.core.token_bucket import BURST
 from tests.core.stream.source.listening import Listening, Said
 
 FAST = StreamSettings(repair_rate=1e12, nak_budget=10_000.0)

@@ -1,12 +1,15 @@
-"""Tables that compile are complete; tables that do not say which row is wrong."""
+"""Tables that compile are complete, runners have a rule for what these refuse, alarms ring once."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.machine import Machine, Name, Row, TableError, diagram, table
+from sphtp.core.fsm import Alarms, Machine, Name, Row, Runner, TableError, diagram, table
+from sphtp.errors import StateError
 
 
 class Door(Name):
@@ -212,3 +215,180 @@ def test_a_table_has_rows_then_refusals() -> None:
 def test_names_hash_by_identity() -> None:
     assert hash(Door.OPEN) == object.__hash__(Door.OPEN)
     assert {Door.OPEN: 1}[Door(1)] == 1
+
+
+# The runner
+
+
+class House:
+    """A door with a burglar alarm, and a list of what happens."""
+
+    def __init__(self) -> None:
+        self.state = Door.OPEN
+        self.alarms = Alarms[Hand]()
+        self.heard = list[tuple[Sound, Door, tuple[object, ...]]]()
+        self.refused = 0
+
+    def _creak(self, *told: object) -> None:
+        self.heard.append((Sound.CREAK, self.state, told))
+
+    def _slam(self, *told: object) -> None:
+        self.heard.append((Sound.SLAM, self.state, told))
+        if told == ("hard",):
+            RUNNER.step(self, Hand.PULL)
+
+    def count(self) -> None:
+        self.refused += 1
+
+    METHODS = MappingProxyType({Sound.CREAK: _creak, Sound.SLAM: _slam})
+
+
+RULES: Mapping[str, Any] = {
+    "raised": {Hand.PULL},
+    "counted": {Hand.PUSH},
+    "ignored": {Hand.BURN},
+    "count": House.count,
+}
+RUNNER = Runner(door(), House.METHODS, **RULES)
+
+
+def test_the_state_changes_first_and_the_methods_get_what_the_step_was_given() -> None:
+    house = House()
+    RUNNER.step(house, Hand.PUSH, 1, "two")
+    assert house.heard == [(sound, Door.SHUT, (1, "two")) for sound in (Sound.CREAK, Sound.SLAM)]
+
+
+def test_an_action_may_be_the_cause_of_the_next_event() -> None:
+    house = House()
+    RUNNER.step(house, Hand.PUSH, "hard")
+    assert house.state is Door.OPEN
+    assert house.heard[-1] == (Sound.CREAK, Door.OPEN, ())
+
+
+@given(st.lists(st.sampled_from(Hand)))
+def test_any_events_lead_where_the_table_says_and_what_it_refuses_changes_nothing(
+    events: list[Hand],
+) -> None:
+    machine, house = door(), House()
+    counted = 0
+    for event in events:
+        before, heard = house.state, len(house.heard)
+        row = machine.find(before, event)
+        if row is None and event is Hand.PULL:
+            with pytest.raises(StateError, match=f"door in state {before.name} refuses PULL"):
+                RUNNER.step(house, event)
+        else:
+            RUNNER.step(house, event)
+        counted += row is None and event is Hand.PUSH
+        assert house.state is (before if row is None else row.to)
+        assert len(house.heard) - heard == (0 if row is None else len(row.do))
+    assert house.refused == counted
+
+
+def test_many_doors_of_one_house_have_a_state_each() -> None:
+    class Leaf:
+        def __init__(self, state: Door) -> None:
+            self.state = state
+
+    house, front, back = House(), Leaf(Door.OPEN), Leaf(Door.SHUT)
+    for leaf in (front, back):
+        RUNNER.step_of(leaf, house, Hand.PUSH, "why")
+    assert (front.state, back.state, house.state) == (Door.SHUT, Door.SHUT, Door.OPEN)
+    assert [told for _, _, told in house.heard] == [(front, "why"), (front, "why")]
+    assert house.refused == 1
+    RUNNER.step_of(back, house, Hand.PULL)
+    with pytest.raises(StateError, match="OPEN refuses PULL"):
+        RUNNER.step_of(back, house, Hand.PULL)
+
+
+def test_an_alarm_that_the_new_state_refuses_is_stopped() -> None:
+    runner = Runner(door(), House.METHODS, timed=True, **RULES)
+    house = House()
+    house.alarms.set(Hand.PULL, 1.0)
+    house.alarms.set(Hand.PUSH, 2.0)
+    runner.step(house, Hand.PUSH)
+    assert house.alarms.pending() == (Hand.PULL,)
+    runner.handle_timeout(house, 0.5)
+    assert len(house.heard) == 2
+    runner.handle_timeout(house, 1.0)
+    assert house.heard[-1] == (Sound.CREAK, Door.OPEN, (1.0,))
+    assert house.alarms.pending() == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"methods": {Sound.CREAK: House.count}}, "SLAM has no method"),
+        ({"ignored": ()}, "BURN, refused, has 0 rules"),
+        ({"ignored": Hand}, "PULL, refused, has 2 rules; PUSH, refused, has 2 rules"),
+        ({"count": None}, "a method that counts"),
+        ({"counted": (), "ignored": {Hand.PUSH, Hand.BURN}}, "a method that counts"),
+    ],
+)
+def test_a_runner_without_all_methods_and_rules_cannot_be_made(
+    changes: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(TableError, match=f"^door: .*{what}"):
+        Runner(door(), **{"methods": House.METHODS, **RULES, **changes})
+
+
+def test_a_method_for_what_is_no_action_is_a_mistake() -> None:
+    machine = door((Row(Door.OPEN, Hand.PUSH, Door.SHUT, (), "softly"), OPENS, BURNS))
+    with pytest.raises(TableError, match="SLAM is no action of it"):
+        Runner(machine, House.METHODS, **RULES)
+
+
+# Alarms
+
+
+def test_an_alarm_rings_once() -> None:
+    alarms: Alarms[Hand] = Alarms()
+    assert alarms.next_due() is None
+    assert alarms.take(0.0) is None
+    alarms.set(Hand.PUSH, 2.0)
+    alarms.set(Hand.PULL, 1.0)
+    assert alarms.next_due() == 1.0
+    assert alarms.take(0.999) is None
+    assert alarms.take(1.0) is Hand.PULL
+    assert alarms.take(1.0) is None
+    assert alarms.next_due() == 2.0
+
+
+def test_alarms_ring_in_the_order_of_their_times_whatever_the_order_of_setting() -> None:
+    alarms: Alarms[Hand] = Alarms()
+    for when, timer in enumerate(Hand):
+        alarms.set(timer, -when)
+    assert [alarms.take(100.0) for _ in Hand] == list(reversed(Hand))
+
+
+def test_alarms_of_one_time_ring_in_the_order_of_setting() -> None:
+    alarms: Alarms[Hand] = Alarms()
+    for timer in reversed(Hand):
+        alarms.set(timer, 1.0)
+    assert [alarms.take(1.0) for _ in Hand] == list(reversed(Hand))
+
+
+def test_only_an_alarm_that_is_set_moves() -> None:
+    alarms: Alarms[Hand] = Alarms()
+    alarms.move(Hand.PUSH, 1.0)
+    alarms.postpone(Hand.PUSH, 1.0)
+    assert alarms.next_due() is None
+    alarms.set(Hand.PUSH, 1.0)
+    alarms.move(Hand.PUSH, 3.0)
+    assert alarms.next_due() == 3.0
+    alarms.postpone(Hand.PUSH, 1.0)
+    assert alarms.next_due() == 4.0
+    assert alarms.take(3.9) is None
+    assert alarms.take(4.0) is Hand.PUSH
+
+
+def test_stop_and_clear() -> None:
+    alarms: Alarms[Hand] = Alarms()
+    for timer in Hand:
+        alarms.set(timer, 1.0)
+    alarms.stop(Hand.PULL, Hand.PUSH)
+    alarms.stop(Hand.PULL)
+    assert set(alarms.pending()) == set(Hand) - {Hand.PULL, Hand.PUSH}
+    alarms.clear()
+    assert alarms.next_due() is None
+    assert alarms.pending() == ()

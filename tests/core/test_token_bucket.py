@@ -1,9 +1,10 @@
-"""The token bucket: the rate is held over time, bursts are bounded, nobody waits for ever."""
+"""Token buckets: the rate is held over time, bursts are bounded, nobody waits for ever."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.pacing import HOLD, Pacer
+from sphtp.core.token_bucket import HOLD, MOST_KEYS, Pacer, TokenBucket, TokenBuckets
 
 DATAGRAM = 1200
 BURST = 10 * DATAGRAM
@@ -99,3 +100,50 @@ def test_the_rate_holds_and_the_given_time_is_enough(
     # A clock that counts from long ago rounds; the pacer may be off by that much.
     rounding = rate * len(sizes) * 1e-9 + 2 * len(sizes)
     assert sent <= room + (now - start) * rate + rounding
+
+
+# Events
+
+
+@given(
+    st.floats(0.1, 1000),
+    st.lists(st.tuples(st.floats(-3, 3), st.integers(1, 30)), min_size=1, max_size=100),
+)
+def test_never_more_than_a_burst_and_what_flowed_in(
+    rate: float, waits: list[tuple[float, int]]
+) -> None:
+    bucket, now, latest, taken = TokenBucket(rate), 100.0, 100.0, 0
+    for wait, wanted in waits:
+        # Clocks may step back; that gives nothing, now or when they have caught up.
+        now = max(now + wait, 0.0)
+        latest = max(latest, now)
+        got = bucket.take_up_to(now, wanted)
+        taken += got
+        assert 0 <= got <= wanted
+        assert taken <= max(rate, 1.0) + (latest - 100.0) * rate + 1e-6
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0, 10.0, 500.0])
+def test_asked_all_the_time_it_gives_its_rate(rate: float) -> None:
+    bucket = TokenBucket(rate)
+    step = 1 / rate / 7
+    taken = sum(bucket.take(number * step) for number in range(7 * 1000))
+    assert taken == pytest.approx(1000 + max(rate, 1.0), abs=2)
+
+
+def test_a_second_is_saved_and_no_more_or_what_the_burst_says() -> None:
+    for bucket, most in ((TokenBucket(10), 10), (TokenBucket(10, 3), 3)):
+        taken = [bucket.take_up_to(0.0, wanted) for wanted in (7, 50, 1)]
+        assert taken == [min(7, most), max(most - 7, 0), 0]
+        assert not bucket.take(0.0)
+        assert bucket.take(1e6)
+        assert bucket.take_up_to(1e6, 50) == most - 1
+
+
+def test_each_key_has_its_own_and_the_keys_are_bounded() -> None:
+    buckets = TokenBuckets[int](2)
+    assert [buckets.take(0.0, key) for key in (1, 1, 1, 2)] == [True, True, False, True]
+    assert all(buckets.take(0.0, key) for key in range(2, MOST_KEYS + 2))
+    assert buckets.take(0.0, 1), "it was seen longest ago"
+    assert buckets.take(0.0, MOST_KEYS + 1)
+    assert not buckets.take(0.0, MOST_KEYS + 1)

@@ -1,0 +1,335 @@
+"""State machines as tables, the runner that performs them, and their alarms.
+
+A ``Machine`` is a table of rows: in state ``at``, event ``on`` leads to state ``to`` and does
+``do`` in order. It is checked when it is compiled (every pair of state and event either has a row
+or is refused on purpose), and it can be drawn. It knows its actions by name, and calls nothing.
+
+A ``Runner`` joins a table with the methods of a class. It stands in the class, once, beside the
+methods; what changes is the attribute ``state`` of each instance, which therefore costs a word. The
+state changes first, then the actions happen, so that an action may be the cause of the next event.
+
+What a refused event means does not follow from the call but from who causes that event, and an
+event has one cause. So a runner is told when it is made, for each event that any state refuses:
+
+- ``raised``: a person caused it. ``StateError`` says which state refuses what; nothing changed.
+- ``counted``: the network caused it. Nothing changes but a counter; no peer can make us raise.
+- ``ignored``: it tells what holds rather than what was asked for (the last byte is acked, a timer
+  rang, a server is ready) and comes too early or too late to matter. Nothing changes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeVar
+
+from sphtp.errors import LocalError, StateError
+
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
+A = TypeVar("A", bound=Enum)
+
+
+class Name(Enum):
+    """Base of states, events and actions. Identity hashing makes lookups five times faster."""
+
+    __hash__ = object.__hash__
+
+
+class TableError(LocalError):
+    """A table with duplicate, unreachable, dead-end or missing rows, or a runner without a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[S, E, A]):
+    """In state ``at``, event ``on`` leads to ``to`` and does ``do`` in order, because ``why``."""
+
+    at: S
+    on: E
+    to: S
+    do: tuple[A, ...]
+    why: str
+
+
+class Machine(Generic[S, E, A]):
+    """A compiled table.
+
+    ``entries`` are states beside ``initial`` in which a machine may start. ``refused`` names, per
+    state, the events that have no row there on purpose: a pair that is neither a row nor refused is
+    an error, as is one that is both.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        initial: S,
+        rows: Iterable[Row[S, E, A]],
+        *,
+        events: type[E],
+        entries: frozenset[S] = frozenset(),
+        final: frozenset[S] = frozenset(),
+        refused: Mapping[S, frozenset[E]],
+    ) -> None:
+        self.name = name
+        self.initial = initial
+        self.entries = entries | {initial}
+        self.final = final
+        self.refused = MappingProxyType(dict(refused))
+        self.rows = tuple(rows)
+        self._events = events
+        self._table = _compile(self.rows)
+        self._check()
+
+    @property
+    def states(self) -> tuple[S, ...]:
+        """Every state, in the order of its definition."""
+        return tuple(type(self.initial))
+
+    @property
+    def actions(self) -> frozenset[A]:
+        """Every action that some row names; a runner must have a method for each."""
+        return frozenset(action for row in self.rows for action in row.do)
+
+    def find(self, state: S, event: E) -> Row[S, E, A] | None:
+        """Return the row of this event, or None when the state refuses it."""
+        return self._table.get(state, {}).get(event)
+
+    def _check(self) -> None:
+        problems = [*self._unreachable(), *self._dead_ends(), *self._undecided()]
+        if problems:
+            raise TableError(f"{self.name}: " + "; ".join(problems))
+
+    def _unreachable(self) -> Iterable[str]:
+        reached, frontier = set(self.entries), list(self.entries)
+        while frontier:
+            for row in self._table.get(frontier.pop(), {}).values():
+                if row.to not in reached:
+                    reached.add(row.to)
+                    frontier.append(row.to)
+        return (f"{state.name} is unreachable" for state in self.states if state not in reached)
+
+    def _dead_ends(self) -> Iterable[str]:
+        for state in self.states:
+            leaves = any(row.to is not state for row in self._table.get(state, {}).values())
+            if state not in self.final and not leaves:
+                yield f"{state.name} is a dead end"
+            if state in self.final and leaves:
+                yield f"{state.name} is final and has a way out"
+
+    def _undecided(self) -> Iterable[str]:
+        for state in self.states:
+            refused = self.refused.get(state, frozenset())
+            for event in self._events:
+                has_row = self.find(state, event) is not None
+                if has_row and event in refused:
+                    yield f"{state.name} both has a row for {event.name} and refuses it"
+                if not has_row and event not in refused:
+                    yield f"{state.name} neither has a row for {event.name} nor refuses it"
+
+
+class Stateful(Protocol[S]):
+    """What a runner moves from state to state."""
+
+    state: S
+
+
+class Timed(Stateful[S], Protocol[S, E]):
+    """One whose alarms are events of its table."""
+
+    alarms: "Alarms[E]"
+
+
+Method = Callable[..., None]
+
+
+class Runner(Generic[S, E, A]):
+    """A table with a method for each action, and what a refused event means.
+
+    ``methods`` are functions of a class; each is called with the instance and with what ``step``
+    was given. ``raised``, ``counted`` and ``ignored`` share out the events that some state refuses;
+    ``count`` is the method that counts one. With ``timed`` the instance has ``alarms``, named by
+    events: those that a new state refuses are stopped before its actions happen.
+
+    Raises ``TableError`` when an action has no method, a method no action, or an event no rule.
+    """
+
+    __slots__ = ("_count", "_counted", "_ignored", "_machine", "_steps")
+
+    def __init__(
+        self,
+        machine: Machine[S, E, A],
+        methods: Mapping[A, Method],
+        *,
+        raised: Iterable[E] = (),
+        counted: Iterable[E] = (),
+        ignored: Iterable[E] = (),
+        count: Method | None = None,
+        timed: bool = False,
+    ) -> None:
+        rules = [frozenset(raised), frozenset(counted), frozenset(ignored)]
+        _check_rules(machine, methods, rules, has_count=count is not None)
+        self._machine = machine
+        _, self._counted, self._ignored = rules
+        self._count = count
+        self._steps: dict[S, dict[E, tuple[S, tuple[Method, ...]]]] = {
+            state: {} for state in machine.states
+        }
+        for row in machine.rows:
+            actions = tuple(methods[action] for action in row.do)
+            refused = machine.refused.get(row.to, frozenset())
+            stops = (_stop_alarms(refused),) if timed and refused and row.to is not row.at else ()
+            self._steps[row.at][row.on] = row.to, stops + actions
+
+    def step(self, owner: Stateful[S], event: E, *arguments: Any) -> None:
+        """Take the row of ``event``: change the owner's state, then call the row's methods.
+
+        Raises ``StateError`` when the state refuses an event that a person caused.
+        """
+        found = self._steps[owner.state].get(event)
+        if found is None:
+            self._refuse(owner, owner, event)
+            return
+        owner.state, actions = found
+        for action in actions:
+            action(owner, *arguments)
+
+    def step_of(self, subject: Stateful[S], owner: Any, event: E, *arguments: Any) -> None:
+        """Do the same for one of many whose state is its own and whose methods are the owner's.
+
+        These are called with the owner, the subject, and ``arguments``.
+        """
+        found = self._steps[subject.state].get(event)
+        if found is None:
+            self._refuse(subject, owner, event)
+            return
+        subject.state, actions = found
+        for action in actions:
+            action(owner, subject, *arguments)
+
+    def handle_timeout(self, owner: Timed[S, E], now: float) -> None:
+        """Take the row of every alarm that is due; the methods are given ``now``."""
+        while (event := owner.alarms.take(now)) is not None:
+            self.step(owner, event, now)
+
+    def _refuse(self, subject: Stateful[S], owner: Any, event: E) -> None:
+        if event in self._ignored:
+            return
+        if event in self._counted and self._count is not None:
+            self._count(owner)
+            return
+        name = self._machine.name
+        raise StateError(f"{name} in state {subject.state.name} refuses {event.name}")
+
+
+class Alarms(Generic[E]):
+    """The timers of one machine, at most one for each name.
+
+    Absolute times in seconds; a name set again moves, and one that is not set never rings.
+    """
+
+    __slots__ = ("_times",)
+
+    def __init__(self) -> None:
+        self._times: dict[E, float] = {}
+
+    def set(self, name: E, due: float) -> None:
+        """Let ``name`` ring at ``due``."""
+        self._times[name] = due
+
+    def move(self, name: E, due: float) -> None:
+        """Let ``name`` ring at ``due`` instead, if it was set."""
+        if name in self._times:
+            self._times[name] = due
+
+    def postpone(self, name: E, seconds: float) -> None:
+        """Let ``name`` ring so much later, if it was set."""
+        if name in self._times:
+            self._times[name] += seconds
+
+    def stop(self, *names: E) -> None:
+        """Let none of ``names`` ring; those not set are left."""
+        for name in names:
+            self._times.pop(name, None)
+
+    def clear(self) -> None:
+        """Let nothing ring."""
+        self._times.clear()
+
+    def pending(self) -> tuple[E, ...]:
+        """Return the names that are set."""
+        return tuple(self._times)
+
+    def take(self, now: float) -> E | None:
+        """Unset and return the name that has been due for longest; None when none is due."""
+        name = min(self._times, key=self._times.__getitem__, default=None)
+        if name is None or self._times[name] > now:
+            return None
+        del self._times[name]
+        return name
+
+    def next_due(self) -> float | None:
+        """Return the earliest time; None when nothing is set."""
+        return min(self._times.values(), default=None)
+
+
+def diagram(machine: Machine[S, E, A]) -> str:
+    """Draw the machine as a mermaid state diagram."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"    [*] --> {state.name}" for state in machine.states if state in machine.entries]
+    lines += [f"    {row.at.name} --> {row.to.name}: {row.on.name}" for row in machine.rows]
+    lines += [f"    {state.name} --> [*]" for state in machine.states if state in machine.final]
+    return "\n".join(lines)
+
+
+def table(machine: Machine[S, E, A]) -> str:
+    """Print the rows, then what each state refuses, as markdown tables."""
+    lines = ["| at | on | to | do | why |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row.at.name} | {row.on.name} | {row.to.name} "
+        f"| {', '.join(action.name for action in row.do)} | {row.why} |"
+        for row in machine.rows
+    ]
+    lines += ["", "| state | refuses |", "|---|---|"]
+    for state in machine.states:
+        refused = sorted(event.name for event in machine.refused.get(state, frozenset()))
+        lines.append(f"| {state.name} | {', '.join(refused)} |")
+    return "\n".join(lines)
+
+
+def _compile(rows: Iterable[Row[S, E, A]]) -> Mapping[S, Mapping[E, Row[S, E, A]]]:
+    compiled: dict[S, dict[E, Row[S, E, A]]] = {}
+    for row in rows:
+        events = compiled.setdefault(row.at, {})
+        if row.on in events:
+            raise TableError(f"two rows for {row.on.name} in {row.at.name}")
+        events[row.on] = row
+    return MappingProxyType({at: MappingProxyType(events) for at, events in compiled.items()})
+
+
+def _check_rules(
+    machine: Machine[S, E, A],
+    methods: Mapping[A, Method],
+    rules: list[frozenset[E]],
+    *,
+    has_count: bool,
+) -> None:
+    refused = {event for events in machine.refused.values() for event in events}
+    problems = [f"{name.name} has no method" for name in machine.actions - methods.keys()]
+    problems += [f"{name.name} is no action of it" for name in methods.keys() - machine.actions]
+    for event in refused:
+        decided = sum(event in rule for rule in rules)
+        if decided != 1:
+            problems.append(f"{event.name}, refused, has {decided} rules")
+    if has_count is not bool(rules[1]):
+        problems.append("events are counted if and only if there is a method that counts")
+    if problems:
+        raise TableError(f"{machine.name}: " + "; ".join(sorted(problems)))
+
+
+def _stop_alarms(events: Iterable[E]) -> Method:
+    names = tuple(events)
+
+    def stop(owner: Timed[S, E], *_: Any) -> None:
+        owner.alarms.stop(*names)
+
+    return stop

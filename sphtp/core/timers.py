@@ -1,0 +1,180 @@
+"""What is due when, for many: a queue of timers, a dict whose entries end, and the earliest time.
+
+Nothing here has a clock. Times are absolute, in seconds of the caller's clock; who drives the core
+asks for ``next_due``, sleeps until then, and asks for what is due.
+
+``TimerQueue`` holds one time for each key, in a heap. A heap cannot remove from its middle, so a
+time that is removed or moves away stays in it and is recognised when it comes up (lazy deletion).
+Most timers move away and never fire: an idle timeout does so with every packet. Then the heap is
+not touched; the entry that comes up too early is put back at the time that holds by then.
+
+``ExpiringDict`` is for periods that are all alike: what was put last ends last, so that the order
+of insertion is the order of ends, and no heap is needed. It is also what bounds a memory of others:
+who was not heard for longest is forgotten first.
+"""
+
+from collections.abc import Hashable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+INFINITY: Final = float("inf")
+
+SLACK: Final = 64
+"""Stale entries of a heap that are not worth a rebuild."""
+
+
+def earliest(*times: float | None) -> float | None:
+    """Return the earliest of times that need not be set; None when none is."""
+    first = None
+    for time in times:
+        if time is not None and (first is None or time < first):
+            first = time
+    return first
+
+
+class TimerQueue(Generic[K]):
+    """One time for each key; those of the same time are due in the order in which they were set.
+
+    Setting, removing and taking cost the logarithm of how many there are; a time that moves away
+    costs a lookup. The heap has at most twice as many entries as there are keys, and 64.
+    """
+
+    __slots__ = ("_due", "_heap", "_order")
+
+    def __init__(self) -> None:
+        # The order decides between equal times, so that keys are never compared.
+        self._due: dict[K, tuple[float, int, K]] = {}
+        # Has, for each key that is set, an entry that is not later than its time.
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = count()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def set(self, key: K, when: float | None) -> None:
+        """Set, move or, with None, remove the time of ``key``."""
+        if when is None:
+            self._due.pop(key, None)
+            return
+        before = self._due.get(key)
+        if before is not None and before[0] == when:
+            return
+        self._due[key] = entry = (when, next(self._order), key)
+        if before is None or when < before[0]:
+            heappush(self._heap, entry)
+            if len(self._heap) > SLACK + 2 * len(self._due):
+                self._heap = list(self._due.values())
+                heapify(self._heap)
+
+    def next_due(self) -> float | None:
+        """Return the earliest time; None when none is set."""
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            due = self._due.get(entry[2])
+            if due is entry:
+                return entry[0]
+            if due is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, due)
+        return None
+
+    def first(self) -> K | None:
+        """Return the key of the earliest time, due or not; None when none is set."""
+        return None if self.next_due() is None else self._heap[0][2]
+
+    def pop(self) -> K | None:
+        """Remove and return the key of the earliest time, due or not; None when none is set."""
+        if self.next_due() is None:
+            return None
+        key = heappop(self._heap)[2]
+        del self._due[key]
+        return key
+
+    def take_due(self, now: float) -> Iterator[K]:
+        """Remove and yield the keys whose time has come, the earliest first.
+
+        What is set meanwhile counts, so a key set again to a time not after ``now`` comes again.
+        """
+        while (when := self.next_due()) is not None and when <= now:
+            key = heappop(self._heap)[2]
+            del self._due[key]
+            yield key
+
+
+class ExpiringDict(Generic[K, V]):
+    """A dict whose entries end, by time or because there are too many.
+
+    With a ``capacity`` the oldest entry goes when there would be more. What is over by time stays
+    until it is taken. Entries have to be put in the order of their ends: with one period for all,
+    or none, they are.
+    """
+
+    __slots__ = ("_capacity", "_entries", "_postponed")
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self._capacity = capacity
+        self._entries: dict[K, tuple[float, V]] = {}
+        # Ends are kept without it, so that postponing all of them costs nothing.
+        self._postponed = 0.0
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, key: K, value: V, due: float = INFINITY) -> None:
+        """Let ``key`` have ``value`` until ``due``, as the newest entry."""
+        entries = self._entries
+        entries.pop(key, None)
+        if self._capacity is not None and len(entries) >= self._capacity:
+            del entries[next(iter(entries))]
+        entries[key] = due - self._postponed, value
+
+    def get(self, key: K) -> V | None:
+        """Return the value of ``key``, be it over or not; None when there is none."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry[1]
+
+    def due(self, key: K) -> float | None:
+        """Return when ``key`` ends, or ended; None when it is not there."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry[0] + self._postponed
+
+    def pop(self, key: K) -> V | None:
+        """Remove ``key`` if it is there, and return its value."""
+        entry = self._entries.pop(key, None)
+        return None if entry is None else entry[1]
+
+    def take_expired(self, now: float) -> list[tuple[K, float]]:
+        """Remove what is over by now; return the keys, each with its end, the oldest first."""
+        taken = list[tuple[K, float]]()
+        for key, (due, _) in self._entries.items():
+            if due + self._postponed > now:
+                break
+            taken.append((key, due + self._postponed))
+        for key, _ in taken:
+            del self._entries[key]
+        return taken
+
+    def postpone(self, seconds: float) -> None:
+        """Let every entry end so much later."""
+        self._postponed += seconds
+
+    def next_due(self) -> float | None:
+        """Return when the oldest entry ends; None when there is none."""
+        for due, _ in self._entries.values():
+            return due + self._postponed
+        return None
