@@ -1,5 +1,6 @@
 """What the documents tell people to type is understood: every command line parses."""
 
+import functools
 import re
 import shlex
 import subprocess
@@ -71,18 +72,17 @@ def test_links_lead_to_headings_that_exist() -> None:
 
 
 def leads_to_heading(page: Path, target: str, anchor: str) -> bool:
-    there = (page.parent / target).resolve() if target else page
-    return anchor in {anchor_of(section.title) for section in sections(there)}
+    return anchor in anchors((page.parent / target).resolve() if target else page)
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    return {anchor_of(section.title) for section in sections(page)}
 
 
 def anchor_of(title: str) -> str:
     """Return what a heading is called in links, as forges make it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
-def test_anchors_are_made_as_forges_make_them() -> None:
-    assert anchor_of("New or JOINING") == "new-or-joining"
-    assert anchor_of("What's `x`, then?") == "whats-x-then"
 
 
 def files_of(page: Path) -> Iterator[tuple[str, str]]:
@@ -156,16 +156,3 @@ def complaint_of_make(arguments: list[str]) -> str | None:
 
 
 CHECKS = {"sphtp": complaint_of_sphtp, "make": complaint_of_make}
-
-
-def test_a_wrong_line_is_caught() -> None:
-    session = "$ sphtp serve\n$ A=1 .venv/bin/sphtp server --prot 1 | cat\n$ make tea\nsphtp x\n"
-    verb, option, target = complaints(session)
-    assert "there is no verb serve" in verb
-    assert "--prot" in option
-    assert "tea" in target
-
-
-def test_right_lines_pass() -> None:
-    session = "$ make test\n$ sphtp --help\n$ sphtp server --help > help.txt\n$ ls -l\n"
-    assert list(complaints(session)) == []
