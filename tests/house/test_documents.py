@@ -22,31 +22,22 @@ ASSIGNMENT = re.compile(r"^[A-Z_][A-Z0-9_]*=")
 
 
 @pytest.mark.parametrize("page", documents("*.md", "docs/**/*.md"), ids=name_of)
-def test_command_lines_parse_where_the_files_of_the_page_are(
+def test_files_of_the_page_are_as_it_says_and_command_lines_parse_where_they_are(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    for name, text in files_of(page):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    wrong = [
-        f"{block.where}: {complaint}"
-        for block in blocks(page, "console")
-        for complaint in complaints(block.text)
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("page", documents("*.md", "docs/**/*.md"), ids=name_of)
-def test_files_of_the_page_are_accepted_or_refused_as_it_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in files_of(page):
         (tmp_path / name).write_text(text, encoding="utf-8")
         refusal = refusal_of(name)
         assert (refusal is not None) == name.startswith("wrong"), f"{page.name}: {refusal}"
         assert (refusal or "") in page.read_text(encoding="utf-8")
+    wrong = [
+        f"{block.where}: {complaint}"
+        for block in blocks(page, "console")
+        for complaint in complaints(block.text)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def refusal_of(name: str) -> str | None:

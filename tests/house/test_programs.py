@@ -16,28 +16,40 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.shell.server import open_server
 from sphtp.shell.server_options import ServerOptions
 from tests.house.interpreters import Ending, run_program
-from tests.house.pages import ROOT, Block, Section, documents, sections
+from tests.house.pages import ROOT, Block, Section, blocks, documents, name_of, sections
 
 DEADLINE = 60.0
 
 # Documents say where a server listens by default; here it listens wherever a port is free.
 DEFAULT_ADDRESS = "tcp://127.0.0.1:8764"
 
-SECTIONS = [
-    section
-    for page in documents("*.md", "docs/**/*.md")
-    for section in sections(page)
-    if section.blocks("python")
-]
+MOST_AT_ONCE = 4
+"""Headings of a page: most programs wait for each other, or take leave."""
+
+PAGES = [page for page in documents("*.md", "docs/**/*.md") if any(blocks(page, "python"))]
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=str)
-async def test_programs_run_and_print_what_the_page_says(section: Section, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+async def test_programs_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    limiter = trio.CapacityLimiter(MOST_AT_ONCE)
+
+    async def check(section: Section, directory: Path) -> None:
+        await trio.Path(directory).mkdir()
+        async with limiter:
+            await run_section(section, directory)
+
+    async with trio.open_nursery() as nursery:
+        for section in sections(page):
+            if section.blocks("python"):
+                nursery.start_soon(check, section, tmp_path / f"{section.line}")
+
+
+async def run_section(section: Section, directory: Path) -> None:
     programs = section.blocks("python")
     options = ServerOptions(bind=ServerAddress.parse("tcp://127.0.0.1:0"), new_cluster=True)
     async with open_server(options) as server:
         await server.wait_active()
-        endings = await run_together(programs, str(server.address), tmp_path)
+        endings = await run_together(programs, str(server.address), directory)
     for program, ending in zip(programs, endings, strict=True):
         assert ending.failure is None, f"{program.where}: {ending.failure}"
     for expected in section.blocks("text"):
@@ -73,4 +85,4 @@ async def test_a_program_that_fails_is_caught(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial/first-channel.md"])
 def test_pages_that_teach_python_have_programs(page: str) -> None:
-    assert any(section.page == ROOT / page for section in SECTIONS)
+    assert ROOT / page in PAGES

@@ -226,16 +226,17 @@ def shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@pytest.mark.parametrize(("title", "row"), [(t, r) for t in TABLES for r in rows(t)], ids=str)
-def test_limits_lie_where_the_page_says(title: str, row: Row) -> None:
+@pytest.mark.parametrize("title", TABLES)
+def test_limits_lie_where_the_page_says(title: str) -> None:
     kind, build = TABLES[title]
-    step = 1e-6 if isinstance(defaults_of(kind)[row.name], float) else 1
-    good, bad = values_for(row.allowed, step)
-    for value in good:
-        build(**{row.name: value})
-    for value in bad:
-        with pytest.raises(SettingsError):
+    for row in rows(title):
+        step = 1e-6 if isinstance(defaults_of(kind)[row.name], float) else 1
+        good, bad = values_for(row.allowed, step)
+        for value in good:
             build(**{row.name: value})
+        for value in bad:
+            with suppress(SettingsError):
+                raise AssertionError(f"{row.name} may be {value}: {build(**{row.name: value})}")
 
 
 def values_for(allowed: str, step: float) -> tuple[list[Any], list[Any]]:
