@@ -10,7 +10,8 @@ from collections.abc import Generator
 
 import pytest
 import trio
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.profiles import CHOSEN, OF_CHANNELS
 
@@ -66,6 +67,19 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """While the workers collect, have Hypothesis write down what it knows of letters, for all."""
+    if session.config.getoption("numprocesses", None):
+        _draw_a_text()
+    return (yield)
+
+
+@settings(max_examples=1, database=None)
+@given(st.text())
+def _draw_a_text(_: str) -> None: ...
 
 
 def pytest_collection_finish() -> None:
