@@ -28,10 +28,10 @@ def test_a_short_front_is_refused(length: int) -> None:
         decode_front_untrusted(encode_front(Kind.DATA, 1)[:length])
 
 
-@pytest.mark.parametrize("first", [byte for byte in range(256) if byte not in KNOWN])
-def test_other_versions_and_kinds_are_refused(first: int) -> None:
-    with pytest.raises(RemoteError, match=r"version|kind"):
-        decode_front_untrusted(bytes([first]) + bytes(12))
+def test_other_versions_and_kinds_are_refused() -> None:
+    for first in set(range(256)) - KNOWN:
+        with pytest.raises(RemoteError, match=r"version|kind"):
+            decode_front_untrusted(bytes([first]) + bytes(12))
 
 
 @given(st.binary(max_size=40))

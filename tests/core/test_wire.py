@@ -45,30 +45,19 @@ def expected(record: Record) -> bytes:
     )
 
 
-@given(records)
-def test_bytes_are_little_endian_without_padding(record: Record) -> None:
-    assert written(record) == expected(record)
-
-
-@given(records)
-def test_whole(record: Record) -> None:
+@given(records, st.binary(min_size=1, max_size=5))
+def test_little_endian_without_padding_whole_and_neither_cut_nor_with_more_behind(
+    record: Record, tail: bytes
+) -> None:
     data = written(record)
+    assert data == expected(record)
     assert read(record, data) == record
     assert read(record, memoryview(data)) == record
-
-
-@given(records)
-def test_byte_by_byte_every_cut_is_refused(record: Record) -> None:
-    data = written(record)
     for length in range(len(data)):
         with pytest.raises(WireError, match=r"\d+ bytes wanted, \d+ left"):
             read(record, data[:length])
-
-
-@given(records, st.binary(min_size=1, max_size=5))
-def test_trailing_bytes_are_refused(record: Record, tail: bytes) -> None:
     with pytest.raises(WireError, match=f"^{len(tail)} bytes too many$"):
-        read(record, written(record) + tail)
+        read(record, data + tail)
 
 
 @given(st.binary(max_size=64), st.lists(st.integers(0, 20), max_size=8))

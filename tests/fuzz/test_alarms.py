@@ -97,11 +97,6 @@ def cross(crossed: Subject) -> None:
         crossing.finish()
 
 
-def test_a_node_that_is_well_is_survived() -> None:
-    besiege(subject(Endpoint))
-    cross(subject(Endpoint))
-
-
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [(Chattering, "still talking"), (Sleepless, "busy at"), (Hoarding, "bytes in buffers")],

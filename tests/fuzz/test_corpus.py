@@ -9,7 +9,7 @@ from tests.fuzz.mutations import mutate
 from tests.fuzz.starts import starts
 from tests.fuzz.targets import CORPUS, TARGETS, kept
 
-MUTANTS = {True: 300, False: 12}
+MUTANTS = {True: 150, False: 6}
 """Inputs made up for a decoder, and for whatever lives longer."""
 
 every_target = pytest.mark.parametrize("name", TARGETS)

@@ -27,13 +27,6 @@ def run(name: str) -> None:
         TARGETS[name](Random(number).randbytes(400))
 
 
-@pytest.mark.parametrize(
-    "name", ["stream-source", "stream-subscription", "stream-desk", "stream-callers"]
-)
-def test_what_is_well_is_survived(name: str) -> None:
-    run(name)
-
-
 def test_a_source_that_takes_any_number_of_repairs_is_seen(monkeypatch: Patch) -> None:
     monkeypatch.setattr(RepairQueue, "is_full", False)
     monkeypatch.setattr(TokenBucket, "take_up_to", lambda _, __, wanted: min(wanted, 100))

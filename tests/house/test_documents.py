@@ -1,5 +1,6 @@
 """What the documents tell people to type is understood: every command line parses."""
 
+import functools
 import re
 import shlex
 import subprocess
@@ -21,31 +22,22 @@ ASSIGNMENT = re.compile(r"^[A-Z_][A-Z0-9_]*=")
 
 
 @pytest.mark.parametrize("page", documents("*.md", "docs/**/*.md"), ids=name_of)
-def test_command_lines_parse_where_the_files_of_the_page_are(
+def test_files_of_the_page_are_as_it_says_and_command_lines_parse_where_they_are(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    for name, text in files_of(page):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    wrong = [
-        f"{block.where}: {complaint}"
-        for block in blocks(page, "console")
-        for complaint in complaints(block.text)
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("page", documents("*.md", "docs/**/*.md"), ids=name_of)
-def test_files_of_the_page_are_accepted_or_refused_as_it_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in files_of(page):
         (tmp_path / name).write_text(text, encoding="utf-8")
         refusal = refusal_of(name)
         assert (refusal is not None) == name.startswith("wrong"), f"{page.name}: {refusal}"
         assert (refusal or "") in page.read_text(encoding="utf-8")
+    wrong = [
+        f"{block.where}: {complaint}"
+        for block in blocks(page, "console")
+        for complaint in complaints(block.text)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def refusal_of(name: str) -> str | None:
@@ -71,18 +63,17 @@ def test_links_lead_to_headings_that_exist() -> None:
 
 
 def leads_to_heading(page: Path, target: str, anchor: str) -> bool:
-    there = (page.parent / target).resolve() if target else page
-    return anchor in {anchor_of(section.title) for section in sections(there)}
+    return anchor in anchors((page.parent / target).resolve() if target else page)
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    return {anchor_of(section.title) for section in sections(page)}
 
 
 def anchor_of(title: str) -> str:
     """Return what a heading is called in links, as forges make it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
-def test_anchors_are_made_as_forges_make_them() -> None:
-    assert anchor_of("New or JOINING") == "new-or-joining"
-    assert anchor_of("What's `x`, then?") == "whats-x-then"
 
 
 def files_of(page: Path) -> Iterator[tuple[str, str]]:
@@ -156,16 +147,3 @@ def complaint_of_make(arguments: list[str]) -> str | None:
 
 
 CHECKS = {"sphtp": complaint_of_sphtp, "make": complaint_of_make}
-
-
-def test_a_wrong_line_is_caught() -> None:
-    session = "$ sphtp serve\n$ A=1 .venv/bin/sphtp server --prot 1 | cat\n$ make tea\nsphtp x\n"
-    verb, option, target = complaints(session)
-    assert "there is no verb serve" in verb
-    assert "--prot" in option
-    assert "tea" in target
-
-
-def test_right_lines_pass() -> None:
-    session = "$ make test\n$ sphtp --help\n$ sphtp server --help > help.txt\n$ ls -l\n"
-    assert list(complaints(session)) == []

@@ -82,10 +82,16 @@ def declared(requirements: list[str]) -> set[str]:
 
 def imported(tree: ast.AST) -> set[str]:
     """Return the top-level names that a file imports anywhere."""
-    names = {
-        alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    } | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names: set[str] = set()
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+        # No expression imports: what statements hold is all there is to see.
+        for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+            inner = getattr(node, field, None)
+            left += inner if isinstance(inner, list) else []
     return {name.partition(".")[0] for name in names}

@@ -89,8 +89,10 @@ SEEDED = {
 
 def makes_seeded(path: Path) -> bool:
     """Whether a module makes a generator of the standard library that a seed may decide."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    text = path.read_text(encoding="utf-8")
+    if "Random" not in text:
+        return False
+    calls = (node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in calls}
     return "Random" in names
 

@@ -26,7 +26,7 @@ def program() -> str:
     return "\n".join(line for line in lines if "raise_signal" not in line)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_program_that_is_asked_to_end_says_good_bye(number: signal.Signals) -> None:
     async with open_server(ServerOptions(bind=ANY, new_cluster=True)) as server:
         text = program().replace("tcp://127.0.0.1:8764", str(server.address))

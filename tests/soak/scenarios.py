@@ -132,7 +132,7 @@ SCENARIOS = {
         left=side(timeout=120, close_timeout=120),
         right=side(timeout=120, close_timeout=120, congestion="newreno"),
         long=3 * HOUR,
-        brief=120,
+        brief=60,
         shows="cuts",
     ),
     "slow readers": Scenario(

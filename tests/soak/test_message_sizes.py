@@ -34,7 +34,8 @@ def check_all_arrive(sizes: Sequence[int], limit: int, path: str, seed: int) -> 
 @pytest.mark.parametrize("path", PATHS)
 def test_sizes_around_every_edge(path: str, seed: int) -> None:
     limit = 100_000
-    around = [edge + off for edge in EDGES for off in AROUND]
+    # Only what fits into a datagram depends on what else is in it.
+    around = [edge + off for edge in EDGES for off in (AROUND if edge < 10_000 else (-1, 0, 1))]
     check_all_arrive([*range(70), *around, limit - 1, limit], limit, path, seed)
 
 

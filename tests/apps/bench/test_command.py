@@ -5,6 +5,7 @@ import json
 from click.testing import CliRunner
 
 from sphtp_client.bench.command import bench
+from sphtp_client.bench.figures import Figures
 
 SHORT = "channel --rounds 1 --seconds 0.05 --case rtt --system udp"
 
@@ -19,7 +20,11 @@ def test_the_verb_prints_a_document_and_writes_a_page(tmp_path):
     assert "| udp | " in page.read_text()
 
 
-def test_the_verb_prints_a_table():
+def test_the_verb_prints_a_table(monkeypatch):
+    async def measured(task):
+        return Figures(rtt_p50_us=20.0, rtt_p99_us=40.0)
+
+    monkeypatch.setattr("sphtp_client.bench.rounds.measure", measured)
     result = CliRunner().invoke(bench, SHORT.split())
     assert result.exit_code == 0, result.output
     assert "round trip p50" in result.stdout

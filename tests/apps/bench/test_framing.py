@@ -1,5 +1,7 @@
 """What some peers need around them: lengths in a stream, and grants."""
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +21,8 @@ def test_windows_follow_the_size_of_messages():
     assert Window.of(65_536, 32_768) == Window(size=4, every=1, burst=1)
 
 
-@given(st.integers(1, 70_000), st.data())
-def test_a_sender_with_grants_never_stands_still(message, data):
+@given(st.integers(1, 70_000), st.integers(0, 2**32).map(Random))
+def test_a_sender_with_grants_never_stands_still(message, chance):
     window = Window.of(65_536, message)
     room, grants = Room(window), Grants(window)
     under_way = 0
@@ -29,7 +31,7 @@ def test_a_sender_with_grants_never_stands_still(message, data):
             under_way += window.burst
             assert under_way <= window.size + window.every
         assert under_way >= window.every
-        taken = data.draw(st.integers(window.every, under_way))
+        taken = chance.randint(window.every, under_way)
         under_way -= taken
         room.granted(grants.due(taken))
         assert room.take(window.burst)

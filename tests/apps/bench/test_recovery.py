@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "recovery.md
 SEED = 1
 STALE = "docs/reference/recovery.md is not what the command finds; run `make docs`"
 
-SHORT = [one for one in TRIALS if (one.profile, one.receivers) == ("lan", 1)]
+SHORT = [one for one in TRIALS if (one.profile, one.loss, one.receivers) == ("lan", 0.1, 1)]
 LONG = [pytest.param(one, marks=pytest.mark.soak) for one in TRIALS if one not in SHORT]
 
 

@@ -127,14 +127,19 @@ async def test_what_arrives_within_the_warm_up_is_no_figure(
 
 
 @within_20_seconds
-@pytest.mark.parametrize(("case", "system"), [("64B", "sphtp"), ("8KiB", "clear")])
-async def test_a_stream_delivers_all(case: str, system: str) -> None:
-    figures = await measure(Task(case, system, **SHORT))
+async def test_a_stream_delivers_all() -> None:
+    figures = await measure(Task("64B", "sphtp", **SHORT))
     assert (figures.delivered, figures.reported) == (1.0, 0.0)
     assert figures.mb_per_s is not None
-    assert figures.messages_per_s == pytest.approx(figures.mb_per_s * 1e6 / CASES[case].size)
+    assert figures.messages_per_s == pytest.approx(figures.mb_per_s * 1e6 / CASES["64B"].size)
     assert figures.sender_us_per_message is not None
     assert figures.sender_us_per_message > 0
+
+
+@within_20_seconds
+async def test_a_slow_receiver_hears_of_every_message() -> None:
+    figures = await measure(Task("slow", "unheld", **SHORT))
+    assert figures.told == 1.0
 
 
 @within_20_seconds
@@ -145,21 +150,20 @@ async def test_a_system_that_drops_is_measured_by_what_arrives() -> None:
     assert figures.told == figures.delivered
 
 
-@within_20_seconds
-@pytest.mark.parametrize("system", ["sphtp", "unheld"])
-async def test_a_slow_receiver_hears_of_every_message(system: str) -> None:
-    figures = await measure(Task("slow", system, **SHORT))
-    assert figures.told == 1.0
-    assert system == "unheld" or figures.delivered == 1.0
+def test_the_verb_prints_a_document_and_writes_a_page(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def measured(_: Task) -> Figures:
+        return Figures(messages_per_s=1000.0, delivered=0.5, reported=0.0, told=0.5)
 
-
-def test_the_verb_prints_a_document_and_writes_a_page(tmp_path) -> None:
+    monkeypatch.setattr("sphtp_client.bench.rounds.measure", measured)
     page = tmp_path / "page.md"
     short = "stream --rounds 1 --seconds 0.2 --case 64B --system pynng --json --markdown"
     result = CliRunner().invoke(bench, [*short.split(), str(page)])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert [(row["case"], row["system"]) for row in document["results"]] == [("64B", "pynng")]
+    assert [row["delivered"] for row in document["results"]] == [0.5]
     assert {"64B/zeromq", "fanout8/1"} <= set(document["ratios"])
     assert set(document["conditions"]["versions"]) == {"sphtp", "pyzmq", "pynng"}
     assert page.read_text().startswith("# Benchmarks of streams\n")

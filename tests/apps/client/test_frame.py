@@ -14,6 +14,7 @@ from sphtp_client.report import observe
 from sphtp_client.scenario import load_scenario, parse_scenario
 from sphtp_client.slab import Slab
 from sphtp_client.state import state_sha256
+from tests.profiles import brisk
 
 
 @pytest.fixture
@@ -90,6 +91,7 @@ def test_what_is_no_frame_is_refused(key, value):
         read_frame_untrusted({**good, key: value})
 
 
+@brisk
 @given(
     st.recursive(
         st.none() | st.integers() | st.floats() | st.binary() | st.text(),
@@ -99,7 +101,7 @@ def test_what_is_no_frame_is_refused(key, value):
                 st.sampled_from(["step", "skipped", "kinetic", "momentum", "id", "x", "v"]), inner
             )
         ),
-        max_leaves=12,
+        max_leaves=6,
     )
 )
 def test_whatever_comes_nothing_but_a_remote_error_leaves(message):

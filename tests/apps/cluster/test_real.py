@@ -9,7 +9,6 @@ import pytest
 
 from tests.apps.cluster.running import ENDLESS, cluster, gone, is_alive
 from tests.qlog_drafts import read_qlog
-from tests.soaked import soaked
 
 BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
 
@@ -17,24 +16,24 @@ BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
 @pytest.mark.slow
 async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path):
     logs = tmp_path / "new" / "logs"
-    options = ("--servers", "2", "--clients", "3", "--steps", "25", "--qlog", str(logs))
+    options = ("--servers", "2", "--clients", "2", "--steps", "25", "--qlog", str(logs))
     async with cluster(gas_file, *options, *BAD, "--verify", "--json") as run:
         assert await run.end() == 0
     found = json.loads("\n".join(run.lines))
     assert found["verified"] is True
-    assert (found["servers"], found["clients"], found["steps"]) == (2, 3, 25)
+    assert (found["servers"], found["clients"], found["steps"]) == (2, 2, 25)
     assert found["state_sha256"] == found["reference_sha256"]
     assert found["start"]["count"] == found["end"]["count"] == 60
     neighbours = {(link["from"], link["to"]) for link in found["links"]}
-    assert {(0, 1), (1, 0), (1, 2), (2, 1)} <= neighbours
+    assert {(0, 1), (1, 0)} <= neighbours
     assert all(link["sent"] and link["received"] for link in found["links"])
     assert sum(link["lost"] for link in found["links"]) > 0
     assert sum(link["resent"] for link in found["links"]) > 0
     assert {process["exit_code"] for process in found["processes"]} == {0}
-    assert {path.name for path in logs.iterdir()} == {f"client-{slab}.sqlog" for slab in range(3)}
-    for slab in range(3):
+    assert {path.name for path in logs.iterdir()} == {f"client-{slab}.sqlog" for slab in range(2)}
+    for slab in range(2):
         first, events = read_qlog(logs / f"client-{slab}.sqlog")
-        assert first["title"] == f"slab {slab} of 3"
+        assert first["title"] == f"slab {slab} of 2"
         names = [event["name"].partition(":")[2] for event in events]
         assert (names[0], names[-1]) == ("server_listening", "node_closed")
         mine = [link for link in found["links"] if link["from"] == slab]
@@ -77,13 +76,13 @@ async def test_a_client_killed_is_named_by_all_others(gas_file):
     assert not any(is_alive(pid) for pid in run.pids().values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, *soaked([signal.SIGTERM])])
-async def test_a_signal_ends_everything(gas_file, number):
+@pytest.mark.soak
+async def test_a_signal_ends_everything(gas_file):
+    """SIGTERM; SIGINT ends the cluster that is watched."""
     async with cluster(gas_file, "--servers", "1", "--clients", "2", "--steps", ENDLESS) as run:
         await run.all_running(2)
-        run.process.send_signal(number)
-        assert await run.end() == 128 + number
+        run.process.send_signal(signal.SIGTERM)
+        assert await run.end() == 128 + signal.SIGTERM
     assert len(run.pids()) == 3
     assert not any(is_alive(pid) for pid in run.pids().values())
 

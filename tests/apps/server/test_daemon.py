@@ -94,8 +94,14 @@ def ask(*arguments: str) -> Result:
     return CliRunner().invoke(status, arguments)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-async def test_a_signal_makes_it_leave_the_view_and_end_well(number: signal.Signals) -> None:
+async def leave(started: Daemon, number: signal.Signals) -> None:
+    """Each signal at which a server leaves ends one of the servers here."""
+    started.process.send_signal(number)
+    assert (await started.line("leaving"))["because"] == number.name
+    assert await started.process.wait() == 0
+
+
+async def test_a_signal_makes_it_leave_the_view_and_end_well() -> None:
     options = ServerOptions(
         bind=ServerAddress.parse("tcp://127.0.0.1:0"),
         timers=ControlTimers(heartbeat=0.1, expiry=0.5, announce_deadline=0.2),
@@ -106,10 +112,8 @@ async def test_a_signal_makes_it_leave_the_view_and_end_well(number: signal.Sign
         async with daemon("--join", str(neighbour.address)) as started:
             first = await started.next_line()
             entered = await next_of(events, MemberEntered)
-            started.process.send_signal(number)
+            await leave(started, signal.SIGTERM)
             left = await next_of(events, MemberLeft)
-            assert (await started.line("leaving"))["because"] == number.name
-            assert await started.process.wait() == 0
     assert first["event"] == "started"
     assert first["id"] == entered.member.id == left.member.id
     assert left.reason is Reason.LEFT
@@ -129,19 +133,11 @@ async def test_the_first_line_tells_the_real_ports_and_status_answers_there() ->
         assert first["advertised"] == str(ServerAddress.parse(address))
         as_json = await trio.to_thread.run_sync(ask, address, "--json")
         as_tables = await trio.to_thread.run_sync(ask, address)
+        await leave(started, signal.SIGHUP)
     assert as_json.exit_code == as_tables.exit_code == 0
     assert json.loads(as_json.output)["id"] == first["id"]
     assert f"{first['id']:#010x}" in as_tables.output
     assert "│" in as_tables.output
-
-
-async def test_it_leaves_when_its_input_closes_if_told_so() -> None:
-    async with daemon("--new", "--exit-with-stdin") as started:
-        await started.line("started")
-        await started.stdin.send_all(b"what is written there does not matter\n")
-        await started.stdin.aclose()
-        assert (await started.line("leaving"))["because"] == "standard input closed"
-        assert await started.process.wait() == 0
 
 
 async def test_without_an_input_to_wait_for_it_leaves_at_once() -> None:
@@ -155,6 +151,7 @@ async def test_a_server_that_has_to_wait_says_so_and_for_how_long() -> None:
         joining = await started.line("joining")
         assert (joining["seconds"], joining["level"]) == (1.0, "warning")
         assert (await started.line("state changed"))["state"] == "active"
+        await leave(started, signal.SIGINT)
 
 
 async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> None:
@@ -167,6 +164,7 @@ async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> No
         assert waiting["address"] == f"tcp://127.0.0.1:{port}"
         assert waiting["why"] == f"connection refused by 127.0.0.1:{port}"
         assert waiting["level"] == "warning"
+        await leave(started, signal.SIGUSR1)
 
 
 @pytest.mark.parametrize("option", ["--pub-port", *soaked(["--sub-port"])])
@@ -186,6 +184,7 @@ async def test_nobody_reading_its_log_does_not_stop_it() -> None:
         await started.stdout.aclose()
         address = f"{first['pub']},{first['sub'].rpartition(':')[2]}"
         assert (await trio.to_thread.run_sync(ask, address)).exit_code == 0
+        await started.stdin.send_all(b"what is written there does not matter\n")
         await started.stdin.aclose()
         assert await started.process.wait() == 0
 

@@ -30,7 +30,7 @@ def linked() -> tuple[MemoryLink, MemoryLink]:
     return MemoryLink(there[0], here[1]), MemoryLink(here[0], there[1])
 
 
-@pytest.mark.parametrize("count", range(1, 9))
+@pytest.mark.parametrize("count", [1, 2, 5])
 async def test_slabs_over_links_end_in_the_state_of_one(world, count):
     scenario = world()
     slabs = [Slab(scenario, index, count) for index in range(count)]

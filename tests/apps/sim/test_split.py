@@ -43,7 +43,7 @@ def run_split(scenario: Scenario, count: int, steps: int) -> Spheres:
     return concat(slab.spheres for slab in slabs)
 
 
-@pytest.mark.parametrize("count", [2, 3, 8, *soaked(range(4, 8))])
+@pytest.mark.parametrize("count", [8, *soaked(range(2, 8))])
 def test_the_gas_is_the_same_over_any_number_of_slabs(count):
     scenario = load_scenario(SCENARIOS / "gas.toml")
     alone, split = run_alone(scenario, 40), run_split(scenario, count, 40)
@@ -77,7 +77,7 @@ def test_any_crowd_is_the_same_over_any_number_of_slabs(
         damping=damping,
         gravity=gravity,
     )
-    assert state_sha256(run_split(scenario, slabs, 150)) == state_sha256(run_alone(scenario, 150))
+    assert state_sha256(run_split(scenario, slabs, 100)) == state_sha256(run_alone(scenario, 100))
 
 
 @pytest.mark.soak
@@ -140,7 +140,7 @@ def test_too_many_slabs_are_refused_with_the_number_that_is_allowed(world):
             Slab(scenario, 0, count)
     with pytest.raises(SettingsError, match="slab index = 3: must be 0 to 2"):
         Slab(scenario, 3, 3)
-    assert state_sha256(run_split(scenario, most, 50)) == state_sha256(run_alone(scenario, 50))
+    assert state_sha256(run_split(scenario, most, 20)) == state_sha256(run_alone(scenario, 20))
 
 
 def test_commands_out_of_turn_are_refused(world):
@@ -210,11 +210,12 @@ def test_a_flipped_bit_raises_nothing_but_remote_errors(world):
     left.drift()
     right.drift()
     sound = left.outgoing(Side.RIGHT)
+    initial = initial_spheres(right.scenario)
     refused = 0
     for bit in range(8 * len(sound)):
         flipped = bytearray(sound)
         flipped[bit // 8] ^= 1 << bit % 8
-        victim = Slab(right.scenario, 1, 2, initial=initial_spheres(right.scenario))
+        victim = Slab(right.scenario, 1, 2, initial=initial)
         victim.drift()
         try:
             victim.absorb_untrusted(Side.LEFT, bytes(flipped))

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,9 +18,9 @@ from sphtp_client.cut import borders
 from sphtp_client.scenario import load_scenario
 from sphtp_client.slab import Slab
 from sphtp_client.state import state_sha256
-from tests.apps.cluster.running import ENDLESS, QUICK, Run, cluster
+from tests.apps.cluster.running import ENDLESS, QUICK, Run, cluster, is_alive
 
-SLABS = 3
+SLABS = 2
 BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
 
 
@@ -84,7 +85,7 @@ async def test_a_watched_run_is_verified_and_seen_to_its_end(gas_file):
 
 
 @pytest.mark.slow
-async def test_who_comes_late_sees_the_present_at_once_and_follows_it(gas_file):
+async def test_who_comes_late_sees_the_present_at_once_and_a_signal_ends_everything(gas_file):
     options = ("--servers", "1", "--clients", str(SLABS), "--steps", ENDLESS)
     async with cluster(gas_file, *options, *BAD) as run:
         await run.line("to watch it")
@@ -93,6 +94,10 @@ async def test_who_comes_late_sees_the_present_at_once_and_follows_it(gas_file):
             assert await eye.end() == 0
         async with watching(run, "--once") as late:
             assert await late.end() == 0
+        run.process.send_signal(signal.SIGINT)
+        assert await run.end() == 128 + signal.SIGINT
+    assert len(run.pids()) == 1 + SLABS
+    assert not any(is_alive(pid) for pid in run.pids().values())
     seen = [one["step"] for one in (*eye.all("state"), *late.all("state"))]
     reference = states_of(gas_file, max(seen))
     for each in (eye, late):

@@ -137,9 +137,9 @@ def play(seed: int, tricks: list[Trick], share: float) -> bool:
 
 @pytest.mark.parametrize("trick", TRICKS, ids=lambda trick: trick.__name__)
 def test_each_trick_delays_or_drops_and_nothing_else(trick: Trick):
-    arrived = [play(seed, [trick], 0.1) for seed in range(8)]
+    arrived = [play(seed, [trick], 0.1) for seed in range(3)]
     assert all(arrived)
-    for seed in range(8):
+    for seed in range(3):
         play(seed, [trick], 0.9)
 
 

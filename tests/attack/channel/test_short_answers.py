@@ -15,6 +15,7 @@ from sphtp.core.front import FRONT, KINDS, VERSION, Kind, encode_front
 from sphtp.core.schema import Schema
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
 from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
+from tests.profiles import brisk
 
 KNOWN = Expectation(identity("right").public)
 AWAY = ("10.6.6.6", 666)
@@ -40,6 +41,7 @@ first_bytes = st.one_of(
 )
 
 
+@brisk
 @given(st.booleans(), st.data())
 def test_nothing_made_up_is_answered_in_more_bytes(known: bool, data: st.DataObject):
     scene = Scene(known)
@@ -54,6 +56,7 @@ def test_nothing_made_up_is_answered_in_more_bytes(known: bool, data: st.DataObj
     check(scene, data.draw(st.sampled_from([LEFT, RIGHT, AWAY])), datagram)
 
 
+@brisk
 @given(st.booleans(), st.data())
 def test_nothing_seen_and_altered_is_answered_in_more_bytes(known: bool, data: st.DataObject):
     """Or not altered: what is sent again draws no more."""

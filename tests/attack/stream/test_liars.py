@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 
 import pytest
@@ -92,7 +93,7 @@ def everything(hall: Hall) -> bytes:
 
 def scattered(hall: Hall) -> bytes:
     lead, trail = hall.source.window
-    sqns = range(trail, max(lead, trail) + 1, max((lead - trail) // 100, 2))
+    sqns = range(trail, max(lead, trail) + 1, max((lead - trail) // 30, 2))
     return encode_nak(Nak([Span(sqn, sqn) for sqn in sqns]))
 
 
@@ -104,11 +105,17 @@ def what_is_gone(_: Hall) -> bytes:
     return encode_nak(Nak([Span(0, 0)]))
 
 
+@cache
+def undisturbed(seconds: float) -> Hall:
+    hall = Hall()
+    hall.run(seconds)
+    return hall
+
+
 @pytest.mark.parametrize("lie", [everything, scattered], ids=["everything", "scattered"])
 def test_a_flood_of_naks_gets_what_its_budget_allows_and_delays_nobody(lie: Lie) -> None:
-    alone, beset = Hall(), Hall(lie)
-    for hall in (alone, beset):
-        hall.run(2.0)
+    alone, beset = undisturbed(2.0), Hall(lie)
+    beset.run(2.0)
     figures = beset.source.statistics()
     assert figures.naks_over_budget > 1000
     assert figures.repairs_sent <= SETTINGS.nak_budget * (2.0 + 1)
@@ -150,13 +157,12 @@ def test_more_room_than_a_window_is_not_believed() -> None:
     assert 200_000 - 2 * charge < hall.source.window.lead * charge <= 200_000
 
 
-@pytest.mark.parametrize("room", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("room", [0, 2**32 - 1])
 def test_whoever_does_not_go_on_holds_the_source_up_for_its_patience_and_no_longer(
     room: int,
 ) -> None:
-    alone, beset = Hall(), Hall(lambda _: encode_status(Status(0, room)))
-    for hall in (alone, beset):
-        hall.run(2.0)
+    alone, beset = undisturbed(2.0), Hall(lambda _: encode_status(Status(0, room)))
+    beset.run(2.0)
     assert beset.source.statistics().left_behind == 1
     assert beset.worst <= SETTINGS.patience + 0.02
     assert alone.told == beset.told

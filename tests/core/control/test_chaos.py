@@ -60,6 +60,7 @@ class Chaos:
 
 
 def check(seed: int) -> None:
+    print(f"seed {seed}")
     chaos = Chaos(seed)
     chaos.run()
     clients, servers = chaos.clients, list(chaos.alive.values())
@@ -80,12 +81,13 @@ def check(seed: int) -> None:
         assert records[client.machine.id].data == client.machine._voice._data
 
 
-@pytest.mark.parametrize("seed", [*range(4), *soaked(range(4, 8))])
+@pytest.mark.parametrize("seed", [*range(2), *soaked(range(2, 8))])
 def test_all_agree_in_the_end(seed: int) -> None:
     check(seed)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 400))
-def test_all_agree_in_the_end_of_many_storms(seed: int) -> None:
-    check(seed)
+@pytest.mark.parametrize("first", range(100, 400, 20))
+def test_all_agree_in_the_end_of_many_storms(first: int) -> None:
+    for seed in range(first, first + 20):
+        check(seed)

@@ -17,15 +17,8 @@ def both_get_ids(explorer: Explorer, moment: Moment) -> bool:
 
 
 @pytest.mark.parametrize("lower", CLIENTS)
-def test_no_order_of_messages_makes_two_owners(lower: str) -> None:
-    explorer = Explorer(lower)
-    ends = list(explorer.ends())
-    assert explorer.moments > 4000
-    assert all(both_get_ids(explorer, end) for end in ends)
-
-
-@pytest.mark.parametrize("lower", CLIENTS)
 def test_no_order_makes_two_owners_when_any_message_is_lost(lower: str) -> None:
+    """Or none: that is one of the orders."""
     explorer = Explorer(lower, losses=1)
     ends = list(explorer.ends())
     assert explorer.moments > 10_000

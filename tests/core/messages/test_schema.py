@@ -78,16 +78,15 @@ print(MessageFactory(KINDS, compression=Compression()).schema_hash)
 
 def test_the_hash_does_not_hang_on_the_seed_of_pythons_own() -> None:
     here = MessageFactory(KINDS, compression=Compression()).schema_hash
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert int(done.stdout) == here
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert int(done.stdout) == here
 
 
 def kind(name: str, base: type, **fields: Any) -> type:

@@ -17,7 +17,7 @@ RATE = 10e6
 """Bytes a second of new data."""
 SIZE = 1300
 """Bytes of a message: one fills a datagram."""
-SECONDS = 2.0
+SECONDS = 1.0
 TICK = 0.001
 LOSS = 0.05
 KEPT = 0.85

@@ -65,7 +65,7 @@ class Case(NamedTuple):
     usual: float
 
 
-QUICK = [Case(4, True, 0.5)]
+QUICK = [Case(2, True, 0.5)]
 LONG = [
     Case(1, False, 0.8),
     Case(8, True, 0.5),

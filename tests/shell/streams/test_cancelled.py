@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from sphtp.shell.node import Node
-from sphtp.shell.opening import open_node
 from sphtp.shell.streams.terms import Terms
 from tests.attack.stream.wire import until
 from tests.deadline import within_20_seconds
+from tests.shell.streams.nodes import open_node
 from tests.shell.streams.test_streams import TOPIC, read_all, take
 from tests.soaked import soaked
 

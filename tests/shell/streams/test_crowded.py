@@ -13,11 +13,11 @@ from sphtp.core.stream.sealing import SourceSeal
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_data
 from sphtp.shell.node import Node
-from sphtp.shell.opening import open_node
 from sphtp.shell.streams.outlet import Outlet
 from sphtp.shell.streams.stream import Stream
 from sphtp.shell.streams.terms import Terms
 from tests.deadline import within_20_seconds
+from tests.shell.streams.nodes import open_node
 
 pytestmark = within_20_seconds
 

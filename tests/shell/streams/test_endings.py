@@ -14,19 +14,21 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.events import EndReason, Loss, LossReason, StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.opening import open_node
 from sphtp.shell.streams.desk import StreamDesk
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream, StreamMessage
 from sphtp.shell.streams.terms import Terms
 from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
+from tests.shell.streams.nodes import open_node
 from tests.soaked import soaked
 
 pytestmark = within_20_seconds
 
 TOPIC = "positions"
-HASTY = ChannelSettings(timeout=0.6, keepalive=0.2, connect_timeout=0.5, close_timeout=0.5)
+HASTY = ChannelSettings(
+    timeout=0.6, keepalive=0.2, connect_timeout=0.5, close_timeout=0.5, linger=0.05
+)
 """A channel that breaks soon."""
 BRISK = StreamSettings(session_max=0.3, activity_timeout=3.0, generation=2.0)
 

@@ -5,10 +5,10 @@ import trio
 
 from sphtp.core.channel.gate.security import SEALED, Security
 from sphtp.shell.impairment import Impairment
-from sphtp.shell.opening import open_node
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
 from tests.deadline import within_20_seconds
+from tests.shell.streams.nodes import open_node
 
 pytestmark = within_20_seconds
 

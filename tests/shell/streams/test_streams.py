@@ -15,13 +15,13 @@ from sphtp.errors import LocalError, RefusedError, SettingsError, StateError, Un
 from sphtp.shell.channel import Channel
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.node import Node
-from sphtp.shell.opening import open_node
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
 from sphtp.shell.streams.subscribing import join
 from sphtp.shell.streams.terms import Terms
 from tests.deadline import within_20_seconds
+from tests.shell.streams.nodes import open_node
 
 pytestmark = within_20_seconds
 

@@ -78,11 +78,11 @@ def test_every_cut_and_every_bit_is_noticed_and_changes_nothing(pattern: Pattern
     require_agreement(pair)
 
 
-@pytest.mark.parametrize("bit", range(8 * KEY_SIZE))
-def test_an_altered_first_message_of_xx_is_noticed_by_the_second(bit: int):
-    pair = meet(XX, bit)
-    pair.bob.read_untrusted(flipped(pair.alice.write(b""), bit))
-    refuse(pair.alice, pair.bob.write(b""))
+def test_an_altered_first_message_of_xx_is_noticed_by_the_second():
+    for bit in range(8 * KEY_SIZE):
+        pair = meet(XX, bit)
+        pair.bob.read_untrusted(flipped(pair.alice.write(b""), bit))
+        refuse(pair.alice, pair.bob.write(b""))
 
 
 @st.composite

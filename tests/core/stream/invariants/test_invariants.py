@@ -59,13 +59,13 @@ def test_they_hold_whatever_happens(schedule: Schedule) -> None:
 
 # 517: so many questions to a slow history that it hung up.
 # 2812: the last part of a message came whose others before it, after the join, were lost.
-@pytest.mark.parametrize("batch", [[*range(8), 517, 2812], *soaked([range(8, 10_008)])], ids=len)
+@pytest.mark.parametrize("batch", [[517, 2812], *soaked([range(10_008)])], ids=len)
 def test_they_hold_for_seeds(batch: Sequence[int]) -> None:
     for seed in batch:
         play(replace(draw_schedule(Random(seed)), seed=seed), JUDGES)
 
 
-@pytest.mark.parametrize("batch", [[*range(60)], *soaked([range(60, 10_060)])], ids=len)
+@pytest.mark.parametrize("batch", [range(20), *soaked([range(20, 10_060)])], ids=len)
 def test_wherever_the_network_is_cut_sent_is_delivered_and_told_lost(batch: Sequence[int]) -> None:
     for seed in batch:
         play(replace(draw_cuts(Random(seed)), seed=seed), JUDGES)
