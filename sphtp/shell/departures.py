@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.datagrams import MOST_DATAGRAMS, Address, Datagrams
 from sphtp.shell.udp import UdpSocket
 

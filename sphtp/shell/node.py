@@ -9,10 +9,9 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.counters import GateCounters
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.limit_counters import BoundCounters
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
+from sphtp.core.channel.security import HandshakeCounters, PeerPin
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.schema import Schema
@@ -50,13 +49,13 @@ class Node:
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
-        self._gate = endpoint.gate_counters if isinstance(endpoint, SealedEndpoint) else None
+        self._gate = endpoint.handshake_counters if isinstance(endpoint, SealedEndpoint) else None
         self._encoding = encoding
         self._channels: dict[Connection, Channel] = {}
         self._callbacks = Callbacks()
         is_sealed = isinstance(endpoint, SealedEndpoint)
         self._bounds = BoundCounters()
-        limits = LimitLog(endpoint.counters, self._gate or GateCounters(), self._bounds)
+        limits = LimitLog(endpoint.counters, self._gate or HandshakeCounters(), self._bounds)
         self._streams = StreamRoom(udp, entropy, secrets, encoding, limits, is_sealed=is_sealed)
         self._traffic = Traffic(
             udp, endpoint, self._streams.desk, limits, self._report, self._welcome, busy_poll
@@ -90,7 +89,7 @@ class Node:
         return NodeStatistics(
             **asdict(self._udp.counters),
             **asdict(self._endpoint.counters),
-            **asdict(self._gate or GateCounters()),
+            **asdict(self._gate or HandshakeCounters()),
             **asdict(self._streams.desk.counters),
             **asdict(self._bounds),
         )
@@ -201,7 +200,7 @@ class Node:
         self,
         addresses: Sequence[Address],
         wanted: int,
-        expectation: Expectation | None,
+        expectation: PeerPin | None,
         schema: Schema | None = None,
     ) -> AsyncIterator[Channel]:
         candidates = await resolve(addresses, self._udp.family)
@@ -216,7 +215,7 @@ class Node:
         self,
         candidates: Sequence[Address],
         wanted: int,
-        expectation: Expectation | None,
+        expectation: PeerPin | None,
         schema: Schema | None,
     ) -> Connection:
         now, endpoint = trio.current_time(), self._endpoint
@@ -247,7 +246,7 @@ class Node:
         return is_awaited
 
     def _adopt(self, connection: Connection) -> Channel:
-        is_ours = connection.opening.schema is STREAMS
+        is_ours = connection.handshake.schema is STREAMS
         channel = Channel(
             connection,
             partial(self._traffic.touch, connection),
@@ -292,7 +291,7 @@ class Node:
             raise trio.ClosedResourceError("this node is closed")
 
 
-def _expect(key: bytes | None, pin: Callable[[bytes], bool] | None) -> Expectation | None:
+def _expect(key: bytes | None, pin: Callable[[bytes], bool] | None) -> PeerPin | None:
     if key is None and pin is None:
         return None
-    return Expectation(key, asked("pin", pin) if pin is not None else None)
+    return PeerPin(key, asked("pin", pin) if pin is not None else None)

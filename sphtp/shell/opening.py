@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import SEALED, Security
+from sphtp.core.channel.sealed_endpoint import make_gated
+from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.schema import Schema

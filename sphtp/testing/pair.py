@@ -3,8 +3,8 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.sealed_endpoint import make_gated
+from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.testing.faults import Faults

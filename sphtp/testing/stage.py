@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
+from sphtp.core.channel.security import PeerPin
 from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address
@@ -108,7 +108,7 @@ class Stage(Simulation):
         if key is None:
             return endpoint.dial(self.now, [destination])
         if isinstance(endpoint, SealedEndpoint):
-            return endpoint.dial(self.now, [destination], 0, Expectation(key))
+            return endpoint.dial(self.now, [destination], 0, PeerPin(key))
         raise SettingsError("nobody proves a key to an endpoint in the clear")
 
     def _next_time(self) -> float | None:

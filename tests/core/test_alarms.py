@@ -1,7 +1,7 @@
 """Alarms ring once, the earliest first, and the next one is known."""
 
 from sphtp.core.alarms import Alarms
-from sphtp.core.channel.timers import Timer
+from sphtp.core.channel.lifecycle import Timer
 
 
 def test_an_alarm_rings_once() -> None:

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint, sealed_settings
+from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.channel.watch.endpoint import make_endpoint

@@ -7,21 +7,20 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from sphtp.core.channel.gate import wire
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.greeting import NUMBERS, prologue
-from sphtp.core.channel.gate.lodge import read_introduction_untrusted
-from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel import noise as wire
+from sphtp.core.channel.noise import NUMBERS, prologue, read_introduction_untrusted
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, encode_front
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, Pattern
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
 from tests.fuzz.choices import Script
 
 OPENER: Final = 7
 TOKEN: Final = 8
-KNOWN: Final = Expectation(identity("right").public)
+KNOWN: Final = PeerPin(identity("right").public)
 
 
 def greet(data: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from sphtp.core.channel import noise as wire
 from sphtp.core.channel.frames import (
     AckDelay,
     Close,
@@ -20,7 +21,6 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.gate import wire
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,

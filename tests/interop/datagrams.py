@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sphtp.core import front
 from sphtp.core.channel import framing, handshake, header
-from sphtp.core.channel.gate import wire
+from sphtp.core.channel import noise as wire
 from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.core.secure.seal import COUNTER, TAG_SIZE

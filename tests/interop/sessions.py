@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
-from sphtp.core.channel.gate.security import Security
-from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint, sealed_settings
+from sphtp.core.channel.security import PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.secure.identity import Identity
 
@@ -45,7 +44,7 @@ def hold_session(fields: dict[str, Any]) -> list[Spoken]:
     """Open a channel as these fields have it, and return all that was said."""
     sides = {name: make_endpoint(fields, name) for name in NAMES}
     known = Identity(bytes.fromhex(fields["answerer"]["static"])).public
-    expectation = Expectation(known if fields["pattern"] == IK else None)
+    expectation = PeerPin(known if fields["pattern"] == IK else None)
     sides["opener"].dial(0.0, [ADDRESSES["answerer"]], 0, expectation)
     return list(_talk(sides))
 

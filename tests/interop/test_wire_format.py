@@ -12,7 +12,7 @@ import trio
 
 from sphtp.core.channel import frames, framing, handshake
 from sphtp.core.channel.acks import Acks
-from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.settings import RANGES, ChannelSettings
 from sphtp.core.control import client_messages, member_messages, server_messages
 from sphtp.core.control.codec import Message, decode_message_untrusted

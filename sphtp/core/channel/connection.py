@@ -6,17 +6,30 @@ from typing import ClassVar, Final
 
 from sphtp.core.alarms import Alarms, earliest
 from sphtp.core.channel import endings
-from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Opened
 from sphtp.core.channel.frames import Close, Ping
-from sphtp.core.channel.handshake import Accept, Connect, Refuse, TransportParameters
-from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
+from sphtp.core.channel.handshake import (
+    Accept,
+    ClearHandshake,
+    Connect,
+    Refuse,
+    TransportParameters,
+)
+from sphtp.core.channel.lifecycle import (
+    LIFECYCLE,
+    Action,
+    Closed,
+    CloseReason,
+    ConnectionEvent,
+    Event,
+    Opened,
+    State,
+    Timer,
+)
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.receive_side import NO_NEWS, Heard, ReceiveSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
-from sphtp.core.channel.timers import Timer
 from sphtp.core.channel.voice import Voice
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
 from sphtp.errors import StateError
@@ -38,14 +51,14 @@ class Connection:
         self,
         now: float,
         settings: ChannelSettings,
-        opening: Opening,
+        handshake: ClearHandshake,
         state: State,
         node: NodeMemory | None = None,
     ) -> None:
-        self.opening = opening
+        self.handshake = handshake
         self.state = state
         self.began_at = now
-        self.peer_id = opening.wanted
+        self.peer_id = handshake.wanted
         self.address: Address | None = None
         self.peer_key = b""
         self.closed: Closed | None = None
@@ -67,12 +80,12 @@ class Connection:
     @property
     def connection_id(self) -> int:
         """The id under which the peer sends to this side."""
-        return self.opening.offer.connection_id
+        return self.handshake.offer.connection_id
 
     @property
     def peer_name(self) -> str:
         """The peer as errors name it."""
-        return endings.name_peer(self.peer_id, (self.address, *self.opening.candidates))
+        return endings.name_peer(self.peer_id, (self.address, *self.handshake.candidates))
 
     # Inputs
 
@@ -82,9 +95,9 @@ class Connection:
 
     def handle_connect(self, now: float, address: Address, connect: Connect) -> None:
         """Take the CONNECT that is answered here; an attempt of ours drops what it has beaten."""
-        if self.opening.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
+        if self.handshake.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
             return
-        self.opening.grant(address, connect)
+        self.handshake.grant(address, connect)
         if self._transport is None:
             self._meet(address, connect.offer)
         self._step(now, Event.CONNECT_AGAIN)
@@ -92,7 +105,7 @@ class Connection:
     def handle_crossed(self, now: float, answered: "Connection") -> None:
         """Go on with the peer's own attempt, which crossed this one and is heard."""
         answered.handle_joined(now)
-        self._meet(*self.opening.give_way(answered.opening))
+        self._meet(*self.handshake.give_way(answered.handshake))
         self.peer_key = answered.peer_key
         self._step(now, Event.CROSSED)
 
@@ -102,8 +115,8 @@ class Connection:
 
     def handle_accept(self, now: float, address: Address, accept: Accept) -> None:
         """Take an answer to our CONNECT; a second candidate's comes too late."""
-        if self.state is State.CONNECTING and self.opening.is_answered_by(accept):
-            self.opening.accepted(address, accept)
+        if self.state is State.CONNECTING and self.handshake.is_answered_by(accept):
+            self.handshake.accepted(address, accept)
             self._meet(address, accept.offer)
             self._step(now, Event.ACCEPTED)
 
@@ -113,15 +126,15 @@ class Connection:
 
     def handle_hint(self, refuse: Refuse) -> None:
         """Take a refusal that nobody signed: should the attempt fail, it may tell why."""
-        self._refused = endings.refused_by_peer(self.peer_name, refuse, self.opening.schema)
+        self._refused = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
 
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
         """Take a refusal of our CONNECT, or of our ACCEPT to an attempt that is over."""
-        event = self.opening.refusal(address, refuse)
+        event = self.handshake.refusal(address, refuse)
         if event is not None:
-            closed = endings.refused_by_peer(self.peer_name, refuse, self.opening.schema)
+            closed = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
             self._step(now, event, closed)
-        elif refuse.token == self.opening.token:
+        elif refuse.token == self.handshake.token:
             # Should no other candidate answer, this is what to tell.
             self.handle_hint(refuse)
 
@@ -278,16 +291,16 @@ class Connection:
     # Actions
 
     def _send_connect(self, _now: float, _: Closed) -> None:
-        self._voice.send(self.opening.connects())
+        self._voice.send(self.handshake.connects())
 
     def _send_accept(self, _now: float, _: Closed) -> None:
-        self._voice.send(self.opening.accepts())
+        self._voice.send(self.handshake.accepts())
 
     def _arm_retry(self, now: float, _: Closed) -> None:
-        self._alarms.set(Timer.RETRY, now + self.opening.timer.sent(now))
+        self._alarms.set(Timer.RETRY, now + self.handshake.timer.sent(now))
 
     def _next_flight(self, now: float, _: Closed) -> None:
-        self._alarms.set(Timer.RETRY, now + self.opening.timer.answered(now))
+        self._alarms.set(Timer.RETRY, now + self.handshake.timer.answered(now))
 
     def _send_close(self, _now: float, closed: Closed) -> None:
         self._voice.say(Close(closed.reason, ""))

@@ -5,7 +5,7 @@ from typing import Final
 
 from sphtp.core.channel.agenda import Agenda
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.opening import sibling
+from sphtp.core.channel.handshake import sibling
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Datagrams
 from sphtp.core.entropy import Secrets
 

@@ -5,18 +5,20 @@ from collections.abc import Callable, Sequence
 from sphtp.core.channel.accept_queue import AcceptQueue, opener_of
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import ConnectionTable
-from sphtp.core.channel.gate.wire import decode_greet_untrusted
 from sphtp.core.channel.handshake import (
+    ClearHandshake,
     Connect,
     Refusal,
     TransportParameters,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
+    make_dial,
+    make_offer,
 )
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.opening import Opening, make_dial, make_offer
+from sphtp.core.channel.noise import GREET_OVERHEAD, decode_greet_untrusted
 from sphtp.core.channel.origins import Origins
 from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
@@ -100,7 +102,9 @@ class Endpoint:
         """Open a channel of a schema to the peer that answers at one of its addresses."""
         schema = schema or self._services.main
         offer, token = self._offer(schema), self._secrets.getrandbits(64)
-        opening = make_dial(self._settings, offer, token, candidates, wanted, schema)
+        # What is put into an envelope later starts in a GREET.
+        overhead = GREET_OVERHEAD if self._settings.envelope else 0
+        opening = make_dial(self._settings, offer, token, candidates, wanted, schema, overhead)
         connection = self._turns.add(self._connection(now, opening, State.CONNECTING))
         # Channels of other services have a direction: two that cross are two.
         if schema is self._services.main:
@@ -210,7 +214,7 @@ class Endpoint:
         connection = self._find(connection_id)
         if connection is None:
             self._refusals.decline(address, accept, Refusal.GONE)
-        elif connection.state is State.CONNECTING and connection.opening.is_misread(accept):
+        elif connection.state is State.CONNECTING and connection.handshake.is_misread(accept):
             connection.handle_refuse(now, address, self._refusals.decline_schema(address, accept))
         else:
             connection.handle_accept(now, address, accept)
@@ -248,7 +252,7 @@ class Endpoint:
             return None
         rivals = self._dials.crossed_by(address, connect)
         # Both dialled at once. The lowest token wins, which both sides can tell without a word.
-        if any(rival.opening.token < connect.token for rival in rivals):
+        if any(rival.handshake.token < connect.token for rival in rivals):
             return None
         return self._answer(now, address, connect, self._dials.free_id(rivals))
 
@@ -261,7 +265,7 @@ class Endpoint:
         if not own and not self._has_room(now, backlog, address):
             self._refusals.refuse_full(address, connect, backlog)
             return None
-        opening = Opening(self._offer(schema, own), connect.token, schema=schema)
+        opening = ClearHandshake(self._offer(schema, own), connect.token, schema=schema)
         connection = self._turns.add(self._connection(now, opening, State.ANSWERING))
         (self._dials.cross if own else backlog.expect)(connection)
         return connection
@@ -292,7 +296,7 @@ class Endpoint:
         self._answered.note(dial)
         return self._turns.add(dial)
 
-    def _connection(self, now: float, opening: Opening, state: State) -> Connection:
+    def _connection(self, now: float, opening: ClearHandshake, state: State) -> Connection:
         return self._make(now, self._settings, opening, state, self._memory)
 
     def _offer(self, schema: Schema, own: int = 0) -> TransportParameters:

@@ -1,7 +1,7 @@
 """Channels by who began them on the other side."""
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.opening import Origin
+from sphtp.core.channel.handshake import Origin
 
 
 class Origins(dict[Origin, Connection]):
@@ -9,11 +9,11 @@ class Origins(dict[Origin, Connection]):
 
     def note(self, connection: Connection) -> None:
         """Take note of where a connection's come from, if anybody has sent one or may."""
-        if connection.opening.origin is not None:
-            self.setdefault(connection.opening.origin, connection)
+        if connection.handshake.origin is not None:
+            self.setdefault(connection.handshake.origin, connection)
 
     def forget(self, connection: Connection) -> None:
         """Keep nothing of a connection."""
-        origin = connection.opening.origin
+        origin = connection.handshake.origin
         if origin is not None and self.get(origin) is connection:
             del self[origin]

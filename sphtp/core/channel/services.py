@@ -43,8 +43,8 @@ class Services:
 
     def expect(self, connection: Connection) -> None:
         """Take note of one that was answered and has to confirm it."""
-        self.backlog(connection.opening.schema).expect(connection)
+        self.backlog(connection.handshake.schema).expect(connection)
 
     def settle(self, connection: Connection) -> None:
         """Note whether a channel opened or ended meanwhile."""
-        self.backlog(connection.opening.schema).settle(connection)
+        self.backlog(connection.handshake.schema).settle(connection)

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import Refusal
+from sphtp.core.channel.lifecycle import Closed
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import (
     CongestionInfo,

@@ -3,24 +3,25 @@
 from collections.abc import Callable, Iterable
 from random import Random
 
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.greeting import NUMBERS, prologue
-from sphtp.core.channel.gate.wire import (
+from sphtp.core.channel.handshake import Connect, encode_connect
+from sphtp.core.channel.noise import (
     NO_COOKIE,
+    NUMBERS,
     SMALLEST_GREET,
     Confirm,
     Greet,
     decode_answer_untrusted,
     encode_confirm,
     encode_greet,
+    prologue,
 )
-from sphtp.core.channel.handshake import Connect, encode_connect
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.datagrams import Address
 from sphtp.core.front import KINDS, Kind
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
 from sphtp.testing.stage import Stage
-from tests.core.channel.gate.sealed import identity
+from tests.core.channel.sealed import identity
 from tests.core.channel.talk import offer
 
 Sent = tuple[Address, Address, bytes]

@@ -5,15 +5,6 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.frames import Messages
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.gate.greeting import prologue
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.gate.wire import (
-    Answer,
-    decode_greet_untrusted,
-    decode_path_untrusted,
-    encode_answer,
-    encode_path,
-)
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -25,16 +16,25 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.noise import (
+    Answer,
+    decode_greet_untrusted,
+    decode_path_untrusted,
+    encode_answer,
+    encode_path,
+    prologue,
+)
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, Sent, answers, kind_of, meddle, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
 from tests.core.channel.talk import offer
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 MALLORY = ("10.6.6.6", 666)
 PATIENT = ChannelSettings(connect_timeout=60)
 
@@ -47,7 +47,7 @@ def make_trio() -> Stage:
 
 def dial(stage: Stage, to: str, address: tuple[str, int]) -> Connection:
     """Open a channel from left to somebody whose key is known."""
-    expectation = Expectation(identity(to).public)
+    expectation = PeerPin(identity(to).public)
     dialled = stage.endpoints[LEFT].dial(stage.now, [address], 0, expectation)  # type: ignore[call-arg,arg-type]
     stage.drive(lambda: dialled.state is State.OPEN)
     stage.run(1)
@@ -65,7 +65,7 @@ def test_a_visitor_keeps_its_place_until_it_is_known(known: bool):
         return [] if is_cut and is_last and sent[0] == RIGHT else [sent]
 
     seen = meddle(pair, cut)
-    left = pair.left.dial(pair.now, [RIGHT], 0, KNOWN if known else Expectation())
+    left = pair.left.dial(pair.now, [RIGHT], 0, KNOWN if known else PeerPin())
     pair.run(1)
     greet = decode_greet_untrusted(next(it for _, _, it in seen if kind_of(it) is Kind.GREET))
     for key in (identity("right").public, None):
@@ -77,7 +77,7 @@ def test_a_visitor_keeps_its_place_until_it_is_known(known: bool):
     assert right is not None
     assert right.peer_key == identity("left").public
     assert pair.transfer(left, right, [b"for right alone"]) == [b"for right alone"]
-    assert pair.right.gate_counters.denied == 2
+    assert pair.right.handshake_counters.denied == 2
 
 
 def test_what_is_for_one_peer_is_not_sealed_for_another_with_its_connection_id():
@@ -136,12 +136,12 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
     stage = Stage(1, {LEFT: make_sealed("left", settings=PATIENT)})
     left, seen = stage.endpoints[LEFT], watch(stage)
     meant = left.dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg,arg-type]
-    other = left.dial(0.0, [MALLORY], 0, Expectation(identity("mallory").public))  # type: ignore[call-arg,arg-type]
+    other = left.dial(0.0, [MALLORY], 0, PeerPin(identity("mallory").public))  # type: ignore[call-arg,arg-type]
     stage.run(0.05)
     for to, token in (
-        (meant.connection_id, meant.opening.token),
-        (meant.connection_id, other.opening.token),
-        (other.connection_id, meant.opening.token),
+        (meant.connection_id, meant.handshake.token),
+        (meant.connection_id, other.handshake.token),
+        (other.connection_id, meant.handshake.token),
     ):
         sent = next(it for _, where, it in reversed(seen) if where == MALLORY)
         greet = decode_greet_untrusted(sent)
@@ -174,10 +174,10 @@ def test_a_peer_refuses_no_channel_but_its_own():
     stage.run(0.1)
     (bond,) = mallory._gate._bonds._by_id.values()  # type: ignore[union-attr]
     assert bond.peer == own.connection_id
-    refuse = encode_refuse(meant.connection_id, Refuse(meant.opening.token, Refusal.SCHEMA))
+    refuse = encode_refuse(meant.connection_id, Refuse(meant.handshake.token, Refusal.SCHEMA))
     refuse += bytes(12)
     welcome = encode_answer(
-        Kind.WELCOME, meant.connection_id, Answer(meant.opening.token, bytes(16) + refuse)
+        Kind.WELCOME, meant.connection_id, Answer(meant.handshake.token, bytes(16) + refuse)
     )
     for inner in (refuse, welcome):
         answers(stage, left, MALLORY, bond.seal(inner, len(inner)).data)  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def test_what_is_sent_back_to_its_sender_does_not_prove_the_secret_of_a_group():
     """Right is not there; Mallory is in its place, and has nothing but a mirror."""
     pair = SealedPair(0, psk=bytes(32))
     mirrored = meddle(pair, lambda sent: [(sent[1], sent[0], sent[2])])
-    left = pair.left.dial(pair.now, [RIGHT], 0, Expectation())
+    left = pair.left.dial(pair.now, [RIGHT], 0, PeerPin())
     pair.run(20)
     assert {kind_of(datagram) for _, _, datagram in mirrored} >= {Kind.GREET, Kind.COOKIE}
     assert Kind.WELCOME in {kind_of(datagram) for _, _, datagram in mirrored}

@@ -9,8 +9,6 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import TURN, TURN_BYTES
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import Closed, CloseReason, Opened
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -19,7 +17,8 @@ from sphtp.core.channel.handshake import (
     encode_accept,
     encode_connect,
 )
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, decode_front_untrusted
@@ -114,7 +113,7 @@ def test_a_wrong_peer_refuses(endings: Endings) -> None:
 def test_a_peer_that_claims_another_id_is_not_taken() -> None:
     endpoint = Endpoint(Random(1), ChannelSettings())
     dialled = endpoint.dial(0.0, [RIGHT], wanted=9)
-    accept = encode_accept(dialled.connection_id, Accept(dialled.opening.token, offer(77, 8)))
+    accept = encode_accept(dialled.connection_id, Accept(dialled.handshake.token, offer(77, 8)))
     endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
     assert dialled.state is State.CONNECTING
 
@@ -125,8 +124,8 @@ def test_a_refusal_with_another_token_or_from_elsewhere_is_nothing() -> None:
     other = pair.left.dial(0.0, [RIGHT, NOWHERE])
     for connection, token, address in (
         (dialled, 1, RIGHT),
-        (other, other.opening.token, RIGHT),
-        (dialled, dialled.opening.token, NOWHERE),
+        (other, other.handshake.token, RIGHT),
+        (dialled, dialled.handshake.token, NOWHERE),
     ):
         datagram = bytes([0x13]) + connection.connection_id.to_bytes(4, "little")
         datagram += token.to_bytes(8, "little") + b"\1"

@@ -16,8 +16,7 @@ from hypothesis.stateful import (
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import Closed, CloseReason, Opened
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.unreliable import COST

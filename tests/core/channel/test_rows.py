@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sphtp.core.channel.acks import Acks, Arrival
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.frames import RUN_LAYOUT, FrameKind, asks_for_ack
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.packet import decode_packet_untrusted
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.serial import wrap

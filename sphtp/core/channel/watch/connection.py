@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import Closed
-from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.handshake import ClearHandshake, TransportParameters
+from sphtp.core.channel.lifecycle import Closed, State
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
@@ -35,13 +33,13 @@ class WatchedConnection(Connection):
         self,
         now: float,
         settings: ChannelSettings,
-        opening: Opening,
+        handshake: ClearHandshake,
         state: State,
         node: NodeMemory | None = None,
         *,
         instrument: Instrument,
     ) -> None:
-        super().__init__(now, settings, opening, state, node)
+        super().__init__(now, settings, handshake, state, node)
         self._watch = Watch(instrument, WatchedChannel(self))
         self._drops = Tally(self._counters, DROPS)
         self.port = WatchedPort(self._counters, self._sending, self._watch)

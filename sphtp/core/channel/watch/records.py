@@ -34,7 +34,7 @@ class WatchedChannel:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.id = connection.connection_id
-        self.is_dialled = connection.opening.is_dialled
+        self.is_dialled = connection.handshake.is_dialled
 
     def __repr__(self) -> str:
         return f"<WatchedChannel {self.id:#010x}>"

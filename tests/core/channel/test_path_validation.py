@@ -3,24 +3,24 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.paths import RETRY
-from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.path_validation import RETRY
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.front import Kind
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
 from tests.attack.channel.mallory import Sent, answers, kind_of, meddle
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
-from tests.core.channel.gate.test_refusals import check_empty
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity
+from tests.core.channel.test_sealed_refusals import check_empty
 
 NEW: Address = ("10.0.0.7", 7)
 AWAY: Address = ("10.6.6.6", 6)
 WAYS = pytest.mark.parametrize(
-    "expectation", [Expectation(identity("right").public), Expectation()], ids=["IK", "XX"]
+    "expectation", [PeerPin(identity("right").public), PeerPin()], ids=["IK", "XX"]
 )
 
 
-def open_pair(expectation: Expectation) -> tuple[SealedPair, Connection, Connection]:
+def open_pair(expectation: PeerPin) -> tuple[SealedPair, Connection, Connection]:
     pair = SealedPair(1, Faults(delay=0.02, jitter=0.01))
     left, right = pair.open(expectation)
     pair.run(0.5)
@@ -34,11 +34,11 @@ def move(pair: SealedPair, old: Address, new: Address) -> None:
 
 @WAYS
 @pytest.mark.parametrize("who", ["left", "right"])
-def test_a_peer_that_moves_is_followed_and_nothing_is_lost(expectation: Expectation, who: str):
+def test_a_peer_that_moves_is_followed_and_nothing_is_lost(expectation: PeerPin, who: str):
     pair, left, right = open_pair(expectation)
     mover, stayer = (left, right) if who == "left" else (right, left)
     old = LEFT if who == "left" else RIGHT
-    gate = (pair.right if who == "left" else pair.left).gate_counters
+    gate = (pair.right if who == "left" else pair.left).handshake_counters
     sent = [b"%04d" % number for number in range(400)]
     assert pair.transfer(mover, stayer, sent[:100]) == sent[:100]
     move(pair, old, NEW)
@@ -55,7 +55,7 @@ def test_a_peer_that_moves_is_followed_and_nothing_is_lost(expectation: Expectat
 
 
 @WAYS
-def test_data_flows_in_order_while_a_path_is_tried(expectation: Expectation):
+def test_data_flows_in_order_while_a_path_is_tried(expectation: PeerPin):
     """The answers to the new address are lost for a while: what comes from there still counts."""
     pair, left, right = open_pair(expectation)
     move(pair, LEFT, NEW)
@@ -66,25 +66,25 @@ def test_data_flows_in_order_while_a_path_is_tried(expectation: Expectation):
     heard = pair.receive(right)
     assert heard == [b"%02d" % number for number in range(len(heard))]
     assert len(heard) > 5
-    assert (right.address, pair.right.gate_counters.paths_changed) == (LEFT, 0)
-    assert 2 <= pair.right.gate_counters.paths_tried <= pair.now / RETRY + 1
+    assert (right.address, pair.right.handshake_counters.paths_changed) == (LEFT, 0)
+    assert 2 <= pair.right.handshake_counters.paths_tried <= pair.now / RETRY + 1
     pair.network.set_faults(Faults(), RIGHT, NEW)
     pair.run(3)
     heard += pair.receive(right)
     assert heard == [b"%02d" % number for number in range(30)]
-    assert (right.address, pair.right.gate_counters.paths_changed) == (NEW, 1)
+    assert (right.address, pair.right.handshake_counters.paths_changed) == (NEW, 1)
 
 
 def test_a_copy_from_elsewhere_moves_nothing():
     """Even one that overtakes what it is a copy of; nobody there can answer the challenge."""
     for faster in (False, True):
-        pair, left, right = open_pair(Expectation())
+        pair, left, right = open_pair(PeerPin())
         pair.network.set_faults(Faults(delay=0.001 if faster else 0.5), AWAY, RIGHT)
         meddle(pair, lambda sent: [sent, (AWAY, RIGHT, sent[2])] if sent[1] == RIGHT else [sent])
         sent = [b"%04d" % number for number in range(400)]
         assert pair.transfer(left, right, sent) == sent
         pair.run(2)
-        counters = pair.right.gate_counters
+        counters = pair.right.handshake_counters
         assert right.address == LEFT
         assert counters.paths_changed == 0
         assert bool(counters.paths_tried) == faster
@@ -93,7 +93,7 @@ def test_a_copy_from_elsewhere_moves_nothing():
 
 
 @WAYS
-def test_an_answer_to_an_attempt_that_comes_from_elsewhere_moves_nothing(expectation: Expectation):
+def test_an_answer_to_an_attempt_that_comes_from_elsewhere_moves_nothing(expectation: PeerPin):
     pair = SealedPair(1)
 
     def copy(sent: Sent) -> list[Sent]:
@@ -111,7 +111,7 @@ def test_an_answer_to_an_attempt_that_comes_from_elsewhere_moves_nothing(expecta
 
 def test_an_answer_from_elsewhere_proves_nothing():
     """Mallory sees the challenge, and sends it back: it does not have the keys to do more."""
-    pair, left, right = open_pair(Expectation())
+    pair, left, right = open_pair(PeerPin())
     caught: list[Sent] = []
 
     def copy(sent: Sent) -> list[Sent]:
@@ -128,12 +128,12 @@ def test_an_answer_from_elsewhere_proves_nothing():
     for *_, challenge in caught:
         echo = challenge[:1] + right.connection_id.to_bytes(4, "little") + challenge[5:]
         assert answers(pair, pair.right, AWAY, echo) == []
-    assert (right.address, pair.right.gate_counters.paths_changed) == (LEFT, 0)
+    assert (right.address, pair.right.handshake_counters.paths_changed) == (LEFT, 0)
 
 
 def test_a_relay_may_carry_everything_and_go_again():
     """Mallory passes all on under its own address, both ways; then it is gone."""
-    pair, left, right = open_pair(Expectation())
+    pair, left, right = open_pair(PeerPin())
     is_there = True
 
     def relay(sent: Sent) -> list[Sent]:
@@ -157,7 +157,7 @@ def test_a_relay_may_carry_everything_and_go_again():
 
 
 def test_a_path_is_tried_once_in_a_while_wherever_copies_come_from():
-    pair, left, right = open_pair(Expectation())
+    pair, left, right = open_pair(PeerPin())
     bond = pair.left._gate._bonds.find(left.connection_id)
     assert bond is not None
     ping = bond.data_front[:1] + right.connection_id.to_bytes(4, "little")
@@ -166,4 +166,4 @@ def test_a_path_is_tried_once_in_a_while_wherever_copies_come_from():
         sealed = bond.seal(ping + bytes(8), 13).data
         said += len(answers(pair, pair.right, ("10.6.6.6", number), sealed))
     assert said == 1
-    assert pair.right.gate_counters.paths_tried == 1
+    assert pair.right.handshake_counters.paths_tried == 1

@@ -6,21 +6,20 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Expectation, Roster
+from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.small_order import PRIME, SMALL_ORDER
 from sphtp.core.secure.noise.state import HandshakeState
 from sphtp.errors import SettingsError, UnreachableError
-from tests.core.channel.gate.sealed import RIGHT, SealedPair, identity
-from tests.core.channel.gate.test_refusals import check_empty
+from tests.core.channel.sealed import RIGHT, SealedPair, identity
+from tests.core.channel.test_sealed_refusals import check_empty
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 
 
-@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
+@pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
 def test_keys_are_forgotten_while_the_channel_lives(
-    expectation: Expectation, monkeypatch: pytest.MonkeyPatch
+    expectation: PeerPin, monkeypatch: pytest.MonkeyPatch
 ):
     """Two epochs on, neither side has anything left that gives the first keys again."""
     first: set[bytes] = set()
@@ -35,7 +34,7 @@ def test_keys_are_forgotten_while_the_channel_lives(
     pair = SealedPair()
     left, right = pair.open(expectation)
     assert len(first) == 2
-    pair.run(GateSettings().handshake_timeout + 1)
+    pair.run(HandshakeLimits().handshake_timeout + 1)
     for _ in range(2):
         for endpoint, connection, other in ((pair.left, left, right), (pair.right, right, left)):
             bond = endpoint._gate._bonds.find(connection.connection_id)
@@ -74,18 +73,18 @@ NO_KEYS = [b"", b"x", bytes(33), *(number.to_bytes(32, "little") for number in S
 @pytest.mark.parametrize("key", NO_KEYS)
 def test_whoever_gives_a_key_that_is_none_is_told_so(key: bytes):
     with pytest.raises(SettingsError, match=r"^key "):
-        Expectation(key)
+        PeerPin(key)
 
 
 def test_any_other_is_a_key():
-    assert Expectation((PRIME + 2).to_bytes(32, "little")).key
-    assert Expectation((9).to_bytes(32, "little")).key
+    assert PeerPin((PRIME + 2).to_bytes(32, "little")).key
+    assert PeerPin((9).to_bytes(32, "little")).key
 
 
 @pytest.mark.parametrize("key", NO_KEYS[1:])
 def test_a_peer_that_tells_a_key_that_is_none_is_unreachable(key: bytes):
     """Its key is no setting of the one who dials; and nothing of the attempt is left."""
-    pair = SealedPair(trust=Roster({3: Told(key)}))
+    pair = SealedPair(trust=RosterAuthenticator({3: Told(key)}))
     with pytest.raises(UnreachableError, match=r"^peer 0x00000003 .*: its key "):
         pair.left.dial(0.0, [RIGHT], 3)
     check_empty(pair.left)

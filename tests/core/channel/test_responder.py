@@ -5,22 +5,16 @@ from itertools import pairwise
 
 import pytest
 
-from sphtp.core.channel.gate.settings import RANGES, GateSettings
-from sphtp.core.channel.gate.wire import (
-    NO_COOKIE,
-    Confirm,
-    Greet,
-    encode_confirm,
-    encode_greet,
-)
+from sphtp.core.channel.noise import NO_COOKIE, Confirm, Greet, encode_confirm, encode_greet
+from sphtp.core.channel.security import RANGES, HandshakeLimits
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import SettingsError
 from tests.attack.channel.mallory import Knocking, answers
-from tests.core.channel.gate.sealed import LEFT, SealedPair, identity
-from tests.core.channel.gate.test_refusals import check_empty
+from tests.core.channel.sealed import LEFT, SealedPair, identity
+from tests.core.channel.test_sealed_refusals import check_empty
 
 RIGHT_KEY = identity("right").public
-LIMITS = GateSettings(half_open=8, handshake_timeout=2.0)
+LIMITS = HandshakeLimits(half_open=8, handshake_timeout=2.0)
 
 
 def addresses(number: int) -> Iterator[tuple[str, int]]:
@@ -91,10 +85,10 @@ def test_half_open_handshakes_do_not_shut_out_those_that_are_in():
 
 
 def test_handshakes_are_limited_by_the_second():
-    pair = SealedPair(gate=GateSettings(handshakes_per_second=10, half_open=1000))
+    pair = SealedPair(gate=HandshakeLimits(handshakes_per_second=10, half_open=1000))
     for number, address in enumerate(addresses(40)):
         Knocking(pair, pair.right, address, 5 + number, 6).enter()
-    counters = pair.right.gate_counters
+    counters = pair.right.handshake_counters
     assert (counters.handshakes, counters.handshakes_over_rate) == (10, 30)
     pair.run(1)
     Knocking(pair, pair.right, ("10.9.9.9", 9), 5, 6).enter()
@@ -106,7 +100,7 @@ def test_a_cookie_is_good_at_its_address_for_its_attempt_and_for_a_while():
         (datagram,) = knocking.greet()
         return datagram[13:]
 
-    pair = SealedPair(gate=GateSettings(cookie_lifetime=10))
+    pair = SealedPair(gate=HandshakeLimits(cookie_lifetime=10))
     first = Knocking(pair, pair.right, LEFT, 5, 6)
     cookie = cookie_of(first)
     for at, opener, token in ((("10.9.9.9", 9), 5, 6), (LEFT, 7, 6), (LEFT, 5, 7)):
@@ -152,15 +146,15 @@ def test_a_setting_out_of_range_is_named(name: str):
     low, high = RANGES[name]
     for value in (low - 1, high + 1):
         with pytest.raises(SettingsError, match=name):
-            GateSettings(**{name: value})  # type: ignore[arg-type]
+            HandshakeLimits(**{name: value})  # type: ignore[arg-type]
 
 
 def test_confirms_cost_no_more_than_greets():
     """True or not: whoever was asked for its name can say something else as often as it likes."""
-    pair = SealedPair(gate=GateSettings(handshakes_per_second=10))
+    pair = SealedPair(gate=HandshakeLimits(handshakes_per_second=10))
     knocking = Knocking(pair, pair.right, LEFT, 5, 6)
     (welcome,) = knocking.enter()
-    counters = pair.right.gate_counters
+    counters = pair.right.handshake_counters
     for number in range(40):
         knocking.send(encode_confirm(Confirm(5, 6, bytes([number]) * 200)))
     assert (counters.forged, counters.handshakes_over_rate) == (9, 31)

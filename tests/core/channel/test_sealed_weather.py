@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.secure import seal
 from sphtp.testing import Faults
-from tests.core.channel.gate.sealed import SealedPair, identity
-from tests.core.channel.gate.test_refusals import check_empty
+from tests.core.channel.sealed import SealedPair, identity
+from tests.core.channel.test_sealed_refusals import check_empty
 from tests.profiles import brisk
 from tests.soaked import soaked
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 PATIENT = ChannelSettings(connect_timeout=600, timeout=600, close_timeout=600, max_datagram=1200)
 faults = st.builds(
     Faults,
@@ -44,7 +44,7 @@ def test_each_message_arrives_once_in_order_and_as_it_was(
     seed: int, weather: Faults, known: bool, number: int
 ):
     pair = SealedPair(seed, weather, PATIENT)
-    left, right = pair.open(KNOWN if known else Expectation(), 600)
+    left, right = pair.open(KNOWN if known else PeerPin(), 600)
     sent = payloads(seed, number)
     assert pair.transfer(left, right, sent, 600) == sent
     assert pair.transfer(right, left, sent[::-1], 600) == sent[::-1]
@@ -64,7 +64,7 @@ def test_keys_change_on_the_way(seed: int, monkeypatch: pytest.MonkeyPatch):
         assert bond is not None
         assert bond.opener._newest.epoch > 10, "so many keys were used"
         assert connection.port.statistics().malformed == 0
-        assert endpoint.gate_counters.forged > 0
+        assert endpoint.handshake_counters.forged > 0
     for connection in (left, right):
         connection.close(pair.now)
         pair.touch(connection)
@@ -78,7 +78,7 @@ def test_keys_change_on_the_way(seed: int, monkeypatch: pytest.MonkeyPatch):
 def test_corruption_breaks_no_channel(seed: int):
     """In the clear it may; here every third datagram is altered, both ways."""
     pair = SealedPair(seed, Faults(), PATIENT)
-    left, right = pair.open(Expectation(), 600)
+    left, right = pair.open(PeerPin(), 600)
     pair.network.set_default(Faults(corrupt=0.3, jitter=0.01))
     sent = payloads(seed, 60)
     assert pair.transfer(left, right, sent, 600) == sent

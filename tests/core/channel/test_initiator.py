@@ -5,25 +5,25 @@ from random import Random
 
 import pytest
 
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.gate.wire import Answer, decode_greet_untrusted, encode_answer
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.noise import Answer, decode_greet_untrusted, encode_answer
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import kind_of, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
-from tests.core.channel.gate.test_refusals import check_empty
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.test_sealed_refusals import check_empty
 from tests.soaked import soaked
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 NOWHERE, ELSEWHERE = ("10.0.0.8", 8), ("10.0.0.9", 9)
 PATIENT = ChannelSettings(connect_timeout=120, timeout=240, keepalive=60)
 
 
-@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
-def test_of_many_addresses_the_first_to_answer_is_used(expectation: Expectation):
+@pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
+def test_of_many_addresses_the_first_to_answer_is_used(expectation: PeerPin):
     pair = SealedPair(1)
     pair.network.set_faults(Faults(delay=0.5), LEFT, RIGHT)
     candidates = [NOWHERE, RIGHT, ELSEWHERE]
@@ -35,8 +35,8 @@ def test_of_many_addresses_the_first_to_answer_is_used(expectation: Expectation)
     assert pair.transfer(left, right, [b"x"]) == [b"x"]
 
 
-@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
-def test_one_that_refuses_does_not_keep_another_from_accepting(expectation: Expectation):
+@pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
+def test_one_that_refuses_does_not_keep_another_from_accepting(expectation: PeerPin):
     """Both have the key that is wanted; the one that has no room is the first to answer."""
     full, free = make_sealed("right"), make_sealed("right", seed=2)
     full.close(0.0, "its node closed")
@@ -73,8 +73,7 @@ def crossing(seed: int) -> Iterator[tuple[SealedPair, str]]:
     faults = Faults(loss=loss, delay=0.02, jitter=0.05, duplicate=0.2, corrupt=loss / 10)
     pair = SealedPair(seed, faults, PATIENT)
     expectations = [
-        random.choice([Expectation(identity(name).public), Expectation()])
-        for name in ("right", "left")
+        random.choice([PeerPin(identity(name).public), PeerPin()]) for name in ("right", "left")
     ]
     pair.run(random.random() / 10)
     left = pair.left.dial(pair.now, [RIGHT], 0, expectations[0])
@@ -121,8 +120,8 @@ def test_an_attempt_that_is_given_up_while_both_dial_leaves_nothing_behind(start
     for seed in range(start, start + 100):
         random = Random(f"given up {seed}")
         pair = SealedPair(seed, Faults(loss=random.choice([0.0, 0.3]), jitter=0.05), PATIENT)
-        left = pair.left.dial(0.0, [RIGHT], 0, random.choice([KNOWN, Expectation()]))
-        right = pair.right.dial(0.0, [LEFT], 0, Expectation(identity("left").public))
+        left = pair.left.dial(0.0, [RIGHT], 0, random.choice([KNOWN, PeerPin()]))
+        right = pair.right.dial(0.0, [LEFT], 0, PeerPin(identity("left").public))
         pair.run(random.random() / 8)
         left.close(pair.now)
         pair.touch(left)
@@ -144,7 +143,7 @@ def test_a_peer_that_restarts_between_question_and_answer_is_reached_all_the_sam
     """With nothing but the defaults: half of the time is left for a second handshake."""
     pair = SealedPair(1, Faults(delay=0.02))
     seen = watch(pair)
-    left = pair.left.dial(0.0, [RIGHT], 0, Expectation())
+    left = pair.left.dial(0.0, [RIGHT], 0, PeerPin())
     pair.drive(lambda: any(kind_of(it) is Kind.CONFIRM for *_, it in seen))
     restarted = pair.endpoints[RIGHT] = make_sealed("right", seed=2)
     pair.drive(lambda: left.state is not State.CONNECTING)
@@ -159,7 +158,7 @@ def test_an_answer_that_is_long_in_coming_is_taken_beside_another_handshake():
     """The peer has answered, and is not heard: greeting anew must not throw away those keys."""
     pair = SealedPair(1, Faults(delay=0.02))
     seen = watch(pair)
-    left = pair.left.dial(0.0, [RIGHT], 0, Expectation())
+    left = pair.left.dial(0.0, [RIGHT], 0, PeerPin())
     pair.drive(lambda: any(kind_of(it) is Kind.CONFIRM for *_, it in seen))
     pair.network.set_faults(Faults(blocked=True), RIGHT, LEFT)
     greets = sum(kind_of(it) is Kind.GREET for *_, it in seen)
@@ -172,11 +171,11 @@ def test_an_answer_that_is_long_in_coming_is_taken_beside_another_handshake():
     right = pair.right.poll_incoming()
     assert right is not None
     assert pair.transfer(left, right, [b"x"]) == [b"x"]
-    assert pair.right.gate_counters.handshakes == 1
+    assert pair.right.handshake_counters.handshakes == 1
 
 
-@pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
-def test_an_opener_that_asks_on_is_remembered_on_both_sides(expectation: Expectation):
+@pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
+def test_an_opener_that_asks_on_is_remembered_on_both_sides(expectation: PeerPin):
     """What the peer says is lost for longer than it would keep one that fell silent."""
     pair = SealedPair(1, Faults(delay=0.02), ChannelSettings(connect_timeout=8.0))
     seen = watch(pair)
@@ -189,14 +188,14 @@ def test_an_opener_that_asks_on_is_remembered_on_both_sides(expectation: Expecta
     right = pair.right.poll_incoming()
     assert right is not None
     assert (left.state, right.state) == (State.OPEN, State.OPEN)
-    assert pair.right.gate_counters.handshakes == 1
+    assert pair.right.handshake_counters.handshakes == 1
 
 
 def test_cookies_that_somebody_makes_up_do_not_keep_an_attempt_alive():
     """An address proves itself once; whoever reads a GREET can send any number of cookies."""
     pair = SealedPair(1, Faults(blocked=True))
     seen = watch(pair)
-    left = pair.left.dial(0.0, [RIGHT], 0, Expectation())
+    left = pair.left.dial(0.0, [RIGHT], 0, PeerPin())
     pair.run(1)
     greet = decode_greet_untrusted(seen[0][2])
     while left.closed is None:

@@ -1,13 +1,12 @@
 """Telling peers that a channel is not known here, so that they need not wait for its timeout."""
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.lodge import Lodge
-from sphtp.core.channel.gate.wire import RESET_SIZE, encode_reset
+from sphtp.core.channel.noise import RESET_SIZE, SecurityContext, encode_reset
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.rate import RateLimit, RateLimits
 
 
-class Resets:
+class StatelessReset:
     """At most ``rate`` of them a second, for nobody may collect proofs for as long as one fits.
 
     One address has a quarter of it, and one host half: what is made up for ids that never were must
@@ -16,7 +15,7 @@ class Resets:
     their timeout.
     """
 
-    def __init__(self, lodge: Lodge, endpoint: Endpoint, rate: float) -> None:
+    def __init__(self, lodge: SecurityContext, endpoint: Endpoint, rate: float) -> None:
         self._lodge = lodge
         self._endpoint = endpoint
         self._rate = RateLimit(rate)

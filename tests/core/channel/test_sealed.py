@@ -2,20 +2,20 @@
 
 import pytest
 
-from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity
 
-KNOWN = Expectation(identity("right").public)
-UNKNOWN = Expectation()
+KNOWN = PeerPin(identity("right").public)
+UNKNOWN = PeerPin()
 PATIENT = ChannelSettings(connect_timeout=60)
 
 
 @pytest.mark.parametrize("expectation", [KNOWN, UNKNOWN], ids=["IK", "XX"])
 @pytest.mark.parametrize("psk", [None, bytes(32)], ids=["open", "psk"])
-def test_messages_pass_both_ways(expectation: Expectation, psk: bytes | None):
+def test_messages_pass_both_ways(expectation: PeerPin, psk: bytes | None):
     pair = SealedPair(psk=psk)
     left, right = pair.open(expectation)
     payloads = [bytes([n]) * size for n, size in enumerate((1, 100, 5_000, 200_000))]
@@ -26,7 +26,7 @@ def test_messages_pass_both_ways(expectation: Expectation, psk: bytes | None):
 
 
 @pytest.mark.parametrize("expectation", [KNOWN, UNKNOWN], ids=["IK", "XX"])
-def test_a_bad_network_delays_and_nothing_else(expectation: Expectation):
+def test_a_bad_network_delays_and_nothing_else(expectation: PeerPin):
     for seed in range(20):
         faults = Faults(loss=0.2, delay=0.02, jitter=0.03, duplicate=0.1, corrupt=0.05)
         pair = SealedPair(seed, faults, PATIENT)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.gate.wire import (
+from sphtp.core.channel.noise import (
     COOKIE_SIZE,
     RESET_SIZE,
     SMALLEST_GREET,

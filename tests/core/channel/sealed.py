@@ -3,11 +3,8 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import Security
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Expectation, Trust
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint, make_gated
+from sphtp.core.channel.security import HandshakeLimits, PeerAuthenticator, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
@@ -27,9 +24,9 @@ def make_sealed(
     name: str,
     *,
     peer_id: int = 0,
-    trust: Trust | None = None,
+    trust: PeerAuthenticator | None = None,
     settings: ChannelSettings | None = None,
-    gate: GateSettings | None = None,
+    gate: HandshakeLimits | None = None,
     psk: bytes | None = None,
     schema: Schema | None = None,
     seed: int = 0,
@@ -37,8 +34,8 @@ def make_sealed(
 ) -> SealedEndpoint:
     """A sealed endpoint of somebody by this name."""
     entropy = Random(f"{seed} {name}")
-    limits = gate or GateSettings()
-    security = Security(identity=identity(name), trust=trust, limits=limits, psk=psk)
+    limits = gate or HandshakeLimits()
+    security = Security(identity=identity(name), authenticator=trust, limits=limits, psk=psk)
     settings = settings or ChannelSettings()
     endpoint = make_gated(entropy, settings, peer_id, schema, security=security, port=port)
     assert isinstance(endpoint, SealedEndpoint)
@@ -60,7 +57,7 @@ class SealedPair(Stage):
         super().__init__(seed, {LEFT: self.left, RIGHT: self.right}, faults)
 
     def open(
-        self, expectation: Expectation | None = None, seconds: float = 60.0
+        self, expectation: PeerPin | None = None, seconds: float = 60.0
     ) -> tuple[Connection, Connection]:
         """Dial from left to right and return both sides."""
         dialled = self.left.dial(self.now, [RIGHT], 0, expectation)

@@ -3,25 +3,23 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.gate.wire import decode_reset_untrusted, encode_reset
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import CloseReason, State
+from sphtp.core.channel.noise import decode_reset_untrusted, encode_reset
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
+from sphtp.core.channel.security import HandshakeLimits, PeerPin
 from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, encode_front
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, kind_of, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
-from tests.core.channel.gate.test_refusals import check_empty
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.test_sealed_refusals import check_empty
 
 WAYS = pytest.mark.parametrize(
-    "expectation", [Expectation(identity("right").public), Expectation()], ids=["IK", "XX"]
+    "expectation", [PeerPin(identity("right").public), PeerPin()], ids=["IK", "XX"]
 )
 
 
-def open_pair(expectation: Expectation) -> tuple[SealedPair, Connection, Connection]:
+def open_pair(expectation: PeerPin) -> tuple[SealedPair, Connection, Connection]:
     pair = SealedPair(1, Faults(delay=0.05))
     left, right = pair.open(expectation)
     pair.run(0.5)
@@ -36,7 +34,7 @@ def restart(pair: SealedPair, name: str, seed: int = 2) -> None:
 @WAYS
 @pytest.mark.parametrize("restarted", ["left", "right"])
 def test_a_restarted_node_is_known_to_be_one_within_a_round_trip(
-    expectation: Expectation, restarted: str
+    expectation: PeerPin, restarted: str
 ):
     pair, left, right = open_pair(expectation)
     restart(pair, restarted)
@@ -54,20 +52,20 @@ def test_a_restarted_node_is_known_to_be_one_within_a_round_trip(
 
 
 @WAYS
-def test_a_node_with_another_identity_has_no_proof(expectation: Expectation):
+def test_a_node_with_another_identity_has_no_proof(expectation: PeerPin):
     pair, left, _ = open_pair(expectation)
     pair.endpoints[RIGHT] = make_sealed("somebody else")
     pair.send(left, b"are you there?")
     pair.run(5)
     assert left.state is State.OPEN
-    assert pair.left.gate_counters.resets_forged > 0
+    assert pair.left.handshake_counters.resets_forged > 0
     pair.run(10)
     assert left.closed is not None
     assert "vanished" in left.closed.text
 
 
 @WAYS
-def test_two_that_both_forgot_do_not_tell_each_other_for_ever(expectation: Expectation):
+def test_two_that_both_forgot_do_not_tell_each_other_for_ever(expectation: PeerPin):
     pair, left, right = open_pair(expectation)
     pair.send(left, b"on its way")
     pair.send(right, b"on its way")
@@ -79,7 +77,7 @@ def test_two_that_both_forgot_do_not_tell_each_other_for_ever(expectation: Expec
 
 
 @WAYS
-def test_a_proof_that_is_made_up_changes_nothing(expectation: Expectation):
+def test_a_proof_that_is_made_up_changes_nothing(expectation: PeerPin):
     pair, left, right = open_pair(expectation)
     bond = pair.left._gate._bonds.find(left.connection_id)
     assert bond is not None
@@ -92,11 +90,11 @@ def test_a_proof_that_is_made_up_changes_nothing(expectation: Expectation):
                 assert answers(pair, pair.left, source, encode_reset(peer, proof)) == []
     assert answers(pair, pair.left, ("10.6.6.6", 6), encode_reset(bond.peer, true)) == []
     assert answers(pair, pair.left, RIGHT, encode_reset(bond.own, true)) == []
-    assert pair.left.gate_counters.resets_forged == len(made_up) * 6 + 2
+    assert pair.left.handshake_counters.resets_forged == len(made_up) * 6 + 2
     for size in range(21):
         answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true)[:size])
     answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true) + b"\0")
-    assert pair.left.gate_counters.resets_taken == 0
+    assert pair.left.handshake_counters.resets_taken == 0
     assert left.state is State.OPEN
     assert pair.transfer(left, right, [b"x"]) == [b"x"]
     assert answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true)) == []
@@ -104,7 +102,7 @@ def test_a_proof_that_is_made_up_changes_nothing(expectation: Expectation):
 
 
 def test_resets_are_limited_and_counted():
-    pair = SealedPair(1, gate=GateSettings(resets_per_second=10))
+    pair = SealedPair(1, gate=HandshakeLimits(resets_per_second=10))
     said = []
     for number in range(100):
         source = f"10.6.6.{number % 20}", 6
@@ -113,13 +111,13 @@ def test_resets_are_limited_and_counted():
         welcome = encode_front(Kind.WELCOME, 1 + number).ljust(50, b"\0")
         said += answers(pair, pair.right, source, welcome)
     assert len(said) == 10
-    counters = pair.right.gate_counters
+    counters = pair.right.handshake_counters
     assert (counters.resets_sent, counters.resets_over_rate) == (10, 190)
     assert len({decode_reset_untrusted(it) for it in said}) == 5, "each id has its own"
 
 
 def test_one_address_has_a_quarter_of_the_resets_and_one_host_half():
-    pair = SealedPair(1, gate=GateSettings(resets_per_second=40))
+    pair = SealedPair(1, gate=HandshakeLimits(resets_per_second=40))
     said = [
         sum(len(ask_for_reset(pair, ("10.6.6.6", port), number)) for number in range(100))
         for port in range(1, 5)
@@ -130,7 +128,7 @@ def test_one_address_has_a_quarter_of_the_resets_and_one_host_half():
 
 def test_made_up_datagrams_keep_no_peer_from_being_told_of_a_restart():
     """A thousand a second from ten ports of one host: a peer of another host is told at once."""
-    pair, left, _ = open_pair(Expectation(identity("right").public))
+    pair, left, _ = open_pair(PeerPin(identity("right").public))
     restart(pair, "right")
     restarted = pair.endpoints[RIGHT]
     assert isinstance(restarted, SealedEndpoint)
@@ -142,7 +140,7 @@ def test_made_up_datagrams_keep_no_peer_from_being_told_of_a_restart():
         ask_for_reset(pair, ("10.6.6.6", 1 + number % 10), number, restarted)
         pair.run(0.001)
     assert left.state is State.CLOSED
-    assert restarted.gate_counters.resets_sent < 100
+    assert restarted.handshake_counters.resets_sent < 100
 
 
 def ask_for_reset(
@@ -154,14 +152,14 @@ def ask_for_reset(
 
 def test_an_answer_to_an_attempt_that_is_over_is_taken_back():
     """Left dials, restarts, and is welcomed: right learns at once that nobody waits."""
-    for expectation in (Expectation(identity("right").public), Expectation()):
+    for expectation in (PeerPin(identity("right").public), PeerPin()):
         pair = SealedPair(1, Faults(delay=0.05))
         pair.left.dial(0.0, [RIGHT], 0, expectation)
         pair.run(0.12)
         restart(pair, "left")
         pair.run(3.0)
         if expectation.key:
-            assert pair.right.gate_counters.resets_taken >= 1
+            assert pair.right.handshake_counters.resets_taken >= 1
             assert pair.right.connections == ()
         pair.run(10)
         for endpoint in pair.endpoints.values():
@@ -171,7 +169,7 @@ def test_an_answer_to_an_attempt_that_is_over_is_taken_back():
 @WAYS
 @pytest.mark.parametrize(("port", "is_taken"), [(2000, True), (2001, False)])
 def test_of_two_nodes_with_one_identity_neither_ends_the_other_s_channels(
-    expectation: Expectation, port: int, is_taken: bool
+    expectation: PeerPin, port: int, is_taken: bool
 ):
     """Right's double is asked for a proof of right's; one that restarted on its port is right."""
     right, double = (make_sealed("right", port=it, seed=it) for it in (2000, port))
@@ -185,7 +183,7 @@ def test_of_two_nodes_with_one_identity_neither_ends_the_other_s_channels(
     (reset,) = answers_of(double, sealed)
     answers(pair, pair.left, RIGHT, reset)
     assert (left.closed is not None) == is_taken
-    assert pair.left.gate_counters.resets_taken == is_taken
+    assert pair.left.handshake_counters.resets_taken == is_taken
 
 
 def answers_of(endpoint: SealedEndpoint, datagram: bytes) -> list[bytes]:

@@ -7,18 +7,18 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.trust import Expectation, OpenDoor, Roster
-from sphtp.core.channel.gate.wire import SMALLEST_GREET
 from sphtp.core.channel.handshake import Refusal, Refuse, decode_refuse_untrusted, encode_refuse
+from sphtp.core.channel.lifecycle import CloseReason
+from sphtp.core.channel.noise import SMALLEST_GREET
+from sphtp.core.channel.sealed_endpoint import SealedEndpoint
+from sphtp.core.channel.security import AllowKeys, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import VERSION, Kind
 from sphtp.core.schema import Schema
 from sphtp.testing.stage import Stage
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 HASTY = 0.5
 """Seconds in which a signed refusal ends an attempt; one that nobody signed only explains."""
 
@@ -29,7 +29,7 @@ class Introduced:
 
 
 def refused(right: Endpoint | SealedEndpoint, left: Endpoint | SealedEndpoint,
-            expectation: Expectation | None = None, wanted: int = 0,
+            expectation: PeerPin | None = None, wanted: int = 0,
             seconds: float = HASTY) -> str:  # fmt: skip
     """Dial in vain; return the words."""
     stage = Stage(1, {LEFT: left, RIGHT: right})
@@ -55,11 +55,11 @@ def check_empty(endpoint: Endpoint | SealedEndpoint) -> None:
         ]  # fmt: skip
 
 
-WAYS = pytest.mark.parametrize("expectation", [KNOWN, Expectation()], ids=["IK", "XX"])
+WAYS = pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
 
 
 @WAYS
-def test_full(expectation: Expectation):
+def test_full(expectation: PeerPin):
     full = make_sealed("right", settings=ChannelSettings(max_channels=1))
     third = ("10.0.0.3", 3)
     stage = Stage(1, {third: make_sealed("third"), RIGHT: full})
@@ -74,15 +74,15 @@ def test_full(expectation: Expectation):
 
 
 @WAYS
-def test_denied(expectation: Expectation):
-    right = make_sealed("right", trust=OpenDoor(lambda key: key != identity("left").public))
+def test_denied(expectation: PeerPin):
+    right = make_sealed("right", trust=AllowKeys(lambda key: key != identity("left").public))
     text = refused(right, make_sealed("left"), expectation)
     assert text.endswith("it does not let this peer in")
-    assert right.gate_counters.denied == 1
+    assert right.handshake_counters.denied == 1
 
 
 @WAYS
-def test_other_types_of_messages(expectation: Expectation):
+def test_other_types_of_messages(expectation: PeerPin):
     right = make_sealed("right", schema=Schema(["position: x, y"]))
     left = make_sealed("left", schema=Schema(["position: x, y, z"]))
     text = refused(right, left, expectation)
@@ -90,13 +90,13 @@ def test_other_types_of_messages(expectation: Expectation):
 
 
 @WAYS
-def test_another_peer_than_the_one_wanted(expectation: Expectation):
+def test_another_peer_than_the_one_wanted(expectation: PeerPin):
     text = refused(make_sealed("right", peer_id=5), make_sealed("left"), expectation, wanted=7)
     assert text.endswith("it is another peer than the one wanted")
 
 
 @WAYS
-def test_gone(expectation: Expectation):
+def test_gone(expectation: PeerPin):
     right = make_sealed("right")
     right.close(0.0, "its node closed")
     assert refused(right, make_sealed("left"), expectation).endswith("it has given up")
@@ -110,16 +110,16 @@ def test_an_impostor_is_refused_by_this_side():
         asked.append(key)
         return False
 
-    text = refused(make_sealed("right"), left, Expectation(pin=disapprove))
+    text = refused(make_sealed("right"), left, PeerPin(pin=disapprove))
     assert text.endswith("its key is not that of the peer wanted")
     assert set(asked) == {identity("right").public}
-    assert left.gate_counters.denied == 1
+    assert left.handshake_counters.denied == 1
 
 
 def test_a_member_that_has_anothers_id_is_an_impostor():
     """Right is what left dialled, by its key; but the id that it says is of somebody else."""
     peers = {5: Introduced("somebody else"), 7: Introduced("right")}
-    left = make_sealed("left", trust=Roster(peers))
+    left = make_sealed("left", trust=RosterAuthenticator(peers))
     text = refused(make_sealed("right", peer_id=5), left, KNOWN)
     assert text.endswith("its key is not that of the peer wanted")
 
@@ -135,7 +135,7 @@ def test_a_secret_that_is_not_shared_explains_the_timeout(
 ):
     secrets = [None if side is None else side.encode().ljust(32) for side in sides]
     right = make_sealed("right", psk=secrets[0])
-    text = refused(right, make_sealed("left", psk=secrets[1]), Expectation(), seconds=6)
+    text = refused(right, make_sealed("left", psk=secrets[1]), PeerPin(), seconds=6)
     assert text.endswith("it does not let this peer in")
     assert not right._gate._host
 
@@ -173,7 +173,7 @@ def test_a_greet_of_another_version_is_refused_in_its_own():
 
 @WAYS
 def test_a_node_of_another_version_explains_the_timeout(
-    expectation: Expectation, monkeypatch: pytest.MonkeyPatch
+    expectation: PeerPin, monkeypatch: pytest.MonkeyPatch
 ):
     """Right is of version 2: what it hears and says of this one's is a REFUSE, in our version."""
     right = make_sealed("right")
@@ -198,7 +198,7 @@ def test_what_nobody_signed_decides_nothing():
     pair = SealedPair(1)
     dialled: Connection = pair.left.dial(0.0, [RIGHT], 0, KNOWN)
     for reason in (*Refusal, 99):
-        refuse = encode_refuse(dialled.connection_id, Refuse(dialled.opening.token, reason))
+        refuse = encode_refuse(dialled.connection_id, Refuse(dialled.handshake.token, reason))
         refuse += bytes(12) if reason == Refusal.SCHEMA else b""
         pair.left.handle_datagram_untrusted(0.0, RIGHT, refuse)
     pair.drive(lambda: pair.right.has_incoming)
@@ -208,11 +208,11 @@ def test_what_nobody_signed_decides_nothing():
 
 def test_a_stranger_is_let_in_once_it_is_introduced():
     peers: dict[int, Introduced] = {}
-    right = make_sealed("right", trust=Roster(peers))
+    right = make_sealed("right", trust=RosterAuthenticator(peers))
     stage = Stage(1, {LEFT: make_sealed("left", peer_id=5), RIGHT: right})
     dialled = stage.endpoints[LEFT].dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg,arg-type]
     stage.run(1)
-    assert right.gate_counters.strangers > 1
+    assert right.handshake_counters.strangers > 1
     assert not right._gate._host
     assert dialled.closed is None
     peers[5] = Introduced("left")
