@@ -102,11 +102,11 @@ async def open_client(
                 yield it
 
 
-def _secure(identity: Identity, peers: dict[int, Peer], gate: HandshakeLimits | None) -> Security:
+def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
     return Security(
         identity=identity,
         authenticator=RosterAuthenticator(peers),
-        limits=gate or HandshakeLimits(),
+        limits=limits or HandshakeLimits(),
     )
 
 

@@ -8,7 +8,6 @@ import trio
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.datagrams import Datagrams
 from sphtp.shell.bell import Bell
 from sphtp.shell.busy_poll import BusyPoll
@@ -37,7 +36,7 @@ class Traffic:
     def __init__(
         self,
         udp: UdpSocket,
-        endpoint: Endpoint | SealedEndpoint,
+        endpoint: Endpoint,
         desk: StreamDesk,
         limits: LimitLog,
         report: Callable[[Connection], bool],

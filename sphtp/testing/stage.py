@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.security import PeerPin
-from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address
 from sphtp.testing.rows import rows
@@ -33,7 +31,7 @@ class Stage(Simulation):
     def __init__(
         self,
         seed: int,
-        endpoints: Mapping[Address, Endpoint | SealedEndpoint],
+        endpoints: Mapping[Address, Endpoint],
         faults: Faults | None = None,
     ) -> None:
         super().__init__(seed, faults)
@@ -102,14 +100,10 @@ class Stage(Simulation):
         self.drive(is_over, seconds)
         return received
 
-    def _dial(
-        self, endpoint: Endpoint | SealedEndpoint, destination: Address, key: bytes | None
-    ) -> Connection:
+    def _dial(self, endpoint: Endpoint, destination: Address, key: bytes | None) -> Connection:
         if key is None:
             return endpoint.dial(self.now, [destination])
-        if isinstance(endpoint, SealedEndpoint):
-            return endpoint.dial(self.now, [destination], 0, PeerPin(key))
-        raise SettingsError("nobody proves a key to an endpoint in the clear")
+        return endpoint.dial(self.now, [destination], 0, PeerPin(key))
 
     def _next_time(self) -> float | None:
         times = [self.network.next_time()]

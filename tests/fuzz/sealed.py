@@ -8,14 +8,15 @@ from random import Random
 from typing import Final
 
 from sphtp.core.channel import noise as wire
-from sphtp.core.channel.noise import NUMBERS, prologue, read_introduction_untrusted
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
+from sphtp.core.channel import path_validation, stateless_reset
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.noise import NUMBERS, prologue, read_payload_untrusted
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, encode_front
 from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK, XX, Pattern
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.fuzz.choices import Script
 
 OPENER: Final = 7
@@ -46,17 +47,25 @@ def confirm(data: bytes) -> None:
 
 def reset(data: bytes) -> None:
     """A proof that a channel is forgotten."""
-    assert wire.encode_reset(0, wire.decode_reset_untrusted(data))[5:] == data[5:]
+    assert (
+        stateless_reset.encode_reset(0, stateless_reset.decode_reset_untrusted(data))[5:]
+        == data[5:]
+    )
 
 
 def path(data: bytes) -> None:
     """A challenge, or a response."""
-    assert wire.encode_path(Kind.CHALLENGE, 0, wire.decode_path_untrusted(data))[5:] == data[5:]
+    assert (
+        path_validation.encode_path(Kind.CHALLENGE, 0, path_validation.decode_path_untrusted(data))[
+            5:
+        ]
+        == data[5:]
+    )
 
 
 def introduction(data: bytes) -> None:
     """What a handshake carries."""
-    assert b"".join(read_introduction_untrusted(data)) == data
+    assert b"".join(read_payload_untrusted(data)) == data
 
 
 def porch(data: bytes) -> None:
@@ -76,11 +85,10 @@ def parlour(data: bytes) -> None:
     left, right = pair.open(KNOWN)
     script = Script(data)
     address: Address = ("10.0.0.9", 9) if script.below(2) else LEFT
-    bond = pair.left._gate._bonds.find(left.connection_id)
-    assert bond is not None
+    bond = keys_of(left)
     front = encode_front(Kind(script.below(len(Kind))), right.connection_id)
     for inner in (data[2:], front + data[2:]):
-        sealed = bond.seal(inner or b"\0", len(inner) or 1)
+        sealed = bond.seal(RIGHT, inner or b"\0", len(inner) or 1)
         pair.right.handle_row_untrusted(pair.now, Datagrams(address, sealed.data, sealed.size))
         said(pair.right)
 
@@ -125,7 +133,7 @@ def _names(opener: int, token: int) -> bytes:
     return opener.to_bytes(4, "little") + token.to_bytes(8, "little")
 
 
-def said(node: SealedEndpoint) -> list[Datagrams]:
+def said(node: Endpoint) -> list[Datagrams]:
     """All that a node has to send by now."""
     rows = []
     while (row := node.poll_transmit(0.2)) is not None:

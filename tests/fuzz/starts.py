@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from sphtp.core.channel import noise as wire
+from sphtp.core.channel import path_validation, stateless_reset
 from sphtp.core.channel.frames import (
     AckDelay,
     Close,
@@ -158,11 +159,11 @@ def _confirms() -> Iterable[bytes]:
 
 
 def _resets() -> Iterable[bytes]:
-    yield wire.encode_reset(OPENER, bytes(16))
+    yield stateless_reset.encode_reset(OPENER, bytes(16))
 
 
 def _paths() -> Iterable[bytes]:
-    yield wire.encode_path(Kind.CHALLENGE, OPENER, 5)
+    yield path_validation.encode_path(Kind.CHALLENGE, OPENER, 5)
 
 
 def _to_the_porch() -> Iterable[bytes]:

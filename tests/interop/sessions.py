@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint, sealed_settings
 from sphtp.core.channel.security import PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.secure.identity import Identity
@@ -49,7 +48,7 @@ def hold_session(fields: dict[str, Any]) -> list[Spoken]:
     return list(_talk(sides))
 
 
-def make_endpoint(fields: dict[str, Any], name: str) -> SealedEndpoint:
+def make_endpoint(fields: dict[str, Any], name: str) -> Endpoint:
     """Make a side that draws what these fields say."""
     side = fields[name]
     ephemeral = int.from_bytes(bytes.fromhex(side["ephemeral"]), "little")
@@ -58,11 +57,10 @@ def make_endpoint(fields: dict[str, Any], name: str) -> SealedEndpoint:
     )
     psk = bytes.fromhex(fields["psk"]) if "psk" in fields else None
     security = Security(identity=Identity(bytes.fromhex(side["static"])), psk=psk)
-    endpoint = Endpoint(entropy, sealed_settings(ChannelSettings()))
-    return SealedEndpoint(endpoint, entropy, security)
+    return Endpoint(entropy, ChannelSettings(), security=security)
 
 
-def _talk(sides: dict[str, SealedEndpoint]) -> Iterator[Spoken]:
+def _talk(sides: dict[str, Endpoint]) -> Iterator[Spoken]:
     """Let both speak in turn until there is nothing more to say."""
     speaker, hearer = NAMES
     silent = 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sphtp.core.channel import noise as wire
-from sphtp.core.channel import path_validation
+from sphtp.core.channel import path_validation, protection, stateless_reset
 from sphtp.core.channel.handshake import Refusal, Refuse, encode_refuse
 from sphtp.core.channel.noise import PADDING, PATTERNS, prologue
 from sphtp.core.channel.path_mtu import FLOOR
@@ -109,7 +109,7 @@ def test_our_proof_is_that(vector: Vector) -> None:
     endpoint.handle_datagram_untrusted(0.0, LEFT, stray)
     answer = endpoint.poll_transmit(0.0)
     assert answer is not None
-    assert answer.data == wire.encode_reset(vector.fields["connection_id"], vector.data)
+    assert answer.data == stateless_reset.encode_reset(vector.fields["connection_id"], vector.data)
 
 
 @family("prologue")
@@ -129,8 +129,8 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert page == [
         wire.SMALLEST_GREET,
         wire.COOKIE_SIZE,
-        wire.PROOF_SIZE,
-        wire.SEAL_OVERHEAD,
+        stateless_reset.PROOF_SIZE,
+        protection.SEAL_OVERHEAD,
         EPOCH,
         WINDOW,
         path_validation.RETRY,
@@ -240,6 +240,6 @@ def test_a_sealed_side_tells_sizes_without_the_seal() -> None:
     offers = []
     for datagram in session.fields["datagrams"]:
         if datagram["kind"] in (Kind.GREET, Kind.WELCOME):
-            inside = read_datagram(bytes.fromhex(datagram["inside"])[wire.PROOF_SIZE :])
+            inside = read_datagram(bytes.fromhex(datagram["inside"])[stateless_reset.PROOF_SIZE :])
             offers.append(inside["offer"]["max_datagram"])
-    assert set(offers) == {ChannelSettings().max_datagram - wire.SEAL_OVERHEAD}
+    assert set(offers) == {ChannelSettings().max_datagram - protection.SEAL_OVERHEAD}

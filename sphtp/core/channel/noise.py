@@ -1,28 +1,32 @@
-"""The datagrams of the sealed handshake, byte by byte.
+"""The sealed handshake: Noise messages in datagrams, and what both sides of it share.
+
+The opener sends GREET with the first Noise message, to every address of the peer. Who answers has
+no memory of it before the address is proven: a first GREET draws a COOKIE, and only one that brings
+the cookie is computed. Three patterns serve (section 7 of the Noise specification):
+
+IK      the opener knows the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
+XX      it does not: WELCOME asks who it is, CONFIRM says it and has the CONNECT, 1.5 round trips
+XXpsk0  the same, among those who share a secret
+
+So the clear handshake's CONNECT, ACCEPT and REFUSE travel as payloads, each behind the proof that a
+RESET from its sender will show; what is in them is the same as in the clear. ``initiator`` and
+``responder`` have the two sides, each with its table of states. The datagrams, byte by byte:
 
 front                                                                  every datagram
 GREET    opener's id u32, token u64, pattern u8, cookie 16, noise      padded within the noise
 COOKIE   token u64, cookie 16
 WELCOME  token u64, noise
 CONFIRM  opener's id u32, token u64, noise
-RESET    proof 16
-SEALED   counter u64, ciphertext, tag 16
 
 The first 17 bytes of a GREET, and a REFUSE that is not sealed, are the same in every version but
 for its number, so that any version can refuse any: it does so under the number of the other one.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import sha256
-from hmac import compare_digest
-from hmac import new as hmac
 from typing import Final, NamedTuple
 
-from sphtp.core.channel.handshake import Refuse
-from sphtp.core.channel.protection import SecureSession, SessionTable
 from sphtp.core.channel.security import HandshakeCounters, PeerAuthenticator
-from sphtp.core.datagrams import Address, Datagrams
+from sphtp.core.channel.stateless_reset import PROOF_SIZE, reset_proof
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import FRONT, VERSION, Kind, encode_front
 from sphtp.core.secure.identity import Identity
@@ -30,8 +34,10 @@ from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
 
+PATTERNS: Final[dict[int, Pattern]] = {1: IK, 2: XX, 3: XXPSK0}
+NUMBERS: Final = {pattern.name: number for number, pattern in PATTERNS.items()}
+
 COOKIE_SIZE: Final = 16
-PROOF_SIZE: Final = 16
 NO_COOKIE: Final = bytes(COOKIE_SIZE)
 
 OPENER_SIZE: Final = 4 + 8
@@ -40,16 +46,10 @@ OPENER_SIZE: Final = 4 + 8
 SMALLEST_GREET: Final = 192
 """Larger than whatever answers it, so that a forged source address gains nothing by it."""
 
-SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
-"""Bytes that sealing adds to a datagram: front, counter and tag."""
-
 GREET_OVERHEAD: Final = (
     FRONT.size + OPENER_SIZE + 1 + COOKIE_SIZE + 32 + (32 + 16) + PROOF_SIZE + 16
 )
 """Bytes that a GREET adds to the CONNECT in it, at most: by IK there are two keys and two tags."""
-
-RESET_SIZE: Final = FRONT.size + PROOF_SIZE
-"""Bytes of a RESET."""
 
 
 class Greet(NamedTuple):
@@ -131,41 +131,6 @@ def decode_answer_untrusted(datagram: bytes) -> Answer:
     return Answer(reader.u64(), reader.rest())
 
 
-def encode_reset(forgotten: int, proof: bytes) -> bytes:
-    """Encode a RESET: nothing is known here of this connection id, which was this side's."""
-    return encode_front(Kind.RESET, forgotten) + proof
-
-
-@untrusted
-def decode_reset_untrusted(datagram: bytes) -> bytes:
-    """Decode the proof in a RESET."""
-    reader = _body(datagram)
-    proof = reader.take(PROOF_SIZE)
-    reader.finish()
-    return proof
-
-
-def encode_path(kind: Kind, to: int, nonce: int) -> bytes:
-    """Encode a CHALLENGE or a RESPONSE, which travel sealed."""
-    return Writer().raw(encode_front(kind, to)).u64(nonce).finish()
-
-
-@untrusted
-def decode_path_untrusted(datagram: bytes) -> int:
-    """Decode the nonce of a CHALLENGE or a RESPONSE."""
-    reader = _body(datagram)
-    nonce = reader.u64()
-    reader.finish()
-    return nonce
-
-
-def _body(datagram: bytes) -> Reader:
-    return Reader(memoryview(datagram)[FRONT.size :])
-
-
-PATTERNS: Final[dict[int, Pattern]] = {1: IK, 2: XX, 3: XXPSK0}
-NUMBERS: Final = {pattern.name: number for number, pattern in PATTERNS.items()}
-
 # What a message without content is filled up with, so that no answer is longer.
 PADDING: Final = bytes(SMALLEST_GREET)
 
@@ -175,68 +140,28 @@ def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
     return Writer().raw(b"SphTP 1").u8(NUMBERS[pattern.name]).u32(opener).u64(token).finish()
 
 
-RESET_PURPOSE: Final = b"SphTP reset"
-
-
-def reset_purpose(port: int) -> bytes:
-    """What the key of a node's resets is derived for.
-
-    Two nodes of one identity must not tell proofs for each other's channels; where they share a
-    machine, their ports differ.
-    """
-    return RESET_PURPOSE + (port.to_bytes(2, "little") if port else b"")
-
-
 @dataclass(frozen=True, slots=True)
 class SecurityContext:
-    """Who this node is, whom it trusts, its bonds, and the ways out.
-
-    ``say`` sends a datagram; ``pass_on`` hands the endpoint one that is authentic, and ``present``
-    one of whoever has proven to have a key. It is told whose key a connection's peer has by
-    ``introduce_peer``, and by ``object`` who answers in its place, and by ``progress`` which
-    connection's handshake goes on.
-    """
+    """Who a node is in its handshakes, and whom it lets in."""
 
     identity: Identity
     secrets: Secrets
-    trust: PeerAuthenticator
+    authenticator: PeerAuthenticator
     psk: bytes | None = field(repr=False)
-    counters: HandshakeCounters
-    bonds: SessionTable
-    say: Callable[[Datagrams], None]
-    pass_on: Callable[[float, Address, bytes], None]
-    present: Callable[[float, Address, bytes, bytes], None]
-    introduce_peer: Callable[[int, bytes], None]
-    object: Callable[[float, Address, int, Refuse], None]
-    progress: Callable[[float, int], None]
     reset_key: bytes = field(repr=False)
+    counters: HandshakeCounters
 
-    def proof(self, connection_id: int) -> bytes:
-        """What a RESET for one of our connections will show.
-
-        It follows from identity and port alone: a node that restarted with them can still make it,
-        and nobody else but the one who was told.
-        """
-        name = connection_id.to_bytes(4, "little")
-        return hmac(self.reset_key, name, sha256).digest()[:PROOF_SIZE]
-
-    def settle(self, bond: SecureSession, own: int, peer: int) -> None:
-        """Let a bond serve a connection."""
-        self.bonds.add(bond, own, peer)
-        self.introduce_peer(own, bond.key)
-
-    def introduce(self, connection_id: int, datagram: bytes) -> bytes:
-        """Put a datagram of the endpoint behind what its receiver has to know besides."""
-        return self.proof(connection_id) + datagram
+    def payload(self, connection_id: int, datagram: bytes) -> bytes:
+        """What a Noise message carries: our proof for a connection's RESET, and a datagram."""
+        return reset_proof(self.reset_key, connection_id) + datagram
 
 
-def read_introduction_untrusted(introduction: bytes) -> tuple[bytes, bytes]:
-    """Take apart what ``SecurityContext.introduce`` put together: the proof, and the datagram."""
-    if len(introduction) <= PROOF_SIZE:
-        raise RemoteError(f"an introduction of {len(introduction)} bytes says nothing")
-    return introduction[:PROOF_SIZE], introduction[PROOF_SIZE:]
+def read_payload_untrusted(payload: bytes) -> tuple[bytes, bytes]:
+    """Take apart what ``SecurityContext.payload`` put together: the proof, and the datagram."""
+    if len(payload) <= PROOF_SIZE:
+        raise RemoteError(f"a payload of {len(payload)} bytes says nothing")
+    return payload[:PROOF_SIZE], payload[PROOF_SIZE:]
 
 
-def is_proven(proof: bytes, wanted: bytes) -> bool:
-    """Whether a RESET shows what it must; takes as long wherever they differ."""
-    return bool(wanted) and compare_digest(proof, wanted)
+def _body(datagram: bytes) -> Reader:
+    return Reader(memoryview(datagram)[FRONT.size :])

@@ -1,44 +1,57 @@
-"""Peers whose address changes: followed when they have answered from there."""
+"""Path validation (RFC 9000, section 8.2): a peer that moves is followed when it answers there.
+
+Only a peer with keys can move. When something newer than all before comes from another address, a
+CHALLENGE with a nonce goes there; the RESPONSE that echoes it, from there, proves that the peer is
+there. A datagram that somebody copied and sent from elsewhere proves nothing: only who has the keys
+can echo a nonce, and only who is there can have read it. So nobody is sent what it never asked for.
+"""
 
 from typing import Final
 
-from sphtp.core.channel.noise import encode_path
-from sphtp.core.channel.protection import SecureSession
-from sphtp.core.datagrams import Address, Datagrams
+from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Secrets
-from sphtp.core.front import Kind
+from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.wire import Reader, Writer
+from sphtp.errors import untrusted
 
 RETRY: Final = 0.2
-"""Seconds between two challenges under one bond, wherever its datagrams come from."""
+"""Seconds between two challenges of one connection, wherever its datagrams come from."""
+
+
+def encode_path(kind: Kind, to: int, nonce: int) -> bytes:
+    """Encode a CHALLENGE or a RESPONSE, which travel sealed."""
+    return Writer().raw(encode_front(kind, to)).u64(nonce).finish()
+
+
+@untrusted
+def decode_path_untrusted(datagram: bytes) -> int:
+    """Decode the nonce of a CHALLENGE or a RESPONSE."""
+    reader = Reader(memoryview(datagram)[FRONT.size :])
+    nonce = reader.u64()
+    reader.finish()
+    return nonce
 
 
 class PathValidation:
-    """Challenges a new address (RFC 9000, section 8.2), so that nobody is sent what it never asked.
+    """The one address of a connection that is being tried."""
 
-    A datagram that somebody copied and sent from elsewhere proves nothing: only who has the keys
-    can echo a nonce, and only who is there can have read it.
-    """
+    __slots__ = ("_address", "_nonce", "_sent_at")
 
-    def __init__(self, secrets: Secrets) -> None:
-        self._secrets = secrets
+    def __init__(self) -> None:
+        self._address: Address | None = None
+        self._nonce = 0
+        self._sent_at = float("-inf")
 
-    def challenge(self, now: float, bond: SecureSession, address: Address) -> Datagrams | None:
-        """What to send to an address from which something newer came than from the old one."""
-        if bond.trial is not None and now < bond.trial[2] + RETRY:
+    def challenge(self, now: float, secrets: Secrets, address: Address, peer: int) -> bytes | None:
+        """The CHALLENGE for a new address, to the peer's connection id; None if it is too early."""
+        if now < self._sent_at + RETRY:
             return None
-        nonce = self._secrets.getrandbits(64)
-        bond.trial = address, nonce, now
-        challenge = encode_path(Kind.CHALLENGE, bond.peer, nonce)
-        return bond.seal(challenge, len(challenge), address)
+        self._address, self._nonce, self._sent_at = address, secrets.getrandbits(64), now
+        return encode_path(Kind.CHALLENGE, peer, self._nonce)
 
-    def respond(self, bond: SecureSession, address: Address, nonce: int) -> Datagrams:
-        """The echo of a challenge, to where it came from."""
-        response = encode_path(Kind.RESPONSE, bond.peer, nonce)
-        return bond.seal(response, len(response), address)
-
-    def is_proven(self, bond: SecureSession, address: Address, nonce: int) -> bool:
-        """Whether an echo proves that the peer is there; each challenge serves once."""
-        if bond.trial is None or bond.trial[:2] != (address, nonce):
+    def is_proven(self, address: Address, nonce: int) -> bool:
+        """Whether a RESPONSE proves that the peer is there; each challenge serves once."""
+        if (address, nonce) != (self._address, self._nonce):
             return False
-        bond.trial = None
+        self._address, self._sent_at = None, float("-inf")
         return True

@@ -1,4 +1,11 @@
-"""Packet protection: the keys of a sealed channel, and where the other side is."""
+"""Packet protection: what every packet of a connection passes before it leaves.
+
+A connection has one of two. ``Plain`` lets packets leave as they are. ``AesGcm`` seals them with
+the keys that a Noise handshake gave; ``sphtp.core.secure.seal`` has the cipher, the counter that is
+the nonce, and the key epochs. Either takes one packet or many of one size, and returns as many.
+"""
+
+from typing import Final
 
 from sphtp.core.channel.handshake import Origin
 from sphtp.core.channel.header import DATA_FIRST
@@ -7,41 +14,43 @@ from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.secure.seal import Opener, Sealer
 
+SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
+"""Bytes that sealing adds to a datagram: front, counter and tag."""
 
-class SecureSession:
-    """The keys of one channel.
 
-    ``key`` is the public key of the peer, ``address`` where it was last proven to be, ``peer`` its
-    connection id, ``proof`` what a RESET from it must show. ``is_used`` once the peer has sealed
-    anything.
+class Plain:
+    """No protection, for nodes in the clear."""
+
+    __slots__ = ()
+
+    def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
+        """Let datagrams of ``size`` bytes leave as they are."""
+        return Datagrams(address, data, size)
+
+
+PLAIN: Final = Plain()
+
+
+class AesGcm:
+    """The keys of one connection, in both directions.
+
+    ``key`` is the public key of the peer, ``own`` and ``peer`` are the connection ids of both
+    sides, 0 as long as they are not known; ``proof`` is what a RESET from the peer must show.
+    ``is_used`` once the peer has sealed anything; before that its handshake may still be repeated.
     """
 
-    __slots__ = (
-        "_keys",
-        "_sealer",
-        "address",
-        "data_front",
-        "is_used",
-        "key",
-        "opener",
-        "own",
-        "peer",
-        "proof",
-        "trial",
-    )  # fmt: skip
+    __slots__ = ("_keys", "_sealer", "data_front", "is_used", "key", "opener", "own", "peer",
+                 "proof")  # fmt: skip
 
     def __init__(
-        self, key: bytes, keys: tuple[bytes, bytes], address: Address, counters: HandshakeCounters
+        self, key: bytes, keys: tuple[bytes, bytes], counters: HandshakeCounters, proof: bytes = b""
     ) -> None:
         sending, receiving = keys
         self.key = key
-        self.address = address
-        self.peer = 0
-        self.own = 0
-        self.proof = b""
+        self.own = self.peer = 0
+        self.proof = proof
         self.is_used = False
-        # An address that the peer may have moved to, and what it must echo from there.
-        self.trial: tuple[Address, int, float] | None = None
+        # What every packet to this connection begins with, once it is opened.
         self.data_front = b""
         self.opener = Opener(receiving, FRONT.size, counters)
         self._keys = sending
@@ -57,56 +66,22 @@ class SecureSession:
             # It goes from key to key, and the first one is forgotten like those after it.
             self._keys = b""
 
-    def seal(self, data: bytes, size: int, address: Address | None = None) -> Datagrams:
-        """Seal datagrams to the peer, or to where it may be."""
+    def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
+        """Seal datagrams of ``size`` bytes to the peer, at an address."""
         assert self._sealer is not None
-        return Datagrams(address or self.address, *self._sealer.seal(data, size))
+        return Datagrams(address, *self._sealer.seal(data, size))
 
 
-class SessionTable:
-    """Bonds by our connection id, and by the peer's at its address."""
+PacketProtection = Plain | AesGcm
 
-    def __init__(self) -> None:
-        self._by_id: dict[int, SecureSession] = {}
-        self._by_way: dict[Origin, SecureSession] = {}
+Peers = dict[Origin, AesGcm]
+"""The keys of connections by where their peers are: an address, and the peer's connection id."""
 
-    def __len__(self) -> int:
-        return len(self._by_id)
 
-    def find(self, own: int) -> SecureSession | None:
-        """The bond under which the peer sends to one of our connections."""
-        return self._by_id.get(own)
+def is_free(peers: Peers, key: bytes, origin: Origin) -> bool:
+    """Whether nobody with another key is there.
 
-    def towards(self, address: Address, peer: int) -> SecureSession | None:
-        """The bond under which something leaves."""
-        return self._by_way.get((address, peer))
-
-    def is_open_to(self, key: bytes, address: Address, peer: int) -> bool:
-        """Whether nothing that leaves there is sealed for somebody else.
-
-        Connection ids are not secret, and a peer chooses its own: it could take another's.
-        """
-        bond = self._by_way.get((address, peer))
-        return bond is None or bond.key == key
-
-    def add(self, bond: SecureSession, own: int, peer: int) -> None:
-        """Let a bond serve a connection, instead of the one it had."""
-        if self._by_id.get(own) is not bond:
-            self.remove(own)
-        bond.name(own, peer)
-        self._by_id[own] = bond
-        if peer:
-            self._by_way[bond.address, peer] = bond
-
-    def remove(self, own: int) -> None:
-        """Forget the keys of a connection."""
-        bond = self._by_id.pop(own, None)
-        if bond is not None and self._by_way.get((bond.address, bond.peer)) is bond:
-            del self._by_way[bond.address, bond.peer]
-
-    def move(self, bond: SecureSession, address: Address) -> None:
-        """Send to another address from now on."""
-        if self._by_way.get((bond.address, bond.peer)) is bond:
-            del self._by_way[bond.address, bond.peer]
-        bond.address = address
-        self._by_way[address, bond.peer] = bond
+    Connection ids are not secret, and a peer chooses its own: it could take another's.
+    """
+    there = peers.get(origin)
+    return there is None or there.key == key

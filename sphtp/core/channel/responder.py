@@ -1,8 +1,17 @@
-"""The responder of sealed handshakes: no memory before a cookie, no channel before a name."""
+"""The responder of sealed handshakes: no memory before a cookie, no channel before a name.
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+An endpoint owns one, for there is no connection yet when a GREET comes. What an opener wants to
+connect to is handed out when it is known who it is; the endpoint answers with the connection's
+ACCEPT or with a REFUSE, which travel inside the handshake. It is kept until the opener has used the
+keys, for until then its messages may come again.
+
+Computing a Noise message costs some 0.3 ms, and a half-open handshake memory, so both are limited.
+Those who show that they know this node's key, or share its secret, have a budget of their own: no
+number of strangers takes their time or their places.
+"""
+
+from collections import Counter, deque
+from typing import Final, NamedTuple
 
 from sphtp.core.channel.handshake import (
     Origin,
@@ -22,9 +31,9 @@ from sphtp.core.channel.noise import (
     decode_greet_untrusted,
     encode_answer,
     prologue,
-    read_introduction_untrusted,
+    read_payload_untrusted,
 )
-from sphtp.core.channel.protection import SecureSession, SessionTable
+from sphtp.core.channel.protection import AesGcm, Peers, is_free
 from sphtp.core.channel.security import HandshakeLimits, Verdict
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import FRONT, Kind, decode_front_untrusted
@@ -37,16 +46,16 @@ from sphtp.errors import RemoteError
 
 
 class ResponderState(Name):
-    """Where a visitor is."""
+    """Where the answering side of a handshake is."""
 
-    ASKED = "was asked who it is"
-    PRESENTED = "is known, and the endpoint has its CONNECT"
-    WELCOMED = "was accepted, and has not used the keys yet"
-    SETTLED = "has used the keys, or was refused: nothing of the handshake is needed any more"
+    ASKED = "the opener was asked who it is"
+    PRESENTED = "the opener is known, and the endpoint has its CONNECT"
+    WELCOMED = "the opener was accepted, and has not used the keys yet"
+    SETTLED = "the keys are used, or it was refused: nothing of the handshake is needed any more"
 
 
 class ResponderEvent(Name):
-    """What happens to a visitor."""
+    """What happens to it."""
 
     GREETED_AGAIN = "its GREET came again"
     CONFIRMED = "its CONFIRM came"
@@ -69,7 +78,7 @@ class ResponderAction(Name):
 V, K, D = ResponderState, ResponderEvent, ResponderAction
 
 RESPONDER = Machine(
-    "Visitor",
+    "Noise responder",
     V.PRESENTED,
     (
         Row(V.ASKED, K.GREETED_AGAIN, V.ASKED, (D.KEEP, D.REPEAT), "WELCOME was lost"),
@@ -103,38 +112,51 @@ RESPONDER = Machine(
 
 
 class ResponderHandshake:
-    """Somebody whose address is proven. ``greet`` is the noise of its GREET, to know it again."""
+    """One handshake of an opener whose address is proven.
 
-    __slots__ = ("answer", "bond", "came", "confirm", "connect", "due", "greet", "handshake",
-                 "is_stranger", "origin", "proof", "state", "token")  # fmt: skip
+    ``greet`` is the noise of its GREET, to know it again; ``connect`` the CONNECT in it, once it is
+    known who asks; ``protection`` has the keys, once there are any.
+    """
+
+    __slots__ = ("_context", "answer", "came", "confirm", "connect", "due", "greet", "handshake",
+                 "is_stranger", "origin", "proof", "protection", "state", "token")  # fmt: skip
 
     def __init__(
         self,
+        context: SecurityContext,
         origin: Origin,
         token: int,
         greet: bytes,
         handshake: Handshake,
         came: float,
-        due: float,
+        *,
+        is_stranger: bool,
     ) -> None:
+        self.state = RESPONDER.initial
         self.origin = origin
         self.token = token
         self.greet = greet
         # Whether it has shown nothing of what only those know who were introduced.
-        self.is_stranger = False
+        self.is_stranger = is_stranger
         self.handshake = handshake
-        self.came = came
-        self.due = due
-        self.state = RESPONDER.initial
-        # What it wants, the CONFIRM by which it said so, what its RESETs will show, what it was
-        # last told in the handshake, and the keys once there are any.
+        self.came = self.due = came
         self.connect = b""
+        # The CONFIRM by which it said who it is, what its RESETs will show, and what it was last
+        # told in the handshake.
         self.confirm = b""
         self.proof = b""
         self.answer: Datagrams | None = None
-        self.bond: SecureSession | None = None
+        self.protection: AesGcm | None = None
+        self._context = context
 
-    def find(self, event: ResponderEvent) -> tuple[ResponderAction, ...]:
+    @property
+    def key(self) -> bytes:
+        """The public key that the opener has proven."""
+        remote = self.handshake.remote
+        assert remote is not None
+        return remote
+
+    def take(self, event: ResponderEvent) -> tuple[ResponderAction, ...]:
         """Go where the event leads; return what to do, nothing if the state refuses it."""
         row = RESPONDER.find(self.state, event)
         if row is None:
@@ -142,9 +164,44 @@ class ResponderHandshake:
         self.state = row.to
         return row.do
 
+    def accept(self, accept: bytes) -> Datagrams | None:
+        """Carry a connection's ACCEPT to the opener; None if it came too late to matter.
+
+        From then on ``protection`` is the connection's.
+        """
+        is_taken = self.take(ResponderEvent.ACCEPTED)
+        return self.carry(accept) if is_taken else None
+
+    def carry(self, datagram: bytes) -> Datagrams:
+        """An ACCEPT or a REFUSE on its way: in a WELCOME, which is sealed if there are keys."""
+        if self.answer is not None:
+            return self.answer
+        kind, opener = decode_front_untrusted(datagram)
+        own = decode_accept_untrusted(datagram).offer.connection_id if kind is Kind.ACCEPT else 0
+        payload = self._context.payload(own, datagram)
+        if self.protection is None:
+            self.answer = self.welcome(payload)
+            self.make_protection().name(own, opener)
+            return self.answer
+        self.protection.name(own, opener)
+        welcome = encode_answer(Kind.WELCOME, opener, Answer(self.token, payload))
+        return self.protection.seal(self.origin[0], welcome, len(welcome))
+
+    def welcome(self, payload: bytes) -> Datagrams:
+        """The next message of the handshake, in a WELCOME."""
+        address, opener = self.origin
+        answer = Answer(self.token, self.handshake.write(payload))
+        return Datagrams.of(address, encode_answer(Kind.WELCOME, opener, answer))
+
+    def make_protection(self) -> AesGcm:
+        """Make the keys that the finished handshake gives."""
+        keys = self.handshake.split()
+        self.protection = AesGcm(self.key, keys, self._context.counters, self.proof)
+        return self.protection
+
 
 MOST_KEPT: Final = 4
-"""How many times ``patience`` a visitor stays at most, however often it comes again."""
+"""How many times ``patience`` a handshake stays at most, however often it comes again."""
 
 
 class HalfOpenTable:
@@ -153,19 +210,19 @@ class HalfOpenTable:
     def __init__(self, limit: int, patience: float) -> None:
         self._limit = limit
         self._patience = patience
-        self._visitors: dict[Origin, ResponderHandshake] = {}
+        self._handshakes: dict[Origin, ResponderHandshake] = {}
 
     def __len__(self) -> int:
-        return len(self._visitors)
+        return len(self._handshakes)
 
     @property
     def is_full(self) -> bool:
         """Whether one more would be too many."""
-        return len(self._visitors) >= self._limit
+        return len(self._handshakes) >= self._limit
 
     def find(self, origin: Origin) -> ResponderHandshake | None:
-        """The one who knocks from there."""
-        return self._visitors.get(origin)
+        """The handshake of an opener."""
+        return self._handshakes.get(origin)
 
     def make_room(self, host: str, is_stranger: bool) -> bool:
         """Whether one more, from this host, is not too many; a stranger may have to go for it.
@@ -177,7 +234,7 @@ class HalfOpenTable:
             return True
         asked = [
             it
-            for it in self._visitors.values()
+            for it in self._handshakes.values()
             if it.is_stranger and it.state is ResponderState.ASKED
         ]
         counts = Counter(it.origin[0][0] for it in asked)
@@ -191,60 +248,54 @@ class HalfOpenTable:
         self.forget(newest.origin)
         return True
 
-    def receive(
-        self, now: float, origin: Origin, token: int, greet: bytes, handshake: Handshake
-    ) -> ResponderHandshake:
-        """Take somebody in."""
-        visitor = ResponderHandshake(origin, token, greet, handshake, now, now + self._patience)
-        self._visitors.pop(origin, None)
-        self._visitors[origin] = visitor
-        return visitor
+    def add(self, now: float, handshake: ResponderHandshake) -> None:
+        """Keep a handshake for the length of the patience."""
+        handshake.due = now + self._patience
+        self._handshakes.pop(handshake.origin, None)
+        self._handshakes[handshake.origin] = handshake
 
-    def keep(self, now: float, visitor: ResponderHandshake) -> bool:
+    def keep(self, now: float, handshake: ResponderHandshake) -> bool:
         """Give somebody who goes on as much time again; false if it has had enough."""
-        if now > visitor.came + (MOST_KEPT - 1) * self._patience:
+        if now > handshake.came + (MOST_KEPT - 1) * self._patience:
             return False
-        visitor.due = now + self._patience
-        if self._visitors.pop(visitor.origin, None) is not None:
-            self._visitors[visitor.origin] = visitor
+        handshake.due = now + self._patience
+        if self._handshakes.pop(handshake.origin, None) is not None:
+            self._handshakes[handshake.origin] = handshake
         return True
 
     def forget(self, origin: Origin) -> None:
         """Keep nothing of somebody."""
-        self._visitors.pop(origin, None)
+        self._handshakes.pop(origin, None)
 
-    def take_late(self, now: float) -> Iterator[ResponderHandshake]:
-        """Yield those whose time is over, and keep nothing of them."""
-        while self._visitors:
+    def forget_late(self, now: float) -> None:
+        """Keep nothing of those whose time is over."""
+        while (due := self.next_due()) is not None and due <= now:
             # Who is given time goes to the end, so they are in the order of their time.
-            origin, visitor = next(iter(self._visitors.items()))
-            if visitor.due > now:
-                return
-            del self._visitors[origin]
-            if visitor.state is not ResponderState.SETTLED:
-                visitor.find(ResponderEvent.LATE)
-                yield visitor
+            handshake = self._handshakes.pop(next(iter(self._handshakes)))
+            handshake.take(ResponderEvent.LATE)
 
     def next_due(self) -> float | None:
         """When the next one's time is over."""
-        return next(iter(self._visitors.values())).due if self._visitors else None
+        return next(iter(self._handshakes.values())).due if self._handshakes else None
 
 
-FEWEST: Final = 64
+FEWEST_SWEPT: Final = 64
 
 
 class HandshakeReplayFilter:
     """Where GREETs came from that say by themselves who sends them, as long as they have a place.
 
     Such a one can be sent again by anybody, word by word, and nothing in it tells when it was made.
-    Its first bytes, a key drawn for it alone, tell it from every other.
+    Its first bytes, a key drawn for it alone, tell it from every other. One GREET has one place:
+    what was recorded on its way and is sent again from elsewhere gets none, as long as the
+    handshake or the connection lives.
     """
 
-    def __init__(self, visitors: HalfOpenTable, bonds: SessionTable) -> None:
-        self._visitors = visitors
-        self._bonds = bonds
+    def __init__(self, half_open: HalfOpenTable, peers: Peers) -> None:
+        self._half_open = half_open
+        self._peers = peers
         self._places: dict[bytes, Origin] = {}
-        self._sweep_at = FEWEST
+        self._sweep_at = FEWEST_SWEPT
 
     def __len__(self) -> int:
         return len(self._places)
@@ -258,278 +309,14 @@ class HandshakeReplayFilter:
         """Take note of a GREET that gets a place."""
         if len(self._places) >= self._sweep_at:
             kept = {key: place for key, place in self._places.items() if self._is_kept(place)}
-            self._places, self._sweep_at = kept, max(FEWEST, 2 * len(kept))
+            self._places, self._sweep_at = kept, max(FEWEST_SWEPT, 2 * len(kept))
         self._places[noise[:KEY_SIZE]] = origin
 
     def _is_kept(self, place: Origin) -> bool:
-        return self._visitors.find(place) is not None or self._bonds.towards(*place) is not None
+        return self._half_open.find(place) is not None or place in self._peers
 
 
 MOST_SUSPECTS: Final = 256
-
-
-class Responder:
-    """Visitors, from their first GREET to the first thing that they seal."""
-
-    def __init__(self, lodge: SecurityContext, settings: HandshakeLimits) -> None:
-        self._lodge = lodge
-        self._cookies = CookieJar(lodge.secrets, settings.cookie_lifetime)
-        rate = settings.handshakes_per_second
-        self._rates = {False: RateLimit(rate), True: RateLimit(rate)}
-        self._suspects = Suspects(settings.handshake_timeout)
-        self._visitors = HalfOpenTable(settings.half_open, settings.handshake_timeout)
-        self._recordings = HandshakeReplayFilter(self._visitors, lodge.bonds)
-        self._respond: Mapping[
-            ResponderAction, Callable[[float, ResponderHandshake, bytes], None]
-        ] = {
-            ResponderAction.KEEP: self._keep,
-            ResponderAction.REPEAT: self._repeat,
-            ResponderAction.PRESENT: self._present,
-            ResponderAction.ANSWER: self._answer,
-            ResponderAction.FORGET: lambda _now, visitor, _: self._visitors.forget(visitor.origin),
-        }
-
-    def __len__(self) -> int:
-        return len(self._visitors)
-
-    def poll_timeout(self) -> float | None:
-        """When the next visitor's time is over."""
-        return self._visitors.next_due()
-
-    def handle_timeout(self, now: float) -> None:
-        """Forget those who took too long."""
-        for visitor in self._visitors.take_late(now):
-            self._step(now, visitor, ResponderEvent.LATE)
-
-    # From the network
-
-    def handle_greet_untrusted(self, now: float, address: Address, _: int, datagram: bytes) -> None:
-        """Take a GREET: give it a cookie, or take in who brings one."""
-        greet = decode_greet_untrusted(datagram)
-        # It covers the noise, too: what was altered on its way is found out before it costs much.
-        what = _name(address), datagram[FRONT.size : FRONT.size + OPENER_SIZE], greet.noise
-        if not self._cookies.is_good(now, greet.cookie, *what):
-            self._lodge.counters.cookies_sent += 1
-            cookie = Answer(greet.token, self._cookies.make(now, *what))
-            self._lodge.say(Datagrams.of(address, encode_answer(Kind.COOKIE, greet.opener, cookie)))
-            return
-        origin = address, greet.opener
-        visitor = self._visitors.find(origin)
-        if visitor is not None and visitor.greet == greet.noise:
-            self._step(now, visitor, ResponderEvent.GREETED_AGAIN)
-        elif visitor is not None and visitor.state is not ResponderState.ASKED:
-            # Nobody says anything else in its own name: this is somebody else in its place.
-            self._lodge.counters.denied += 1
-        elif self._recordings.has_place(greet.noise, origin):
-            self._lodge.counters.replayed += 1
-        else:
-            is_stranger = self._is_stranger(now, address, greet)
-            if self._has_room(now, origin, is_stranger):
-                self._lodge.counters.handshakes += 1
-                self._receive(now, origin, greet, is_stranger)
-
-    def handle_confirm_untrusted(
-        self, now: float, address: Address, _: int, datagram: bytes
-    ) -> None:
-        """Take a CONFIRM: now the visitor has a name."""
-        confirm = decode_confirm_untrusted(datagram)
-        visitor = self._visitors.find((address, confirm.opener))
-        if visitor is None or visitor.token != confirm.token:
-            return
-        if visitor.state is ResponderState.ASKED:
-            if not self._has_time(now, visitor.is_stranger):
-                return
-            self._introduce(visitor, self._read(visitor.handshake, confirm.noise))
-            # From now on answers are sealed.
-            visitor.bond, visitor.answer = self._bond(visitor), None
-            visitor.confirm = confirm.noise
-        if confirm.noise == visitor.confirm:
-            self._step(now, visitor, ResponderEvent.CONFIRMED)
-        else:
-            # Short enough, it would draw an answer that is longer.
-            self._lodge.counters.forged += 1
-
-    def handle_heard(self, now: float, bond: SecureSession) -> None:
-        """Take it that a bond is used by its visitor, too."""
-        visitor = self._visitors.find((bond.address, bond.peer))
-        if visitor is not None and visitor.bond is bond:
-            self._step(now, visitor, ResponderEvent.HEARD)
-
-    def find(self, address: Address, opener: int) -> ResponderHandshake | None:
-        """The visitor from there, as long as something of its handshake is needed."""
-        return self._visitors.find((address, opener))
-
-    # From the endpoint
-
-    def answer(self, now: float, address: Address, datagram: bytes) -> bool:
-        """Bring the endpoint's ACCEPT or REFUSE to the visitor; false if it is for none."""
-        kind, opener = decode_front_untrusted(datagram)
-        visitor = self._visitors.find((address, opener))
-        if visitor is None:
-            return False
-        self._step(
-            now,
-            visitor,
-            ResponderEvent.ACCEPTED if kind is Kind.ACCEPT else ResponderEvent.REFUSED,
-            datagram,
-        )
-        return True
-
-    # Actions
-
-    def _step(
-        self, now: float, visitor: ResponderHandshake, event: ResponderEvent, datagram: bytes = b""
-    ) -> None:
-        for action in visitor.find(event):
-            self._respond[action](now, visitor, datagram)
-
-    def _keep(self, now: float, visitor: ResponderHandshake, _: bytes) -> None:
-        """Count its silence from now on: it would not ask if it had heard the answer."""
-        if self._visitors.keep(now, visitor) and visitor.bond is not None and visitor.bond.own:
-            self._lodge.progress(now, visitor.bond.own)
-
-    def _repeat(self, _now: float, visitor: ResponderHandshake, _: bytes) -> None:
-        if visitor.answer is not None:
-            self._lodge.say(visitor.answer)
-
-    def _present(self, now: float, visitor: ResponderHandshake, _: bytes) -> None:
-        """Let those in that trust knows; the endpoint answers when it is polled."""
-        remote, connect = visitor.handshake.remote, decode_connect_untrusted(visitor.connect)
-        assert remote is not None
-        verdict = self._lodge.trust.judge(remote, connect.offer.peer_id)
-        if not self._lodge.bonds.is_open_to(remote, *visitor.origin):
-            verdict = Verdict.REJECT
-        if verdict is Verdict.ACCEPT:
-            self._lodge.present(now, visitor.origin[0], remote, visitor.connect)
-        elif verdict is Verdict.REJECT:
-            self._lodge.counters.denied += 1
-            refuse = encode_refuse(visitor.origin[1], Refuse(visitor.token, Refusal.DENIED))
-            self._step(now, visitor, ResponderEvent.REFUSED, refuse)
-        else:
-            # Introductions travel by way of the servers, and may come a moment after this.
-            self._lodge.counters.strangers += 1
-            self._visitors.forget(visitor.origin)
-
-    def _answer(self, _now: float, visitor: ResponderHandshake, datagram: bytes) -> None:
-        if visitor.answer is not None:
-            self._lodge.say(visitor.answer)
-            return
-        kind, opener = decode_front_untrusted(datagram)
-        own = decode_accept_untrusted(datagram).offer.connection_id if kind is Kind.ACCEPT else 0
-        introduction = self._lodge.introduce(own, datagram)
-        if visitor.bond is not None:
-            self._settle(visitor.bond, own, opener)
-            welcome = encode_answer(Kind.WELCOME, opener, Answer(visitor.token, introduction))
-            self._lodge.say(visitor.bond.seal(welcome, len(welcome)))
-            return
-        visitor.answer = _welcome(visitor, visitor.handshake.write(introduction))
-        visitor.bond = self._bond(visitor)
-        self._settle(visitor.bond, own, opener)
-        self._lodge.say(visitor.answer)
-
-    def _settle(self, bond: SecureSession, own: int, opener: int) -> None:
-        """Let a bond serve the connection that was granted, if one was."""
-        if own:
-            self._lodge.settle(bond, own, opener)
-        else:
-            bond.name(0, opener)
-
-    # Taking somebody in
-
-    def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
-        """Whether a GREET shows nothing of what only those know who were introduced.
-
-        Who knows this side's key, or has the secret, was; unless such a GREET from the same host
-        was found to be made up of late. Each kind has a budget of its own, so that strangers take
-        neither the time nor the places of members.
-        """
-        pattern = PATTERNS.get(greet.pattern)
-        is_introduced = pattern is not None and (pattern.responder_known or pattern.has_psk)
-        return not is_introduced or self._suspects.has(now, address[0])
-
-    def _has_room(self, now: float, origin: Origin, is_stranger: bool) -> bool:
-        bond = self._lodge.bonds.towards(*origin)
-        if bond is not None and bond.is_used:
-            # An old GREET that somebody sends again must not shake a channel.
-            return False
-        if not self._has_time(now, is_stranger):
-            return False
-        if not self._visitors.is_full or self._visitors.find(origin) is not None:
-            return True
-        # Somebody goes without an answer: this one, or a stranger for it.
-        self._lodge.counters.handshakes_over_limit += 1
-        return self._visitors.make_room(origin[0][0], is_stranger)
-
-    def _has_time(self, now: float, is_stranger: bool) -> bool:
-        """Whether one more message may be computed, be it true or not."""
-        if self._rates[is_stranger].take(now):
-            return True
-        self._lodge.counters.handshakes_over_rate += 1
-        return False
-
-    def _receive(self, now: float, origin: Origin, greet: Greet, is_stranger: bool) -> None:
-        pattern = PATTERNS.get(greet.pattern)
-        if pattern is None or pattern.has_psk != (self._lodge.psk is not None):
-            self._hint(origin, greet, Refusal.DENIED)
-            return
-        handshake = Handshake(
-            pattern,
-            initiator=False,
-            identity=self._lodge.identity,
-            secrets=self._lodge.secrets,
-            prologue=prologue(pattern, greet.opener, greet.token),
-            psk=self._lodge.psk,
-        )
-        try:
-            introduction = self._read(handshake, greet.noise)
-        except RemoteError:
-            # Meant for another key, or made with another secret, or garbage.
-            self._suspects.note(now, origin[0][0])
-            why = Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER
-            self._hint(origin, greet, why)
-            return
-        visitor = self._visitors.receive(now, origin, greet.token, greet.noise, handshake)
-        visitor.is_stranger = is_stranger
-        if pattern.responder_known:
-            self._recordings.note(greet.noise, origin)
-            self._introduce(visitor, introduction)
-            self._present(now, visitor, b"")
-        else:
-            visitor.state = ResponderState.ASKED
-            visitor.answer = _welcome(visitor, handshake.write(b""))
-            self._lodge.say(visitor.answer)
-
-    def _introduce(self, visitor: ResponderHandshake, introduction: bytes) -> None:
-        """Take note of what a visitor wants; what contradicts its GREET is refused."""
-        try:
-            visitor.proof, visitor.connect = read_introduction_untrusted(introduction)
-            kind, _ = decode_front_untrusted(visitor.connect)
-            connect = decode_connect_untrusted(visitor.connect)
-            says = kind, connect.offer.connection_id, connect.token
-            if says != (Kind.CONNECT, visitor.origin[1], visitor.token):
-                # The endpoint would take it for something that came from somebody else.
-                raise RemoteError("no CONNECT, or that of somebody else")
-        except RemoteError:
-            self._visitors.forget(visitor.origin)
-            raise
-
-    def _read(self, handshake: Handshake, noise: bytes) -> bytes:
-        try:
-            return handshake.read_untrusted(noise)
-        except RemoteError:
-            self._lodge.counters.forged += 1
-            raise
-
-    def _bond(self, visitor: ResponderHandshake) -> SecureSession:
-        keys, remote = visitor.handshake.split(), visitor.handshake.remote
-        assert remote is not None
-        bond = SecureSession(remote, keys, visitor.origin[0], self._lodge.counters)
-        bond.proof = visitor.proof
-        return bond
-
-    def _hint(self, origin: Origin, greet: Greet, why: Refusal) -> None:
-        address, opener = origin
-        self._lodge.say(Datagrams.of(address, encode_refuse(opener, Refuse(greet.token, why))))
 
 
 class Suspects:
@@ -551,9 +338,253 @@ class Suspects:
         self._until[host] = now + self._patience
 
 
-def _welcome(visitor: ResponderHandshake, noise: bytes) -> Datagrams:
-    address, opener = visitor.origin
-    return Datagrams.of(address, encode_answer(Kind.WELCOME, opener, Answer(visitor.token, noise)))
+class Progress(NamedTuple):
+    """The opener of one of our connections is still at it."""
+
+    connection_id: int
+
+
+class Responder:
+    """Handshakes that others began, from their first GREET to the first thing that they seal.
+
+    Inputs return a handshake when its ``connect`` is to be heard, or ``Progress``. What is to be
+    sent goes into ``outgoing``; ``peers`` are the keys of this endpoint's connections.
+    """
+
+    def __init__(
+        self,
+        context: SecurityContext,
+        limits: HandshakeLimits,
+        peers: Peers,
+        outgoing: deque[Datagrams],
+    ) -> None:
+        self._context = context
+        self._counters = context.counters
+        self._peers = peers
+        self._outgoing = outgoing
+        self._cookies = CookieJar(context.secrets, limits.cookie_lifetime)
+        rate = limits.handshakes_per_second
+        self._rates = {False: RateLimit(rate), True: RateLimit(rate)}
+        self._suspects = Suspects(limits.handshake_timeout)
+        self._half_open = HalfOpenTable(limits.half_open, limits.handshake_timeout)
+        self._replays = HandshakeReplayFilter(self._half_open, peers)
+
+    def __len__(self) -> int:
+        return len(self._half_open)
+
+    def poll_timeout(self) -> float | None:
+        """When the next handshake's time is over."""
+        return self._half_open.next_due()
+
+    def handle_timeout(self, now: float) -> None:
+        """Forget those that took too long."""
+        self._half_open.forget_late(now)
+
+    def find(self, origin: Origin) -> ResponderHandshake | None:
+        """The handshake from there, as long as something of it is needed."""
+        return self._half_open.find(origin)
+
+    # From the network
+
+    def handle_greet_untrusted(
+        self, now: float, address: Address, datagram: bytes
+    ) -> ResponderHandshake | Progress | None:
+        """Take a GREET: give it a cookie, or take in who brings one."""
+        greet = decode_greet_untrusted(datagram)
+        # It covers the noise, too: what was altered on its way is found out before it costs much.
+        what = _name(address), datagram[FRONT.size : FRONT.size + OPENER_SIZE], greet.noise
+        if not self._cookies.is_good(now, greet.cookie, *what):
+            self._counters.cookies_sent += 1
+            cookie = Answer(greet.token, self._cookies.make(now, *what))
+            answer = encode_answer(Kind.COOKIE, greet.opener, cookie)
+            self._outgoing.append(Datagrams.of(address, answer))
+            return None
+        origin = address, greet.opener
+        handshake = self._half_open.find(origin)
+        if handshake is not None and handshake.greet == greet.noise:
+            return self._step(now, handshake, ResponderEvent.GREETED_AGAIN)
+        if handshake is not None and handshake.state is not ResponderState.ASKED:
+            # Nobody says anything else in its own name: this is somebody else in its place.
+            self._counters.denied += 1
+            return None
+        if self._replays.has_place(greet.noise, origin):
+            self._counters.replayed += 1
+            return None
+        is_stranger = self._is_stranger(now, address, greet)
+        if not self._has_room(now, origin, is_stranger=is_stranger):
+            return None
+        self._counters.handshakes += 1
+        return self._begin(now, origin, greet, is_stranger=is_stranger)
+
+    def handle_confirm_untrusted(
+        self, now: float, address: Address, datagram: bytes
+    ) -> ResponderHandshake | Progress | None:
+        """Take a CONFIRM: now the opener has a name."""
+        confirm = decode_confirm_untrusted(datagram)
+        handshake = self._half_open.find((address, confirm.opener))
+        if handshake is None or handshake.token != confirm.token:
+            return None
+        if handshake.state is ResponderState.ASKED:
+            if not self._has_time(now, is_stranger=handshake.is_stranger):
+                return None
+            self._identify(handshake, self._read(handshake.handshake, confirm.noise))
+            # From now on answers are sealed.
+            handshake.make_protection()
+            handshake.answer, handshake.confirm = None, confirm.noise
+        if confirm.noise == handshake.confirm:
+            return self._step(now, handshake, ResponderEvent.CONFIRMED)
+        # Short enough, it would draw an answer that is longer.
+        self._counters.forged += 1
+        return None
+
+    def handle_used(self, now: float, origin: Origin, protection: AesGcm) -> None:
+        """Take it that the opener there has used the keys, too."""
+        handshake = self._half_open.find(origin)
+        if handshake is not None and handshake.protection is protection:
+            self._step(now, handshake, ResponderEvent.HEARD)
+
+    # From the endpoint
+
+    def refuse(self, handshake: ResponderHandshake, refuse: bytes) -> None:
+        """Carry a REFUSE to the opener, and end its handshake."""
+        if handshake.take(ResponderEvent.REFUSED):
+            self._outgoing.append(handshake.carry(refuse))
+            self._half_open.forget(handshake.origin)
+
+    # Actions
+
+    def _step(
+        self, now: float, handshake: ResponderHandshake, event: ResponderEvent
+    ) -> ResponderHandshake | Progress | None:
+        """Take an event; return what the endpoint is to do."""
+        output: ResponderHandshake | Progress | None = None
+        for action in handshake.take(event):
+            match action:
+                case ResponderAction.KEEP:
+                    # It would not ask if it had heard the answer: its silence counts from now on.
+                    is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
+                    if is_kept and keys is not None and keys.own:
+                        output = Progress(keys.own)
+                case ResponderAction.REPEAT:
+                    if handshake.answer is not None:
+                        self._outgoing.append(handshake.answer)
+                case ResponderAction.PRESENT:
+                    output = self._present(now, handshake)
+                case ResponderAction.FORGET:
+                    self._half_open.forget(handshake.origin)
+        return output
+
+    def _present(self, now: float, handshake: ResponderHandshake) -> ResponderHandshake | None:
+        """Let those in that the authenticator knows; the endpoint answers them."""
+        connect = decode_connect_untrusted(handshake.connect)
+        verdict = self._context.authenticator.judge(handshake.key, connect.offer.peer_id)
+        if not is_free(self._peers, handshake.key, handshake.origin):
+            verdict = Verdict.REJECT
+        if verdict is Verdict.ACCEPT:
+            return handshake
+        if verdict is Verdict.REJECT:
+            self._counters.denied += 1
+            refuse = Refuse(handshake.token, Refusal.DENIED)
+            self.refuse(handshake, encode_refuse(handshake.origin[1], refuse))
+        else:
+            # Introductions travel by way of the servers, and may come a moment after this.
+            self._counters.strangers += 1
+            self._half_open.forget(handshake.origin)
+        return None
+
+    # Taking somebody in
+
+    def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
+        """Whether a GREET shows nothing of what only those know who were introduced.
+
+        Who knows this side's key, or has the secret, was; unless such a GREET from the same host
+        was found to be made up of late. Each kind has a budget of its own, so that strangers take
+        neither the time nor the places of members.
+        """
+        pattern = PATTERNS.get(greet.pattern)
+        is_introduced = pattern is not None and (pattern.responder_known or pattern.has_psk)
+        return not is_introduced or self._suspects.has(now, address[0])
+
+    def _has_room(self, now: float, origin: Origin, *, is_stranger: bool) -> bool:
+        there = self._peers.get(origin)
+        if there is not None and there.is_used:
+            # An old GREET that somebody sends again must not shake a channel.
+            return False
+        if not self._has_time(now, is_stranger=is_stranger):
+            return False
+        if not self._half_open.is_full or self._half_open.find(origin) is not None:
+            return True
+        # Somebody goes without an answer: this one, or a stranger for it.
+        self._counters.handshakes_over_limit += 1
+        return self._half_open.make_room(origin[0][0], is_stranger)
+
+    def _has_time(self, now: float, *, is_stranger: bool) -> bool:
+        """Whether one more message may be computed, be it true or not."""
+        if self._rates[is_stranger].take(now):
+            return True
+        self._counters.handshakes_over_rate += 1
+        return False
+
+    def _begin(
+        self, now: float, origin: Origin, greet: Greet, *, is_stranger: bool
+    ) -> ResponderHandshake | None:
+        pattern, context = PATTERNS.get(greet.pattern), self._context
+        if pattern is None or pattern.has_psk != (context.psk is not None):
+            self._hint(origin, greet, Refusal.DENIED)
+            return None
+        noise = Handshake(
+            pattern,
+            initiator=False,
+            identity=context.identity,
+            secrets=context.secrets,
+            prologue=prologue(pattern, greet.opener, greet.token),
+            psk=context.psk,
+        )
+        try:
+            payload = self._read(noise, greet.noise)
+        except RemoteError:
+            # Meant for another key, or made with another secret, or garbage.
+            self._suspects.note(now, origin[0][0])
+            self._hint(origin, greet, Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER)
+            return None
+        handshake = ResponderHandshake(
+            context, origin, greet.token, greet.noise, noise, now, is_stranger=is_stranger
+        )
+        self._half_open.add(now, handshake)
+        if pattern.responder_known:
+            self._replays.note(greet.noise, origin)
+            self._identify(handshake, payload)
+            return self._present(now, handshake)
+        handshake.state = ResponderState.ASKED
+        handshake.answer = handshake.welcome(b"")
+        self._outgoing.append(handshake.answer)
+        return None
+
+    def _identify(self, handshake: ResponderHandshake, payload: bytes) -> None:
+        """Take note of what an opener wants; what contradicts its GREET is refused."""
+        try:
+            handshake.proof, handshake.connect = read_payload_untrusted(payload)
+            kind, _ = decode_front_untrusted(handshake.connect)
+            connect = decode_connect_untrusted(handshake.connect)
+            says = kind, connect.offer.connection_id, connect.token
+            if says != (Kind.CONNECT, handshake.origin[1], handshake.token):
+                # The endpoint would take it for something that came from somebody else.
+                raise RemoteError("no CONNECT, or that of somebody else")
+        except RemoteError:
+            self._half_open.forget(handshake.origin)
+            raise
+
+    def _read(self, noise: Handshake, message: bytes) -> bytes:
+        try:
+            return noise.read_untrusted(message)
+        except RemoteError:
+            self._counters.forged += 1
+            raise
+
+    def _hint(self, origin: Origin, greet: Greet, why: Refusal) -> None:
+        address, opener = origin
+        refuse = encode_refuse(opener, Refuse(greet.token, why))
+        self._outgoing.append(Datagrams.of(address, refuse))
 
 
 def _name(address: Address) -> bytes:

@@ -12,7 +12,7 @@ from sphtp.errors import LocalError, SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandshakeLimits:
-    """Bounds of a gate; times in seconds.
+    """How much strangers may ask of a node; times in seconds.
 
     Raises ``SettingsError``, naming the setting, when one is out of range.
     """
@@ -50,7 +50,7 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(slots=True)
 class HandshakeCounters:
-    """Datagrams and handshakes at a gate; none of those dropped has changed anything.
+    """Datagrams and handshakes of a sealed node; none of those dropped has changed anything.
 
     ``in_the_clear`` were not sealed; ``forged`` were sealed by nobody who has the key, or altered
     on their way; ``replayed`` had come before, or come from elsewhere. ``handshakes`` were begun by

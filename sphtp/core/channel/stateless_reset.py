@@ -1,13 +1,67 @@
-"""Telling peers that a channel is not known here, so that they need not wait for its timeout."""
+"""Stateless resets (RFC 9000, section 10.3): telling peers that a channel is not known here.
 
-from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.noise import RESET_SIZE, SecurityContext, encode_reset
+A node that restarted with its identity knows none of its channels. It answers what comes for them
+with a RESET, so that the peer need not wait for the timeout. The proof in it follows from identity,
+port and connection id alone, and was told to the peer under the handshake's keys: the node can make
+it again without having kept anything, and nobody else can.
+
+Whoever is shown a proof can end that channel with it, so nobody is shown the proof of a channel
+that lives; and nobody may collect proofs for as long as one fits, so resets are limited in rate.
+"""
+
+from hashlib import sha256
+from hmac import compare_digest
+from hmac import new as hmac
+from typing import Final
+
+from sphtp.core.channel.security import HandshakeCounters
 from sphtp.core.datagrams import Address, Datagrams
+from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.rate import RateLimit, RateLimits
+from sphtp.core.wire import Reader
+from sphtp.errors import untrusted
+
+PROOF_SIZE: Final = 16
+RESET_SIZE: Final = FRONT.size + PROOF_SIZE
+"""Bytes of a RESET."""
+RESET_PURPOSE: Final = b"SphTP reset"
+
+
+def reset_purpose(port: int) -> bytes:
+    """What the key of a node's resets is derived for.
+
+    Two nodes of one identity must not tell proofs for each other's channels; where they share a
+    machine, their ports differ.
+    """
+    return RESET_PURPOSE + (port.to_bytes(2, "little") if port else b"")
+
+
+def reset_proof(key: bytes, connection_id: int) -> bytes:
+    """What a RESET for a connection must show, made with the key of the node that it was at."""
+    return hmac(key, connection_id.to_bytes(4, "little"), sha256).digest()[:PROOF_SIZE]
+
+
+def is_proven(proof: bytes, wanted: bytes) -> bool:
+    """Whether a RESET shows what it must; takes as long wherever they differ."""
+    return bool(wanted) and compare_digest(proof, wanted)
+
+
+def encode_reset(forgotten: int, proof: bytes) -> bytes:
+    """Encode a RESET: nothing is known here of this connection id, which was this side's."""
+    return encode_front(Kind.RESET, forgotten) + proof
+
+
+@untrusted
+def decode_reset_untrusted(datagram: bytes) -> bytes:
+    """Decode the proof in a RESET."""
+    reader = Reader(memoryview(datagram)[FRONT.size :])
+    proof = reader.take(PROOF_SIZE)
+    reader.finish()
+    return proof
 
 
 class StatelessReset:
-    """At most ``rate`` of them a second, for nobody may collect proofs for as long as one fits.
+    """Answers what comes for unknown connections: ``rate`` times a second at most.
 
     One address has a quarter of it, and one host half: what is made up for ids that never were must
     not keep those from being told whose channel was there before a restart. Source addresses can
@@ -15,26 +69,22 @@ class StatelessReset:
     their timeout.
     """
 
-    def __init__(self, lodge: SecurityContext, endpoint: Endpoint, rate: float) -> None:
-        self._lodge = lodge
-        self._endpoint = endpoint
+    def __init__(self, key: bytes, rate: float, counters: HandshakeCounters) -> None:
+        self._key = key
+        self._counters = counters
         self._rate = RateLimit(rate)
         self._by_host = RateLimits[str](rate / 2)
         self._by_address = RateLimits[Address](rate / 4)
 
-    def answer(self, now: float, address: Address, own: int, size: int) -> None:
-        """Answer a datagram of ``size`` bytes for a connection that may be known here, or not.
-
-        The proof ends the channel at whoever is shown it by us or by somebody else, so that nobody
-        sees it before the channel is over. The answer is shorter than the question.
-        """
-        if size <= RESET_SIZE or self._endpoint.find(own) is not None:
-            return
+    def answer(self, now: float, address: Address, unknown: int, size: int) -> Datagrams | None:
+        """The answer to a datagram of ``size`` bytes for an unknown id, and shorter than that."""
+        if size <= RESET_SIZE:
+            return None
         if not self._may_answer(now, address):
-            self._lodge.counters.resets_over_rate += 1
-            return
-        self._lodge.counters.resets_sent += 1
-        self._lodge.say(Datagrams.of(address, encode_reset(own, self._lodge.proof(own))))
+            self._counters.resets_over_rate += 1
+            return None
+        self._counters.resets_sent += 1
+        return Datagrams.of(address, encode_reset(unknown, reset_proof(self._key, unknown)))
 
     def _may_answer(self, now: float, address: Address) -> bool:
         # The narrowest first: what it holds back costs the others nothing.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from random import Random
 
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.handshake import Connect, encode_connect
 from sphtp.core.channel.noise import (
     NO_COOKIE,
@@ -15,7 +16,6 @@ from sphtp.core.channel.noise import (
     encode_greet,
     prologue,
 )
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.datagrams import Address
 from sphtp.core.front import KINDS, Kind
 from sphtp.core.secure.noise.handshake import Handshake
@@ -33,9 +33,7 @@ def kind_of(datagram: bytes) -> Kind:
     return KINDS[datagram[0] & 0x0F]
 
 
-def answers(
-    stage: Stage, endpoint: SealedEndpoint, source: Address, datagram: bytes
-) -> list[bytes]:
+def answers(stage: Stage, endpoint: Endpoint, source: Address, datagram: bytes) -> list[bytes]:
     """Hand an endpoint a datagram as from ``source``; return what it sends there because of it.
 
     What it sends elsewhere goes its way.
@@ -82,7 +80,7 @@ class Knocking:
     def __init__(
         self,
         stage: Stage,
-        endpoint: SealedEndpoint,
+        endpoint: Endpoint,
         at: Address,
         opener: int,
         token: int,

@@ -3,6 +3,7 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.noise import (
     NO_COOKIE,
@@ -11,7 +12,6 @@ from sphtp.core.channel.noise import (
     decode_greet_untrusted,
     encode_greet,
 )
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
@@ -38,9 +38,9 @@ def members(seed: int) -> Stage:
     return Stage(seed, {LEFT: left, RIGHT: right}, Faults(delay=0.01))
 
 
-def side(stage: Stage, address: Address) -> SealedEndpoint:
+def side(stage: Stage, address: Address) -> Endpoint:
     endpoint = stage.endpoints[address]
-    assert isinstance(endpoint, SealedEndpoint)
+    assert endpoint.is_sealed
     return endpoint
 
 
@@ -130,11 +130,31 @@ def test_whoever_waits_for_long_is_known_for_as_long():
 
 
 def test_what_is_noted_of_greets_is_bounded():
-    right = make_sealed("right", gate=HandshakeLimits(half_open=8, handshake_timeout=1))
+    right = make_sealed("right", limits=HandshakeLimits(half_open=8, handshake_timeout=1))
     stage = Stage(1, {RIGHT: right})
     for number in range(300):
         at = ("10.6.6.6", 1000 + number)
         key = identity("right").public
         Knocking(stage, right, at, 5 + number, 6, key=key, name=str(number)).enter()
         stage.run(10)
-        assert len(right._gate._host._recordings) <= 64
+        assert right._keys is not None
+        assert len(right._keys.responder._replays) <= 64
+
+
+def test_a_greet_recorded_before_a_peer_moved_changes_no_keys():
+    """Whoever gets the address that left had, and plays its GREET there, is not left."""
+    stage = members(1)
+    seen = watch(stage)
+    left = side(stage, LEFT).dial(stage.now, [RIGHT], 3)
+    stage.drive(lambda: side(stage, RIGHT).has_incoming)
+    right = side(stage, RIGHT).poll_incoming()
+    assert right is not None
+    greet = next(it for _, to, it in reversed(seen) if to == RIGHT and kind_of(it) is Kind.GREET)
+    moved = ("10.0.0.9", 900)
+    stage.endpoints[moved] = stage.endpoints.pop(LEFT)
+    assert stage.transfer(left, right, [b"x"]) == [b"x"]
+    stage.run(1)
+    assert right.address == moved
+    play(stage, decode_greet_untrusted(greet), LEFT)
+    assert stage.transfer(left, right, [b"y"]) == [b"y"]
+    assert stage.transfer(right, left, [b"z"]) == [b"z"]

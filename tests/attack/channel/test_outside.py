@@ -20,15 +20,10 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import CloseReason, State
-from sphtp.core.channel.noise import (
-    Answer,
-    Greet,
-    encode_answer,
-    encode_greet,
-    encode_path,
-    encode_reset,
-)
+from sphtp.core.channel.noise import Answer, Greet, encode_answer, encode_greet
+from sphtp.core.channel.path_validation import encode_path
 from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.stateless_reset import encode_reset
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import KINDS, VERSION, Kind, encode_front
 from sphtp.testing import Faults
@@ -107,8 +102,8 @@ def test_lies_to_an_open_channel_change_nothing(known: bool):
     pair.run(10)
     sure(pair, left, right)
     for endpoint in (pair.left, pair.right):
-        assert len(endpoint._gate._bonds) == 1
-        assert not endpoint._gate._host
+        assert len(endpoint.connections) == 1
+        assert endpoint.half_open == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -165,8 +160,8 @@ def test_noise_raises_nothing_and_keeps_nothing(seed: int):
                 pass
     sure(pair, left, right)
     for endpoint in (pair.left, pair.right):
-        assert len(endpoint._gate._bonds) == 1
-        assert len(endpoint._gate._host) <= 1
+        assert len(endpoint.connections) == 1
+        assert endpoint.half_open <= 1
 
 
 def resident_bytes() -> int:
@@ -198,5 +193,5 @@ def test_a_flood_of_handshakes_holds_nothing_up_and_fills_nothing(sources: int):
     assert resident_bytes() - before < 20_000_000
     pair.run(1)
     assert len(heard) + len(pair.receive(right)) == sent
-    assert not pair.right._gate._host
+    assert pair.right.half_open == 0
     sure(pair, left, right)

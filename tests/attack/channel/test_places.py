@@ -16,14 +16,8 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.noise import (
-    Answer,
-    decode_greet_untrusted,
-    decode_path_untrusted,
-    encode_answer,
-    encode_path,
-    prologue,
-)
+from sphtp.core.channel.noise import Answer, decode_greet_untrusted, encode_answer, prologue
+from sphtp.core.channel.path_validation import decode_path_untrusted, encode_path
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
@@ -31,7 +25,7 @@ from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.patterns import IK
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, Sent, answers, kind_of, meddle, watch
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.core.channel.talk import offer
 
 KNOWN = PeerPin(identity("right").public)
@@ -48,7 +42,7 @@ def make_trio() -> Stage:
 def dial(stage: Stage, to: str, address: tuple[str, int]) -> Connection:
     """Open a channel from left to somebody whose key is known."""
     expectation = PeerPin(identity(to).public)
-    dialled = stage.endpoints[LEFT].dial(stage.now, [address], 0, expectation)  # type: ignore[call-arg,arg-type]
+    dialled = stage.endpoints[LEFT].dial(stage.now, [address], 0, expectation)
     stage.drive(lambda: dialled.state is State.OPEN)
     stage.run(1)
     return dialled
@@ -97,7 +91,7 @@ def test_what_is_for_one_peer_is_not_sealed_for_another_with_its_connection_id()
         answered = thief.enter()
         if answered and key is None:
             thief.confirm(answered[0])
-    bond = pair.left._gate._bonds.towards(RIGHT, peer)
+    bond = pair.left._table.peers.get((RIGHT, peer))
     assert bond is not None
     assert bond.key == identity("right").public
     is_cut = False
@@ -111,19 +105,18 @@ def test_a_peer_that_moves_does_not_take_over_what_goes_to_another(monkeypatch: 
     stage = make_trio()
     left = stage.endpoints[LEFT]
     first = dial(stage, "right", RIGHT)
-    peer = left._gate._bonds.find(first.connection_id).peer  # type: ignore[union-attr]
+    peer = keys_of(first).peer
     mallory = stage.endpoints[MALLORY]
-    monkeypatch.setattr(mallory._endpoint._turns, "new_id", lambda _: peer)  # type: ignore[union-attr]
+    monkeypatch.setattr(mallory._table, "new_id", lambda _: peer)
     second = dial(stage, "mallory", MALLORY)
-    bond = mallory._gate._bonds.find(peer)  # type: ignore[union-attr]
-    assert bond is not None
+    bond = keys_of(*mallory.connections)
     ping = encode_data(second.connection_id, Header(9, 0, 1)) + b"\4"
-    moved = bond.seal(ping, len(ping)).data
-    (challenge,) = answers(stage, left, RIGHT, moved)  # type: ignore[arg-type]
+    moved = bond.seal(LEFT, ping, len(ping)).data
+    (challenge,) = answers(stage, left, RIGHT, moved)
     (plain,) = bond.opener.open(challenge, len(challenge))
     response = encode_path(Kind.RESPONSE, bond.peer, decode_path_untrusted(plain))
-    answers(stage, left, RIGHT, bond.seal(response, len(response)).data)  # type: ignore[arg-type]
-    towards = left._gate._bonds.towards(RIGHT, peer)  # type: ignore[union-attr]
+    answers(stage, left, RIGHT, bond.seal(LEFT, response, len(response)).data)
+    towards = left._table.peers.get((RIGHT, peer))
     assert towards is not None
     assert towards.key == identity("right").public
     right = stage.endpoints[RIGHT].poll_incoming()
@@ -135,8 +128,8 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
     """Left dials Mallory and, at the same time, right, whose answer is held back."""
     stage = Stage(1, {LEFT: make_sealed("left", settings=PATIENT)})
     left, seen = stage.endpoints[LEFT], watch(stage)
-    meant = left.dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg,arg-type]
-    other = left.dial(0.0, [MALLORY], 0, PeerPin(identity("mallory").public))  # type: ignore[call-arg,arg-type]
+    meant = left.dial(0.0, [RIGHT], 0, KNOWN)
+    other = left.dial(0.0, [MALLORY], 0, PeerPin(identity("mallory").public))
     stage.run(0.05)
     for to, token in (
         (meant.connection_id, meant.handshake.token),
@@ -159,10 +152,10 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
             handshake.read_untrusted(greet.noise)
             noise = handshake.write(bytes(16) + inner)
             welcome = encode_answer(Kind.WELCOME, greet.opener, Answer(greet.token, noise))
-            answers(stage, left, MALLORY, welcome)  # type: ignore[arg-type]
+            answers(stage, left, MALLORY, welcome)
             assert meant.state is State.CONNECTING
             assert meant.address is None
-            assert not left._gate._bonds  # type: ignore[union-attr]
+            assert not left._table.peers
 
 
 def test_a_peer_refuses_no_channel_but_its_own():
@@ -170,9 +163,9 @@ def test_a_peer_refuses_no_channel_but_its_own():
     left, mallory = stage.endpoints[LEFT], stage.endpoints[MALLORY]
     own = dial(stage, "mallory", MALLORY)
     stage.endpoints.pop(RIGHT)
-    meant = left.dial(stage.now, [RIGHT], 5, KNOWN)  # type: ignore[call-arg,arg-type]
+    meant = left.dial(stage.now, [RIGHT], 5, KNOWN)
     stage.run(0.1)
-    (bond,) = mallory._gate._bonds._by_id.values()  # type: ignore[union-attr]
+    bond = keys_of(*mallory.connections)
     assert bond.peer == own.connection_id
     refuse = encode_refuse(meant.connection_id, Refuse(meant.handshake.token, Refusal.SCHEMA))
     refuse += bytes(12)
@@ -180,7 +173,7 @@ def test_a_peer_refuses_no_channel_but_its_own():
         Kind.WELCOME, meant.connection_id, Answer(meant.handshake.token, bytes(16) + refuse)
     )
     for inner in (refuse, welcome):
-        answers(stage, left, MALLORY, bond.seal(inner, len(inner)).data)  # type: ignore[arg-type]
+        answers(stage, left, MALLORY, bond.seal(LEFT, inner, len(inner)).data)
         assert meant.state is State.CONNECTING
     assert left.counters.malformed == 2
 
@@ -211,7 +204,7 @@ def test_what_comes_in_a_handshake_is_a_connect_and_nothing_else(kind: Kind, is_
     assert (after.received, after.malformed) == (before.received, before.malformed)
     assert right.state is State.OPEN
     assert pair.right.counters.malformed == 1
-    assert not pair.right._gate._host
+    assert pair.right.half_open == 0
 
 
 def test_what_is_sent_back_to_its_sender_does_not_prove_the_secret_of_a_group():

@@ -7,9 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.noise import RESET_SIZE, SEAL_OVERHEAD, Answer, encode_answer
+from sphtp.core.channel.noise import Answer, encode_answer
 from sphtp.core.channel.path_mtu import FLOOR
+from sphtp.core.channel.protection import SEAL_OVERHEAD
 from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.stateless_reset import RESET_SIZE
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import FRONT, KINDS, VERSION, Kind, encode_front
 from sphtp.core.schema import Schema

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
@@ -62,22 +62,22 @@ def test_strangers_do_not_delay_members(hosts: int, key: bytes | None):
             taken = node.poll_incoming()
             assert taken is not None
     assert len(dialled) == 10
-    assert len(node._gate._host) <= HandshakeLimits().half_open
+    assert node.half_open <= HandshakeLimits().half_open
 
 
-def sealed(stage: Stage, address: Address) -> SealedEndpoint:
+def sealed(stage: Stage, address: Address) -> Endpoint:
     node = stage.endpoints[address]
-    assert isinstance(node, SealedEndpoint)
+    assert node.is_sealed
     return node
 
 
 def test_a_stranger_with_few_attempts_is_not_shut_out_by_one_with_many():
-    pair = SealedPair(gate=HandshakeLimits(half_open=8, handshakes_per_second=1000))
+    pair = SealedPair(limits=HandshakeLimits(half_open=8, handshakes_per_second=1000))
     for number in range(1, 100):
         Knocking(pair, pair.right, ("10.6.6.6", number), number, number).enter()
     (welcome,) = Knocking(pair, pair.right, ("10.6.6.7", 1), 5, 6).enter()
     assert len(welcome) > 29
-    assert len(pair.right._gate._host) == 8
+    assert pair.right.half_open == 8
     counters = pair.right.handshake_counters
     assert counters.handshakes_over_limit == 99 - 8 + 1
 

@@ -3,7 +3,8 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint, make_gated
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.protection import AesGcm
 from sphtp.core.channel.security import HandshakeLimits, PeerAuthenticator, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
@@ -12,7 +13,7 @@ from sphtp.testing import Faults
 from sphtp.testing.pair import LEFT, RIGHT
 from sphtp.testing.stage import Stage
 
-__all__ = ["LEFT", "RIGHT", "SealedPair", "identity", "make_sealed"]
+__all__ = ["LEFT", "RIGHT", "SealedPair", "check_forgotten", "identity", "keys_of", "make_sealed"]
 
 
 def identity(name: str) -> Identity:
@@ -26,20 +27,36 @@ def make_sealed(
     peer_id: int = 0,
     trust: PeerAuthenticator | None = None,
     settings: ChannelSettings | None = None,
-    gate: HandshakeLimits | None = None,
+    limits: HandshakeLimits | None = None,
     psk: bytes | None = None,
     schema: Schema | None = None,
     seed: int = 0,
     port: int = 0,
-) -> SealedEndpoint:
+) -> Endpoint:
     """A sealed endpoint of somebody by this name."""
     entropy = Random(f"{seed} {name}")
-    limits = gate or HandshakeLimits()
+    limits = limits or HandshakeLimits()
     security = Security(identity=identity(name), authenticator=trust, limits=limits, psk=psk)
     settings = settings or ChannelSettings()
-    endpoint = make_gated(entropy, settings, peer_id, schema, security=security, port=port)
-    assert isinstance(endpoint, SealedEndpoint)
-    return endpoint
+    return Endpoint(entropy, settings, peer_id, schema, security=security, port=port)
+
+
+def keys_of(connection: Connection) -> AesGcm:
+    """The keys of a sealed channel."""
+    assert isinstance(connection.protection, AesGcm)
+    return connection.protection
+
+
+def check_forgotten(endpoint: Endpoint) -> None:
+    """Nothing is kept of any channel, or of any attempt."""
+    assert endpoint.connections == ()
+    assert endpoint.half_open == 0
+    assert endpoint.poll_timeout() is None
+    while endpoint.poll_active() is not None:
+        pass
+    table = endpoint._table
+    for kept in (table.peers, table._by_origin, table._dirty, endpoint._dials, endpoint._outgoing):
+        assert not kept
 
 
 class SealedPair(Stage):

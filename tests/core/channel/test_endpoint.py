@@ -18,13 +18,12 @@ from sphtp.core.channel.handshake import (
     encode_connect,
 )
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.sealed import check_forgotten
 from tests.core.channel.talk import offer
 
 Endings = Callable[[Connection], list[Closed]]
@@ -40,7 +39,7 @@ def connect(number: int, wanted: int = 0) -> bytes:
     return encode_connect(Connect(token=number, wanted=wanted, offer=offer(number, 5)))
 
 
-def poll_all(endpoint: Endpoint | SealedEndpoint, now: float) -> list[bytes]:
+def poll_all(endpoint: Endpoint, now: float) -> list[bytes]:
     sent = list[bytes]()
     while (transmit := endpoint.poll_transmit(now)) is not None:
         sent += transmit.datagrams
@@ -164,8 +163,7 @@ def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
     assert poll_all(endpoint, settings.connect_timeout) == []
     assert endpoint.connections == ()
     assert endpoint.poll_timeout() is None
-    assert not endpoint._answered
-    assert not endpoint._services.backlog(Schema())
+    check_forgotten(endpoint)
 
 
 def test_answers_are_never_longer_than_questions_nor_more() -> None:
@@ -309,12 +307,7 @@ def test_after_everything_nothing_is_kept() -> None:
     for endpoint in (pair.left, pair.right):
         assert isinstance(endpoint, Endpoint)
         assert endpoint.connections == ()
-        assert not endpoint._services.backlog(Schema())
-        for table in ("_answered", "_dials", "_refusals"):
-            assert not getattr(endpoint, table), table
-        for table in ("_connections", "_dirty", "_active"):
-            assert not getattr(endpoint._turns, table), table
-        assert endpoint.poll_timeout() is None
+        check_forgotten(endpoint)
 
 
 def open_and_close(pair: Pair, *payloads: bytes) -> None:

@@ -13,7 +13,6 @@ from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import Closed, State
 from sphtp.core.channel.memory import COST
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
 from sphtp.core.front import FRONT, VERSION, Kind
@@ -35,7 +34,7 @@ class Victim(NamedTuple):
     """A connection, where it lives, and who its peer is."""
 
     pair: Pair
-    endpoint: Endpoint | SealedEndpoint
+    endpoint: Endpoint
     connection: Connection
     peer: Address
 

@@ -42,7 +42,7 @@ def test_one_that_refuses_does_not_keep_another_from_accepting(expectation: Peer
     full.close(0.0, "its node closed")
     stage = Stage(1, {LEFT: make_sealed("left"), ELSEWHERE: full, RIGHT: free})
     stage.network.set_faults(Faults(delay=0.05), LEFT, RIGHT)
-    left = stage.endpoints[LEFT].dial(0.0, [ELSEWHERE, RIGHT], 0, expectation)  # type: ignore[call-arg,arg-type]
+    left = stage.endpoints[LEFT].dial(0.0, [ELSEWHERE, RIGHT], 0, expectation)
     stage.drive(lambda: free.has_incoming, 3)
     right = free.poll_incoming()
     assert right is not None

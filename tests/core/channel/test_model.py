@@ -232,7 +232,7 @@ class Channels(RuleBasedStateMachine):
         for endpoint in (self.pair.left, self.pair.right):
             assert isinstance(endpoint, Endpoint)
             assert len(endpoint.connections) <= 1
-            assert len(endpoint._turns._agenda._heap) < 100
+            assert len(endpoint._table._deadlines._heap) < 100
 
     @invariant()
     def ends_are_reported_once_and_last(self) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.noise import (
     COOKIE_SIZE,
-    RESET_SIZE,
     SMALLEST_GREET,
     Answer,
     Confirm,
@@ -17,15 +16,13 @@ from sphtp.core.channel.noise import (
     decode_answer_untrusted,
     decode_confirm_untrusted,
     decode_greet_untrusted,
-    decode_path_untrusted,
-    decode_reset_untrusted,
     decode_stranger_untrusted,
     encode_answer,
     encode_confirm,
     encode_greet,
-    encode_path,
-    encode_reset,
 )
+from sphtp.core.channel.path_validation import decode_path_untrusted, encode_path
+from sphtp.core.channel.stateless_reset import RESET_SIZE, decode_reset_untrusted, encode_reset
 from sphtp.core.front import VERSION, Kind, decode_front_untrusted
 from sphtp.errors import RemoteError
 

@@ -7,7 +7,6 @@ import pytest
 from sphtp.core.channel.initiator import INITIATOR, InitiatorAction, InitiatorEvent, InitiatorState
 from sphtp.core.channel.responder import RESPONDER, ResponderAction, ResponderEvent, ResponderState
 from sphtp.core.machine import Machine, Name
-from tests.core.channel.sealed import SealedPair
 
 
 @pytest.mark.parametrize(
@@ -21,12 +20,6 @@ def test_every_pair_has_a_row_or_is_refused(
         for event in events:
             row = machine.find(state, event)
             assert (row is None) == (event in machine.refused[state]), (state, event)
-
-
-def test_every_action_has_a_method():
-    gate = SealedPair().left._gate
-    assert set(gate.caller._say) == set(InitiatorAction)
-    assert set(gate._host._respond) == set(ResponderAction)
 
 
 def test_every_action_is_in_a_row():

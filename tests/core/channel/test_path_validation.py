@@ -10,7 +10,7 @@ from sphtp.core.front import Kind
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
 from tests.attack.channel.mallory import Sent, answers, kind_of, meddle
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of
 from tests.core.channel.test_sealed_refusals import check_empty
 
 NEW: Address = ("10.0.0.7", 7)
@@ -158,12 +158,11 @@ def test_a_relay_may_carry_everything_and_go_again():
 
 def test_a_path_is_tried_once_in_a_while_wherever_copies_come_from():
     pair, left, right = open_pair(PeerPin())
-    bond = pair.left._gate._bonds.find(left.connection_id)
-    assert bond is not None
+    bond = keys_of(left)
     ping = bond.data_front[:1] + right.connection_id.to_bytes(4, "little")
     said = 0
     for number in range(1000):
-        sealed = bond.seal(ping + bytes(8), 13).data
+        sealed = bond.seal(RIGHT, ping + bytes(8), 13).data
         said += len(answers(pair, pair.right, ("10.6.6.6", number), sealed))
     assert said == 1
     assert pair.right.handshake_counters.paths_tried == 1

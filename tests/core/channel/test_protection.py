@@ -11,7 +11,7 @@ from sphtp.core.secure.noise.handshake import Handshake
 from sphtp.core.secure.noise.small_order import PRIME, SMALL_ORDER
 from sphtp.core.secure.noise.state import HandshakeState
 from sphtp.errors import SettingsError, UnreachableError
-from tests.core.channel.sealed import RIGHT, SealedPair, identity
+from tests.core.channel.sealed import RIGHT, SealedPair, identity, keys_of
 from tests.core.channel.test_sealed_refusals import check_empty
 
 KNOWN = PeerPin(identity("right").public)
@@ -36,9 +36,8 @@ def test_keys_are_forgotten_while_the_channel_lives(
     assert len(first) == 2
     pair.run(HandshakeLimits().handshake_timeout + 1)
     for _ in range(2):
-        for endpoint, connection, other in ((pair.left, left, right), (pair.right, right, left)):
-            bond = endpoint._gate._bonds.find(connection.connection_id)
-            assert bond is not None
+        for connection, other in ((left, right), (right, left)):
+            bond = keys_of(connection)
             assert bond._sealer is not None
             bond._sealer._next_epoch()
             present, _ = bond._sealer.present

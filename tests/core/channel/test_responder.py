@@ -24,31 +24,31 @@ def addresses(number: int) -> Iterator[tuple[str, int]]:
 
 def test_nothing_is_kept_of_addresses_that_bring_no_cookie():
     pair = SealedPair()
-    gate = pair.right._gate
     for number, address in enumerate(addresses(10_000)):
         cookie = NO_COOKIE if number % 2 else number.to_bytes(16, "little")
         greet = encode_greet(Greet(1 + number, number, 2, cookie, bytes(200)))
         pair.right.handle_datagram_untrusted(0.0, address, greet)
         while pair.right.poll_transmit(0.0) is not None:
             pass
-        assert not gate._host
-    assert not gate._bonds
-    assert gate.counters.cookies_sent == 10_000
-    assert gate.counters.handshakes == 0
+        assert pair.right.half_open == 0
+    assert pair.right.handshake_counters.cookies_sent == 10_000
+    assert pair.right.handshake_counters.handshakes == 0
     check_empty(pair.right)
 
 
 @pytest.mark.parametrize("key", [RIGHT_KEY, None], ids=["IK", "XX"])
 def test_half_open_handshakes_are_limited_and_time_out(key: bytes | None):
-    pair = SealedPair(gate=LIMITS)
-    gate = pair.right._gate
+    pair = SealedPair(limits=LIMITS)
     for number, address in enumerate(addresses(30)):
         Knocking(pair, pair.right, address, 5 + number, 6, key=key, name=str(number)).enter()
-        assert len(gate._host) <= 8
-    assert len(gate._host) == 8
-    assert (gate.counters.handshakes, gate.counters.handshakes_over_limit) == (8, 22)
+        assert pair.right.half_open <= 8
+    assert pair.right.half_open == 8
+    assert (
+        pair.right.handshake_counters.handshakes,
+        pair.right.handshake_counters.handshakes_over_limit,
+    ) == (8, 22)
     pair.run(LIMITS.handshake_timeout + 0.1)
-    assert not gate._host
+    assert pair.right.half_open == 0
     later = Knocking(pair, pair.right, ("10.9.9.9", 9), 5, 6, key=key)
     assert len(later.enter()) == 1
     pair.run(20)
@@ -57,12 +57,12 @@ def test_half_open_handshakes_are_limited_and_time_out(key: bytes | None):
 
 @pytest.mark.parametrize("key", [RIGHT_KEY, None], ids=["IK", "XX"])
 def test_one_that_knocks_for_ever_is_kept_for_four_times_as_long_at_most(key: bytes | None):
-    pair = SealedPair(gate=LIMITS)
+    pair = SealedPair(limits=LIMITS)
     knocking = Knocking(pair, pair.right, LEFT, 5, 6, key=key)
     (cookie,) = knocking.greet()
     ends: list[float] = []
     while pair.now < 20:
-        was_kept = bool(pair.right._gate._host)
+        was_kept = bool(pair.right.half_open)
         knocking.greet(cookie[13:])
         if not was_kept:
             ends.append(pair.now)
@@ -70,12 +70,12 @@ def test_one_that_knocks_for_ever_is_kept_for_four_times_as_long_at_most(key: by
     lives = [later - sooner for sooner, later in pairwise(ends)]
     assert lives
     assert max(lives) <= 4 * LIMITS.handshake_timeout + 0.5
-    assert len(pair.right._gate._host) <= 1
+    assert pair.right.half_open <= 1
 
 
 def test_half_open_handshakes_do_not_shut_out_those_that_are_in():
     """A GREET that comes again is answered, however full it is."""
-    pair = SealedPair(gate=LIMITS)
+    pair = SealedPair(limits=LIMITS)
     inside = Knocking(pair, pair.right, LEFT, 4, 4)
     (welcome,) = inside.enter()
     for number, address in enumerate(addresses(30)):
@@ -85,7 +85,7 @@ def test_half_open_handshakes_do_not_shut_out_those_that_are_in():
 
 
 def test_handshakes_are_limited_by_the_second():
-    pair = SealedPair(gate=HandshakeLimits(handshakes_per_second=10, half_open=1000))
+    pair = SealedPair(limits=HandshakeLimits(handshakes_per_second=10, half_open=1000))
     for number, address in enumerate(addresses(40)):
         Knocking(pair, pair.right, address, 5 + number, 6).enter()
     counters = pair.right.handshake_counters
@@ -100,7 +100,7 @@ def test_a_cookie_is_good_at_its_address_for_its_attempt_and_for_a_while():
         (datagram,) = knocking.greet()
         return datagram[13:]
 
-    pair = SealedPair(gate=HandshakeLimits(cookie_lifetime=10))
+    pair = SealedPair(limits=HandshakeLimits(cookie_lifetime=10))
     first = Knocking(pair, pair.right, LEFT, 5, 6)
     cookie = cookie_of(first)
     for at, opener, token in ((("10.9.9.9", 9), 5, 6), (LEFT, 7, 6), (LEFT, 5, 7)):
@@ -110,7 +110,7 @@ def test_a_cookie_is_good_at_its_address_for_its_attempt_and_for_a_while():
     pair.run(21)
     (again,) = first.greet(cookie)
     assert len(again) == 29
-    assert not pair.right._gate._host
+    assert pair.right.half_open == 0
     (welcome,) = first.greet(cookie_of(first))
     assert len(welcome) > 29
 
@@ -151,7 +151,7 @@ def test_a_setting_out_of_range_is_named(name: str):
 
 def test_confirms_cost_no_more_than_greets():
     """True or not: whoever was asked for its name can say something else as often as it likes."""
-    pair = SealedPair(gate=HandshakeLimits(handshakes_per_second=10))
+    pair = SealedPair(limits=HandshakeLimits(handshakes_per_second=10))
     knocking = Knocking(pair, pair.right, LEFT, 5, 6)
     (welcome,) = knocking.enter()
     counters = pair.right.handshake_counters

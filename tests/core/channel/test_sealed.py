@@ -6,7 +6,7 @@ from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, check_forgotten, identity
 
 KNOWN = PeerPin(identity("right").public)
 UNKNOWN = PeerPin()
@@ -56,11 +56,6 @@ def test_nothing_is_kept_after_the_end():
         pair.touch(left)
     pair.run(60)
     for endpoint in (pair.left, pair.right):
-        gate = endpoint._gate
-        assert endpoint.connections == ()
-        assert not gate._bonds
-        assert not gate._bonds._by_way
-        assert not gate.caller
-        assert not gate._host
-        assert endpoint.poll_timeout() is None
+        endpoint.poll_incoming()
+        check_forgotten(endpoint)
     assert LEFT != RIGHT

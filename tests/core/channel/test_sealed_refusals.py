@@ -10,9 +10,9 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.handshake import Refusal, Refuse, decode_refuse_untrusted, encode_refuse
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.noise import SMALLEST_GREET
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.security import AllowKeys, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import VERSION, Kind
 from sphtp.core.schema import Schema
 from sphtp.testing.stage import Stage
@@ -28,7 +28,7 @@ class Introduced:
         self.key = identity(name).public
 
 
-def refused(right: Endpoint | SealedEndpoint, left: Endpoint | SealedEndpoint,
+def refused(right: Endpoint, left: Endpoint,
             expectation: PeerPin | None = None, wanted: int = 0,
             seconds: float = HASTY) -> str:  # fmt: skip
     """Dial in vain; return the words."""
@@ -45,14 +45,11 @@ def refused(right: Endpoint | SealedEndpoint, left: Endpoint | SealedEndpoint,
     return dialled.closed.text
 
 
-def check_empty(endpoint: Endpoint | SealedEndpoint) -> None:
+def check_empty(endpoint: Endpoint) -> None:
     assert endpoint.connections == ()
     assert endpoint.poll_timeout() is None
-    if isinstance(endpoint, SealedEndpoint):
-        gate = endpoint._gate
-        assert [len(it) for it in (gate._bonds, gate._bonds._by_way, gate.caller, gate._host)] == [
-            0, 0, 0, 0
-        ]  # fmt: skip
+    assert endpoint.half_open == 0
+    assert not endpoint._table.peers
 
 
 WAYS = pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
@@ -137,7 +134,7 @@ def test_a_secret_that_is_not_shared_explains_the_timeout(
     right = make_sealed("right", psk=secrets[0])
     text = refused(right, make_sealed("left", psk=secrets[1]), PeerPin(), seconds=6)
     assert text.endswith("it does not let this peer in")
-    assert not right._gate._host
+    assert right.half_open == 0
 
 
 def test_a_sealed_node_and_one_in_the_clear():
@@ -168,7 +165,7 @@ def test_a_greet_of_another_version_is_refused_in_its_own():
         refuse = decode_refuse_untrusted(row.data)
         assert refuse == Refuse(int.from_bytes(b"12345678", "little"), Refusal.VERSION)
         assert pair.right.poll_transmit(0.0) is None
-    assert not pair.right._gate._host
+    assert pair.right.half_open == 0
 
 
 @WAYS
@@ -177,11 +174,11 @@ def test_a_node_of_another_version_explains_the_timeout(
 ):
     """Right is of version 2: what it hears and says of this one's is a REFUSE, in our version."""
     right = make_sealed("right")
-    hear: Callable[[float, tuple[str, int], bytes], None] = right.handle_datagram_untrusted
+    take: Callable[[float, Datagrams], None] = right.handle_row_untrusted
     poll = right.poll_transmit
 
-    def as_if_ours_were_another(now: float, row: object) -> None:
-        hear(now, row.address, in_version(VERSION + 1, row.data))  # type: ignore[attr-defined]
+    def as_if_ours_were_another(now: float, row: Datagrams) -> None:
+        take(now, row._replace(data=in_version(VERSION + 1, row.data)))
 
     def say(now: float, most: int) -> object:
         row = poll(now, most)
@@ -210,10 +207,10 @@ def test_a_stranger_is_let_in_once_it_is_introduced():
     peers: dict[int, Introduced] = {}
     right = make_sealed("right", trust=RosterAuthenticator(peers))
     stage = Stage(1, {LEFT: make_sealed("left", peer_id=5), RIGHT: right})
-    dialled = stage.endpoints[LEFT].dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg,arg-type]
+    dialled = stage.endpoints[LEFT].dial(0.0, [RIGHT], 0, KNOWN)
     stage.run(1)
     assert right.handshake_counters.strangers > 1
-    assert not right._gate._host
+    assert right.half_open == 0
     assert dialled.closed is None
     peers[5] = Introduced("left")
     stage.drive(lambda: right.has_incoming, 3)

@@ -3,15 +3,15 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import CloseReason, State
-from sphtp.core.channel.noise import decode_reset_untrusted, encode_reset
-from sphtp.core.channel.sealed_endpoint import SealedEndpoint
 from sphtp.core.channel.security import HandshakeLimits, PeerPin
+from sphtp.core.channel.stateless_reset import decode_reset_untrusted, encode_reset
 from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, encode_front
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, kind_of, watch
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.core.channel.test_sealed_refusals import check_empty
 
 WAYS = pytest.mark.parametrize(
@@ -79,11 +79,10 @@ def test_two_that_both_forgot_do_not_tell_each_other_for_ever(expectation: PeerP
 @WAYS
 def test_a_proof_that_is_made_up_changes_nothing(expectation: PeerPin):
     pair, left, right = open_pair(expectation)
-    bond = pair.left._gate._bonds.find(left.connection_id)
-    assert bond is not None
+    bond = keys_of(left)
     true = bond.proof
     made_up = [bytes(16), bytes([255] * 16), true[:-1] + bytes([true[-1] ^ 1]), true[::-1]]
-    made_up.append(pair.left._gate._lodge.proof(left.connection_id))
+    made_up.append(keys_of(right).proof)
     for proof in made_up:
         for peer in (bond.peer, bond.own, 0):
             for source in (RIGHT, ("10.6.6.6", 6)):
@@ -102,7 +101,7 @@ def test_a_proof_that_is_made_up_changes_nothing(expectation: PeerPin):
 
 
 def test_resets_are_limited_and_counted():
-    pair = SealedPair(1, gate=HandshakeLimits(resets_per_second=10))
+    pair = SealedPair(1, limits=HandshakeLimits(resets_per_second=10))
     said = []
     for number in range(100):
         source = f"10.6.6.{number % 20}", 6
@@ -117,7 +116,7 @@ def test_resets_are_limited_and_counted():
 
 
 def test_one_address_has_a_quarter_of_the_resets_and_one_host_half():
-    pair = SealedPair(1, gate=HandshakeLimits(resets_per_second=40))
+    pair = SealedPair(1, limits=HandshakeLimits(resets_per_second=40))
     said = [
         sum(len(ask_for_reset(pair, ("10.6.6.6", port), number)) for number in range(100))
         for port in range(1, 5)
@@ -131,7 +130,7 @@ def test_made_up_datagrams_keep_no_peer_from_being_told_of_a_restart():
     pair, left, _ = open_pair(PeerPin(identity("right").public))
     restart(pair, "right")
     restarted = pair.endpoints[RIGHT]
-    assert isinstance(restarted, SealedEndpoint)
+    assert restarted.is_sealed
     for number in range(300):
         ask_for_reset(pair, ("10.6.6.6", 1 + number % 10), number, restarted)
         pair.run(0.001)
@@ -144,7 +143,7 @@ def test_made_up_datagrams_keep_no_peer_from_being_told_of_a_restart():
 
 
 def ask_for_reset(
-    pair: SealedPair, source: Address, number: int, endpoint: SealedEndpoint | None = None
+    pair: SealedPair, source: Address, number: int, endpoint: Endpoint | None = None
 ) -> list[bytes]:
     sealed = encode_front(Kind.SEALED, 1 + number).ljust(50, b"\0")
     return answers(pair, endpoint or pair.right, source, sealed)
@@ -177,8 +176,7 @@ def test_of_two_nodes_with_one_identity_neither_ends_the_other_s_channels(
     pair.right = pair.endpoints[RIGHT] = right
     left, _ = pair.open(expectation)
     pair.run(1)
-    bond = pair.left._gate._bonds.find(left.connection_id)
-    assert bond is not None
+    bond = keys_of(left)
     sealed = encode_front(Kind.SEALED, bond.peer).ljust(50, b"\0")
     (reset,) = answers_of(double, sealed)
     answers(pair, pair.left, RIGHT, reset)
@@ -186,7 +184,7 @@ def test_of_two_nodes_with_one_identity_neither_ends_the_other_s_channels(
     assert pair.left.handshake_counters.resets_taken == is_taken
 
 
-def answers_of(endpoint: SealedEndpoint, datagram: bytes) -> list[bytes]:
+def answers_of(endpoint: Endpoint, datagram: bytes) -> list[bytes]:
     endpoint.handle_datagram_untrusted(0.0, ("10.6.6.6", 6), datagram)
     row = endpoint.poll_transmit(0.0)
     return list(row.datagrams) if row is not None else []

@@ -1,6 +1,7 @@
 """What is told of nodes and the lives of channels, and of datagrams thrown away."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Connect, Refusal, encode_connect
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import CloseReason
-from sphtp.core.channel.services import Services
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.records import Drop
 from sphtp.core.schema import Schema
@@ -66,10 +66,9 @@ def test_a_peer_that_does_not_answer_ends_an_opening() -> None:
 def test_a_refused_channel_is_told_by_both_sides(why: Refusal) -> None:
     pair, here, there = watched_pair(backlog=1)
     if why is Refusal.SCHEMA:
-        assert isinstance(pair.right, Endpoint)
-        schema = Schema(["Step(number: integer)"])
-        pair.right._services = Services(schema, 1, 10.0)
-        pair.right._refusals._schema = schema
+        schema, settings = Schema(["Step(number: integer)"]), ChannelSettings(backlog=1)
+        pair.right = Endpoint(Random(2), settings, 3, schema, observer=there)
+        pair.endpoints[RIGHT] = pair.right
     if why is Refusal.FULL:
         pair.left.dial(pair.now, [RIGHT])
         pair.run(1)
