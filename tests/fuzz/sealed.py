@@ -14,8 +14,7 @@ from sphtp.core.channel.noise import NUMBERS, prologue, read_payload_untrusted
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, encode_front
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, Pattern
+from sphtp.core.secure.noise_framework import IK, XX, NoiseHandshake, Pattern
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.fuzz.choices import Script
 
@@ -146,8 +145,8 @@ def said(node: Endpoint) -> list[Datagrams]:
 
 def _handshake(
     pattern: Pattern, name: str, *, initiator: bool, front: bytes | None = None
-) -> Handshake:
-    return Handshake(
+) -> NoiseHandshake:
+    return NoiseHandshake(
         pattern,
         initiator=initiator,
         identity=identity(name),

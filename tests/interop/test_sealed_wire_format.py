@@ -14,8 +14,7 @@ from sphtp.core.channel.security import RANGES, HandshakeCounters, HandshakeLimi
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.schema import Schema
-from sphtp.core.secure.replay import WINDOW
-from sphtp.core.secure.seal import EPOCH_BITS, Opener, Sealer, _Key
+from sphtp.core.secure.seal import EPOCH_BITS, WINDOW, Opener, Sealer, _Key
 from tests.core.channel.sealed import LEFT, RIGHT, identity, make_sealed
 from tests.interop import sessions
 from tests.interop.datagrams import read_datagram

@@ -34,7 +34,7 @@ from sphtp.core.secure.signing import (
     Verifier,
     strip_signature,
 )
-from sphtp.core.secure.vouch import VOUCHER, Verdict, Voucher, strip
+from sphtp.core.secure.vouch import VOUCHER, Authenticity, Voucher, strip
 from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
 from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber
@@ -118,12 +118,12 @@ class TestControlVectors:
         speaker, listener = Voucher(secret, boot), Voucher(secret, 0)
         marked = [speaker.vouch(message) for _ in range(vector.fields["count"])]
         assert marked[-1] == vector.data
-        assert listener.judge(vector.data) is Verdict.GENUINE
+        assert listener.judge(vector.data) is Authenticity.GENUINE
         assert strip(vector.data) == message
 
     @family("malformed/vouched")
     def test_what_nobody_vouches_for_is_dropped(self, vector: Vector) -> None:
-        assert Voucher(bytes(range(32)), 0).judge(vector.data) is Verdict.UNVOUCHED
+        assert Voucher(bytes(range(32)), 0).judge(vector.data) is Authenticity.UNVOUCHED
 
     def test_one_number_stands_for_vouchers(self) -> None:
         assert DataId(VOUCHER) is DataId.VOUCHER

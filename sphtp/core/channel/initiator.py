@@ -32,8 +32,7 @@ from sphtp.core.channel.security import PeerPin, Verdict
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, decode_front_untrusted
 from sphtp.core.machine import Machine, Name, Row
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0
+from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake
 from sphtp.errors import RemoteError
 
 
@@ -318,12 +317,12 @@ class Initiator:
     def _send(self, address: Address, datagram: bytes) -> None:
         self._outgoing.append(Datagrams.of(address, datagram))
 
-    def _begin(self) -> Handshake:
+    def _begin(self) -> NoiseHandshake:
         self._noise = b""
         self._confirmed_at = None
         # A cookie is good for the GREET that it was given for.
         self._cookies = dict.fromkeys(self._cookies, NO_COOKIE)
-        return Handshake(
+        return NoiseHandshake(
             self._pattern,
             initiator=True,
             identity=self._context.identity,

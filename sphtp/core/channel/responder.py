@@ -41,7 +41,7 @@ from sphtp.core.machine import Machine, Name, Row
 from sphtp.core.rate import RateLimit
 from sphtp.core.secure.cookie import CookieJar
 from sphtp.core.secure.identity import KEY_SIZE
-from sphtp.core.secure.noise.handshake import Handshake
+from sphtp.core.secure.noise_framework import NoiseHandshake
 from sphtp.errors import RemoteError
 
 
@@ -127,7 +127,7 @@ class ResponderHandshake:
         origin: Origin,
         token: int,
         greet: bytes,
-        handshake: Handshake,
+        handshake: NoiseHandshake,
         came: float,
         *,
         is_stranger: bool,
@@ -532,7 +532,7 @@ class Responder:
         if pattern is None or pattern.has_psk != (context.psk is not None):
             self._hint(origin, greet, Refusal.DENIED)
             return None
-        noise = Handshake(
+        noise = NoiseHandshake(
             pattern,
             initiator=False,
             identity=context.identity,
@@ -574,7 +574,7 @@ class Responder:
             self._half_open.forget(handshake.origin)
             raise
 
-    def _read(self, noise: Handshake, message: bytes) -> bytes:
+    def _read(self, noise: NoiseHandshake, message: bytes) -> bytes:
         try:
             return noise.read_untrusted(message)
         except RemoteError:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from sphtp.core.secure.identity import KEY_SIZE, Identity
-from sphtp.core.secure.noise.small_order import require_useful
+from sphtp.core.secure.noise_framework import require_useful
 from sphtp.errors import LocalError, SettingsError
 
 

@@ -18,8 +18,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.datagrams import Address
 from sphtp.core.front import KINDS, Kind
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
+from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake, Pattern
 from sphtp.testing.stage import Stage
 from tests.core.channel.sealed import identity
 from tests.core.channel.talk import offer
@@ -96,7 +95,7 @@ class Knocking:
         asks = Connect(token, 0, offer(opener, peer_id))
         self.connect = bytes(16) + (connect or encode_connect(asks))
         self.pattern: Pattern = IK if key else XXPSK0 if psk else XX
-        self.handshake = Handshake(
+        self.handshake = NoiseHandshake(
             self.pattern,
             initiator=True,
             identity=identity(name),

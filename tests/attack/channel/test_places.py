@@ -21,8 +21,7 @@ from sphtp.core.channel.path_validation import decode_path_untrusted, encode_pat
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK
+from sphtp.core.secure.noise_framework import IK, NoiseHandshake
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, Sent, answers, kind_of, meddle, watch
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
@@ -142,7 +141,7 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
             encode_accept(to, Accept(token, offer(99))),
             encode_refuse(to, Refuse(token, Refusal.FULL)),
         ):
-            handshake = Handshake(
+            handshake = NoiseHandshake(
                 IK,
                 initiator=False,
                 identity=identity("mallory"),

@@ -7,9 +7,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.small_order import PRIME, SMALL_ORDER
-from sphtp.core.secure.noise.state import HandshakeState
+from sphtp.core.secure.noise_framework import PRIME, SMALL_ORDER, HandshakeState, NoiseHandshake
 from sphtp.errors import SettingsError, UnreachableError
 from tests.core.channel.sealed import RIGHT, SealedPair, identity, keys_of
 from tests.core.channel.test_sealed_refusals import check_empty
@@ -23,14 +21,14 @@ def test_keys_are_forgotten_while_the_channel_lives(
 ):
     """Two epochs on, neither side has anything left that gives the first keys again."""
     first: set[bytes] = set()
-    split = Handshake.split
+    split = NoiseHandshake.split
 
-    def overheard(handshake: Handshake) -> tuple[bytes, bytes]:
+    def overheard(handshake: NoiseHandshake) -> tuple[bytes, bytes]:
         keys = split(handshake)
         first.update(keys)
         return keys
 
-    monkeypatch.setattr(Handshake, "split", overheard)
+    monkeypatch.setattr(NoiseHandshake, "split", overheard)
     pair = SealedPair()
     left, right = pair.open(expectation)
     assert len(first) == 2
@@ -45,7 +43,7 @@ def test_keys_are_forgotten_while_the_channel_lives(
     held = list(reach(pair.left, pair.right))
     assert present in held
     assert not [it for it in held if isinstance(it, bytes) and it in first]
-    assert not [it for it in held if isinstance(it, Handshake | HandshakeState)]
+    assert not [it for it in held if isinstance(it, NoiseHandshake | HandshakeState)]
 
 
 def reach(*roots: object) -> Iterator[object]:

@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from sphtp.core.secure.identity import Identity
-from sphtp.core.secure.noise.handshake import Handshake
-from tests.core.secure.noise.conversation import PATTERNS
+from sphtp.core.secure.noise_framework import NoiseHandshake
+from tests.core.secure.noise_framework.conversation import PATTERNS
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text(encoding="utf-8"))
 OTHER = {"initiator": "responder", "responder": "initiator"}
@@ -33,11 +33,11 @@ class Given:
         raise NotImplementedError
 
 
-def side_of(vector: dict[str, Any], role: str) -> Handshake:
+def side_of(vector: dict[str, Any], role: str) -> NoiseHandshake:
     pattern = PATTERN[vector["protocol"]]
     remote = Identity(bytes.fromhex(vector["responder"]["static"])).public
     asks = role == "initiator" and pattern.responder_known
-    return Handshake(
+    return NoiseHandshake(
         pattern,
         initiator=role == "initiator",
         identity=Identity(bytes.fromhex(vector[role]["static"])),
@@ -67,7 +67,7 @@ def test_every_byte_is_that_of_the_vector(vector: dict[str, Any]):
     require_transport(vector["messages"][count:], sides)
 
 
-def require_transport(messages: list[dict[str, str]], sides: dict[str, Handshake]) -> None:
+def require_transport(messages: list[dict[str, str]], sides: dict[str, NoiseHandshake]) -> None:
     """What is said after the handshake shows that the keys are right, each in its direction."""
     assert {message["sender"] for message in messages} == set(OTHER)
     counters = dict.fromkeys(OTHER, 0)

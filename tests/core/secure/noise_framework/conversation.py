@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from sphtp.core.entropy import Secrets
 from sphtp.core.secure.identity import Identity
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
+from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake, Pattern
 
 PATTERNS = (IK, XX, XXPSK0)
 SECRET = bytes(range(32))
@@ -19,15 +18,15 @@ BOB = Identity.draw(Random("bob"))
 class Pair(NamedTuple):
     """A handshake between Alice, who begins, and Bob."""
 
-    alice: Handshake
-    bob: Handshake
+    alice: NoiseHandshake
+    bob: NoiseHandshake
 
     @property
-    def writer(self) -> Handshake:
+    def writer(self) -> NoiseHandshake:
         return self.alice if self.alice.is_my_turn else self.bob
 
     @property
-    def reader(self) -> Handshake:
+    def reader(self) -> NoiseHandshake:
         return self.bob if self.alice.is_my_turn else self.alice
 
 
@@ -39,9 +38,9 @@ def alice(
     prologue: bytes = b"",
     remote: bytes = BOB.public,
     psk: bytes = SECRET,
-) -> Handshake:
+) -> NoiseHandshake:
     """Alice's side, with what the pattern wants."""
-    return Handshake(
+    return NoiseHandshake(
         pattern,
         initiator=True,
         identity=identity,
@@ -59,9 +58,9 @@ def bob(
     identity: Identity = BOB,
     prologue: bytes = b"",
     psk: bytes = SECRET,
-) -> Handshake:
+) -> NoiseHandshake:
     """Bob's side, with what the pattern wants."""
-    return Handshake(
+    return NoiseHandshake(
         pattern,
         initiator=False,
         identity=identity,
@@ -93,7 +92,7 @@ def finish(pair: Pair) -> list[bytes]:
     return messages
 
 
-def told(handshake: Handshake) -> tuple[object, ...]:
+def told(handshake: NoiseHandshake) -> tuple[object, ...]:
     """All that a handshake shows of itself."""
     return (
         handshake.is_finished,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.secure.noise.patterns import XX, XXPSK0, Pattern
+from sphtp.core.secure.noise_framework import XX, XXPSK0, Pattern
 from sphtp.errors import RemoteError
-from tests.core.secure.noise.conversation import (
+from tests.core.secure.noise_framework.conversation import (
     ALICE,
     BOB,
     PATTERNS,

@@ -7,9 +7,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from noise.connection import Keypair, NoiseConnection
 
 from sphtp.core.secure.identity import Identity, parse_key
-from sphtp.core.secure.noise.handshake import MOST_BYTES, Handshake
-from sphtp.core.secure.noise.patterns import Pattern
-from tests.core.secure.noise.conversation import ALICE, BOB, PATTERNS, SECRET, alice, bob
+from sphtp.core.secure.noise_framework import MOST_BYTES, NoiseHandshake, Pattern
+from tests.core.secure.noise_framework.conversation import ALICE, BOB, PATTERNS, SECRET, alice, bob
 
 # It warns of ephemeral keys that are given, as they are here to have the same run again.
 pytestmark = pytest.mark.filterwarnings("ignore:One of ephemeral keypairs:UserWarning")
@@ -38,7 +37,7 @@ def private(identity: Identity) -> bytes:
     return parse_key(identity.export())
 
 
-def shake_hands(ours: Handshake, theirs: NoiseConnection, random: Random, size: int) -> None:
+def shake_hands(ours: NoiseHandshake, theirs: NoiseConnection, random: Random, size: int) -> None:
     while not ours.is_finished:
         payload = random.randbytes(size)
         if ours.is_my_turn:

@@ -8,11 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.secure.identity import KEY_SIZE, Identity
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
-from sphtp.core.secure.noise.small_order import PRIME, SMALL_ORDER, require_useful
+from sphtp.core.secure.noise_framework import (
+    IK,
+    PRIME,
+    SMALL_ORDER,
+    XX,
+    XXPSK0,
+    NoiseHandshake,
+    Pattern,
+    require_useful,
+)
 from sphtp.errors import LocalError, RemoteError
-from tests.core.secure.noise.conversation import (
+from tests.core.secure.noise_framework.conversation import (
     ALICE,
     PATTERNS,
     Pair,
@@ -40,7 +47,7 @@ WRITTEN_SMALL = [
 ]
 
 
-def refuse(reader: Handshake, message: bytes) -> None:
+def refuse(reader: NoiseHandshake, message: bytes) -> None:
     """Have the reader refuse a message and stay as it is."""
     before = told(reader)
     with pytest.raises(RemoteError):

@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from sphtp.core.secure.identity import KEY_SIZE
-from sphtp.core.secure.noise.handshake import MOST_BYTES, Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
-from sphtp.core.secure.noise.symmetric import SymmetricState
+from sphtp.core.secure.noise_framework import (
+    IK,
+    MOST_BYTES,
+    XX,
+    XXPSK0,
+    NoiseHandshake,
+    Pattern,
+    SymmetricState,
+)
 from sphtp.errors import MessageTooLargeError, RemoteError, SettingsError, StateError
-from tests.core.secure.noise.conversation import (
+from tests.core.secure.noise_framework.conversation import (
     ALICE,
     BOB,
     PATTERNS,
@@ -141,7 +147,7 @@ def test_what_is_given_has_to_fit_the_pattern(
     pattern: Pattern, initiator: bool, given: dict[str, Any], complaint: str
 ):
     with pytest.raises(SettingsError, match=complaint):
-        Handshake(pattern, initiator=initiator, identity=BOB, secrets=Random(1), **given)
+        NoiseHandshake(pattern, initiator=initiator, identity=BOB, secrets=Random(1), **given)
 
 
 @each_pattern
