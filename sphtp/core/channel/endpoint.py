@@ -90,6 +90,14 @@ class _Keys(NamedTuple):
     patience: float
 
 
+class _Request(NamedTuple):
+    """Who asks for a channel, and in which handshake if the CONNECT came sealed."""
+
+    address: Address
+    connect: Connect
+    responder: ResponderHandshake | None = None
+
+
 class Endpoint:
     """Opens and answers channels, and passes datagrams on by connection id.
 
@@ -300,33 +308,32 @@ class Endpoint:
 
     def _handle_clear_untrusted(self, now: float, row: Datagrams) -> None:
         if len(row.data) <= row.size:
-            self._handle_one_untrusted(now, row.address, row.data)
+            self._handle_one_untrusted(now, row)
             return
         for run in divide(row):
             if run.number == 1:
-                self._handle_one_untrusted(now, run.address, run.data)
+                self._handle_one_untrusted(now, run)
                 continue
             _, own = decode_front_untrusted(run.data)
-            connection = self._find_for_data(now, run, own)
-            if connection is not None:
-                connection.handle_data_untrusted(now, run.address, run.data, run.size)
+            self._handle_data_untrusted(now, run, own, run.size)
 
-    def _handle_one_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
+    def _handle_one_untrusted(self, now: float, one: Datagrams) -> None:
+        address, datagram, _ = one
         try:
             kind, own = decode_front_untrusted(datagram)
             if kind is Kind.DATA:
-                connection = self._find_for_data(now, Datagrams.of(address, datagram), own)
-                if connection is not None:
-                    connection.handle_data_untrusted(now, address, datagram)
+                self._handle_data_untrusted(now, one, own)
             elif kind is Kind.CONNECT:
-                self._handle_connect(now, address, decode_connect_untrusted(datagram))
+                self._handle_connect(now, _Request(address, decode_connect_untrusted(datagram)))
             elif kind is Kind.ACCEPT:
                 accept = decode_accept_untrusted(datagram)
                 self._handle_accept(now, address, own, accept)
             elif kind is Kind.REFUSE:
                 refuse = decode_refuse_untrusted(datagram)
-                if (connection := self._find(now, own, address, datagram)) is not None:
+                if (connection := self._table.find(own)) is not None:
                     connection.handle_refuse(now, address, refuse)
+                else:
+                    self._count_unknown(now, one)
             elif kind is Kind.GREET:
                 greet = decode_greet_untrusted(datagram)
                 self._count_refusal(now, address, Refusal.CLEAR)
@@ -336,6 +343,16 @@ class Endpoint:
                 raise RemoteError(f"{kind.name} is not for a side without keys")
         except RemoteError:
             self._count_malformed(now, address, datagram)
+
+    def _handle_data_untrusted(self, now: float, run: Datagrams, own: int, size: int = 0) -> None:
+        """Take DATA in the clear: a datagram, or with ``size`` several of that many bytes."""
+        connection = self._table.find(own)
+        if connection is None:
+            self._count_unknown(now, run)
+            return
+        if connection.state is State.ANSWERING and run.address == connection.address:
+            connection = self._decide(now, connection)
+        connection.handle_data_untrusted(now, run.address, run.data, size)
 
     # Datagrams to a node with keys that are not sealed: handshakes, and what strangers say
 
@@ -394,7 +411,7 @@ class Endpoint:
         """Take the CONNECT of an opener that is known, or that it is still at it."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)
-            self._handle_connect(now, output.origin[0], connect, output)
+            self._handle_connect(now, _Request(output.origin[0], connect, output))
         elif output is not None and (connection := self.find(output.connection_id)) is not None:
             connection.handle_progress(now)
 
@@ -482,7 +499,8 @@ class Endpoint:
         opened = protection.opener.open(row.data, row.size)
         if not opened:
             return
-        self._table.touch(connection)
+        # It is authentic: only now is the connection told anything.
+        self._table.find(own)
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
         if row.address != connection.address and protection.opener.newest > newest:
@@ -493,7 +511,8 @@ class Endpoint:
             return
         for plain in opened:
             if plain.startswith(front):
-                connection = self._decide(now, connection)
+                if connection.state is State.ANSWERING:
+                    connection = self._decide(now, connection)
                 # It is authentic, wherever it came from.
                 connection.handle_data_untrusted(now, connection.address or row.address, plain)
                 continue
@@ -521,7 +540,8 @@ class Endpoint:
 
     def _handle_opened_run(self, now: float, connection: Connection, opened: list[bytes]) -> None:
         """Take packets that came together and were sealed."""
-        connection = self._decide(now, connection)
+        if connection.state is State.ANSWERING:
+            connection = self._decide(now, connection)
         address = connection.address
         if address is None:
             return
@@ -565,18 +585,11 @@ class Endpoint:
 
     # Openings
 
-    def _handle_connect(
-        self,
-        now: float,
-        address: Address,
-        connect: Connect,
-        responder: ResponderHandshake | None = None,
-    ) -> None:
+    def _handle_connect(self, now: float, request: _Request) -> None:
         """Take a CONNECT, which came in a sealed handshake or in none."""
-        origin = (address, connect.offer.connection_id)
-        connection = self._table.opened_from(origin)
-        if connection is None:
-            connection = self._opened_by(now, address, connect, responder)
+        address, connect, responder = request
+        connection = self._table.opened_from((address, connect.offer.connection_id))
+        connection = connection or self._opened_by(now, request)
         if connection is not None:
             connection.handle_connect(now, address, connect, responder)
             self._table.index(connection)
@@ -597,12 +610,11 @@ class Endpoint:
             connection.handle_accept(now, address, accept)
             self._table.index(connection)
 
-    def _opened_by(
-        self, now: float, address: Address, connect: Connect, responder: ResponderHandshake | None
-    ) -> Connection | None:
+    def _opened_by(self, now: float, request: _Request) -> Connection | None:
         """Find or make the connection that a new CONNECT means."""
+        address, connect, _ = request
         if (why := self._accept_queues.objection_to(connect, self.peer_id)) is not None:
-            self._refuse(now, address, connect, why, responder)
+            self._refuse(now, request, why)
             return None
         rivals = self._dials.crossed_by(address, connect)
         # Both dialled at once. The lowest token wins, which both sides can tell without a word.
@@ -612,8 +624,12 @@ class Endpoint:
         schema = self._accept_queues.find(connect.offer.schema_hash) or self._accept_queues.main
         queue = self._accept_queues.queue(schema)
         # What crosses an attempt of ours may take its place.
-        if not own and not self._has_room(now, queue, address, responder):
-            self._refuse_full(now, address, connect, queue, responder)
+        if not own and not self._has_room(now, queue, request):
+            if queue.is_full:
+                self.counters.over_backlog += 1
+            else:
+                self.counters.over_max_channels += 1
+            self._refuse(now, request, Refusal.FULL)
             return None
         handshake = ClearHandshake(self._offer(schema, own), connect.token, schema=schema)
         connection = self._connection(now, handshake, State.ANSWERING)
@@ -621,19 +637,13 @@ class Endpoint:
         (self._dials.cross if own else queue.expect)(connection)
         return connection
 
-    def _has_room(
-        self,
-        now: float,
-        queue: AcceptQueue,
-        address: Address,
-        responder: ResponderHandshake | None,
-    ) -> bool:
+    def _has_room(self, now: float, queue: AcceptQueue, request: _Request) -> bool:
         if len(self._table) >= self._settings.max_channels:
             return False
         if not queue.is_full:
             return True
-        key = responder.key if responder is not None else b""
-        loser = queue.make_room(now, opener_of(key, address))
+        key = request.responder.key if request.responder is not None else b""
+        loser = queue.make_room(now, opener_of(key, request.address))
         if loser is None:
             return False
         self.counters.over_backlog += 1
@@ -642,11 +652,10 @@ class Endpoint:
         return True
 
     def _decide(self, now: float, connection: Connection) -> Connection:
-        """The connection that goes on, when something of the peer is heard on one."""
-        is_answering = connection.state is State.ANSWERING
-        if is_answering and self._dials.is_crossing(connection.connection_id):
-            return self._give_way(now, connection)
-        return connection
+        """The connection that goes on, when the peer is heard on one that was answered here."""
+        if not self._dials.is_crossing(connection.connection_id):
+            return connection
+        return self._give_way(now, connection)
 
     def _give_way(self, now: float, answered: Connection) -> Connection:
         """What crossed an attempt of ours is heard: return the connection that goes on."""
@@ -691,15 +700,9 @@ class Endpoint:
 
     # Refusals: none is longer than what it answers, or than what any path takes
 
-    def _refuse(
-        self,
-        now: float,
-        address: Address,
-        connect: Connect,
-        why: Refusal,
-        responder: ResponderHandshake | None,
-    ) -> None:
+    def _refuse(self, now: float, request: _Request, why: Refusal) -> None:
         """Refuse a CONNECT, in the handshake that it came in."""
+        address, connect, responder = request
         self._count_refusal(now, address, why)
         schema = self._accept_queues.main
         mismatch = schema.compare(connect.digests) if why is Refusal.SCHEMA else None
@@ -710,21 +713,6 @@ class Endpoint:
             self._send_refuse(address, datagram)
         else:
             self._keys.responder.refuse(responder, datagram)
-
-    def _refuse_full(
-        self,
-        now: float,
-        address: Address,
-        connect: Connect,
-        queue: AcceptQueue,
-        responder: ResponderHandshake | None,
-    ) -> None:
-        """Refuse a CONNECT because of too many channels: of those not taken yet, or of all."""
-        if queue.is_full:
-            self.counters.over_backlog += 1
-        else:
-            self.counters.over_max_channels += 1
-        self._refuse(now, address, connect, Refusal.FULL, responder)
 
     def _decline(
         self, address: Address, accept: Accept, why: Refusal, connection: Connection | None = None
@@ -752,22 +740,6 @@ class Endpoint:
             self._observer.channel_refused(now, address, why)
 
     # Bookkeeping
-
-    def _find_for_data(self, now: float, run: Datagrams, own: int) -> Connection | None:
-        """The connection that DATA in the clear is for."""
-        connection = self._table.find(own)
-        if connection is None:
-            self._count_unknown(now, run)
-            return None
-        if connection.state is State.ANSWERING and run.address == connection.address:
-            return self._decide(now, connection)
-        return connection
-
-    def _find(self, now: float, own: int, address: Address, datagram: bytes) -> Connection | None:
-        connection = self._table.find(own)
-        if connection is None:
-            self._count_unknown(now, Datagrams.of(address, datagram))
-        return connection
 
     def _count_malformed(self, now: float, address: Address, datagram: bytes) -> None:
         self.counters.malformed += 1
