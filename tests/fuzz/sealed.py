@@ -1,4 +1,4 @@
-"""What comes to a gate: its datagrams as bytes, and what somebody with keys, or a name, can say.
+"""What comes to a sealed node: its datagrams, and what somebody with keys, or a name, can say.
 
 Noise and seals let nothing pass that is made up, so the last ones here put the bytes inside.
 """
@@ -62,12 +62,12 @@ def path(data: bytes) -> None:
     )
 
 
-def introduction(data: bytes) -> None:
+def payload(data: bytes) -> None:
     """What a handshake carries."""
     assert b"".join(read_payload_untrusted(data)) == data
 
 
-def porch(data: bytes) -> None:
+def unprotected(data: bytes) -> None:
     """Whatever comes, by its first byte, to a node that somebody dials and that dials somebody."""
     node = make_sealed("right")
     node.dial(0.0, [LEFT], 0, KNOWN)
@@ -78,21 +78,21 @@ def porch(data: bytes) -> None:
     said(node)
 
 
-def parlour(data: bytes) -> None:
+def protected(data: bytes) -> None:
     """What a peer that has keys seals, whatever it is, from where it was or from elsewhere."""
     pair = SealedPair(1)
     left, right = pair.open(KNOWN)
     script = Script(data)
     address: Address = ("10.0.0.9", 9) if script.below(2) else LEFT
-    bond = keys_of(left)
+    keys = keys_of(left)
     front = encode_front(Kind(script.below(len(Kind))), right.connection_id)
     for inner in (data[2:], front + data[2:]):
-        sealed = bond.seal(RIGHT, inner or b"\0", len(inner) or 1)
+        sealed = keys.seal(RIGHT, inner or b"\0", len(inner) or 1)
         pair.right.handle_row_untrusted(pair.now, Datagrams(address, sealed.data, sealed.size))
         said(pair.right)
 
 
-def guest(data: bytes) -> None:
+def responder(data: bytes) -> None:
     """What somebody who has a name, and a cookie, asks for."""
     script = Script(data)
     pattern = (IK, XX)[script.below(2)]
@@ -112,7 +112,7 @@ def guest(data: bytes) -> None:
         said(node)
 
 
-def called(data: bytes) -> None:
+def initiator(data: bytes) -> None:
     """What the one who was dialled, and is who it should be, answers."""
     node = make_sealed("left")
     node.dial(0.0, [RIGHT], 0, KNOWN)
@@ -157,15 +157,15 @@ def _handshake(
 
 
 SEALED: Final[Mapping[str, Callable[[bytes], None]]] = {
-    "gate-greet": greet,
-    "gate-stranger": stranger,
-    "gate-answer": answer,
-    "gate-confirm": confirm,
-    "gate-reset": reset,
-    "gate-path": path,
-    "gate-introduction": introduction,
-    "gate-porch": porch,
-    "gate-parlour": parlour,
-    "gate-guest": guest,
-    "gate-called": called,
+    "noise-greet": greet,
+    "noise-version": stranger,
+    "noise-answer": answer,
+    "noise-confirm": confirm,
+    "stateless-reset": reset,
+    "path-validation": path,
+    "noise-payload": payload,
+    "sealed-unprotected": unprotected,
+    "sealed-protected": protected,
+    "noise-responder": responder,
+    "noise-initiator": initiator,
 }

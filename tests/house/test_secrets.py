@@ -28,6 +28,7 @@ PUBLIC = {
     "Judged",
     "PeerRecord",
     "Problem",
+    "SealedAnswer",
     "Session",
     "Tls",
 }

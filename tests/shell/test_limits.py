@@ -58,28 +58,28 @@ def test_what_is_gone_is_looked_at_a_last_time(lines: list[str]):
 
 
 def test_a_flood_fills_no_disk(lines: list[str]):
-    gate = HandshakeCounters()
-    limits = LimitLog(gate)
+    handshakes = HandshakeCounters()
+    limits = LimitLog(handshakes)
     for step in range(1000):
-        gate.handshakes_over_rate += 1
+        handshakes.handshakes_over_rate += 1
         limits.look(step * QUIET / 400)
     assert [line.rsplit(" ", 1)[1] for line in lines] == ["1", "401", "801"]
 
 
 def test_one_limit_does_not_silence_another(lines: list[str]):
-    gate = HandshakeCounters()
-    limits = LimitLog(gate)
-    gate.handshakes_over_rate += 1
+    handshakes = HandshakeCounters()
+    limits = LimitLog(handshakes)
+    handshakes.handshakes_over_rate += 1
     limits.look(0.0)
-    gate.resets_over_rate += 1
+    handshakes.resets_over_rate += 1
     limits.look(0.1)
     limits.look(0.2)
     assert len(lines) == 2
 
 
 def test_counters_without_a_limit_are_no_news(lines: list[str]):
-    counters, gate = EndpointCounters(), HandshakeCounters()
-    limits = LimitLog(counters, gate)
-    gate.forged = gate.replayed = counters.unknown = counters.malformed = 99
+    counters, handshakes = EndpointCounters(), HandshakeCounters()
+    limits = LimitLog(counters, handshakes)
+    handshakes.forged = handshakes.replayed = counters.unknown = counters.malformed = 99
     limits.look(0.0)
     assert not lines

@@ -7,7 +7,7 @@ until the endpoint keeps one of the two attempts.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from sphtp.core.channel.handshake import (
     Accept,
@@ -139,12 +139,13 @@ INITIATOR = Machine(
 )
 
 
-class SealedAnswer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SealedAnswer:
     """An ACCEPT or a REFUSE of whoever has ``key``; ``proof`` is what a RESET from it must show."""
 
     address: Address
     key: bytes
-    proof: bytes
+    proof: bytes = field(repr=False)
     message: Accept | Refuse
 
 

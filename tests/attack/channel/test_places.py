@@ -90,9 +90,9 @@ def test_what_is_for_one_peer_is_not_sealed_for_another_with_its_connection_id()
         answered = thief.enter()
         if answered and key is None:
             thief.confirm(answered[0])
-    bond = pair.left._table.peers.get((RIGHT, peer))
-    assert bond is not None
-    assert bond.key == identity("right").public
+    keys = pair.left._table.peers.get((RIGHT, peer))
+    assert keys is not None
+    assert keys.key == identity("right").public
     is_cut = False
     pair.drive(lambda: pair.right.has_incoming)
     right = pair.right.poll_incoming()
@@ -108,13 +108,13 @@ def test_a_peer_that_moves_does_not_take_over_what_goes_to_another(monkeypatch: 
     mallory = stage.endpoints[MALLORY]
     monkeypatch.setattr(mallory._table, "new_id", lambda _: peer)
     second = dial(stage, "mallory", MALLORY)
-    bond = keys_of(*mallory.connections)
+    keys = keys_of(*mallory.connections)
     ping = encode_data(second.connection_id, Header(9, 0, 1)) + b"\4"
-    moved = bond.seal(LEFT, ping, len(ping)).data
+    moved = keys.seal(LEFT, ping, len(ping)).data
     (challenge,) = answers(stage, left, RIGHT, moved)
-    (plain,) = bond.opener.open(challenge, len(challenge))
-    response = encode_path(Kind.RESPONSE, bond.peer, decode_path_untrusted(plain))
-    answers(stage, left, RIGHT, bond.seal(LEFT, response, len(response)).data)
+    (plain,) = keys.opener.open(challenge, len(challenge))
+    response = encode_path(Kind.RESPONSE, keys.peer, decode_path_untrusted(plain))
+    answers(stage, left, RIGHT, keys.seal(LEFT, response, len(response)).data)
     towards = left._table.peers.get((RIGHT, peer))
     assert towards is not None
     assert towards.key == identity("right").public
@@ -164,15 +164,15 @@ def test_a_peer_refuses_no_channel_but_its_own():
     stage.endpoints.pop(RIGHT)
     meant = left.dial(stage.now, [RIGHT], 5, KNOWN)
     stage.run(0.1)
-    bond = keys_of(*mallory.connections)
-    assert bond.peer == own.connection_id
+    keys = keys_of(*mallory.connections)
+    assert keys.peer == own.connection_id
     refuse = encode_refuse(meant.connection_id, Refuse(meant.handshake.token, Refusal.SCHEMA))
     refuse += bytes(12)
     welcome = encode_answer(
         Kind.WELCOME, meant.connection_id, Answer(meant.handshake.token, bytes(16) + refuse)
     )
     for inner in (refuse, welcome):
-        answers(stage, left, MALLORY, bond.seal(LEFT, inner, len(inner)).data)
+        answers(stage, left, MALLORY, keys.seal(LEFT, inner, len(inner)).data)
         assert meant.state is State.CONNECTING
     assert left.counters.malformed == 2
 

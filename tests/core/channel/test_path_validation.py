@@ -38,7 +38,7 @@ def test_a_peer_that_moves_is_followed_and_nothing_is_lost(expectation: PeerPin,
     pair, left, right = open_pair(expectation)
     mover, stayer = (left, right) if who == "left" else (right, left)
     old = LEFT if who == "left" else RIGHT
-    gate = (pair.right if who == "left" else pair.left).handshake_counters
+    counters = (pair.right if who == "left" else pair.left).handshake_counters
     sent = [b"%04d" % number for number in range(400)]
     assert pair.transfer(mover, stayer, sent[:100]) == sent[:100]
     move(pair, old, NEW)
@@ -46,7 +46,7 @@ def test_a_peer_that_moves_is_followed_and_nothing_is_lost(expectation: PeerPin,
     pair.run(1)
     assert stayer.address == NEW
     assert pair.transfer(stayer, mover, sent) == sent
-    assert (gate.paths_changed, left.state, right.state) == (1, State.OPEN, State.OPEN)
+    assert (counters.paths_changed, left.state, right.state) == (1, State.OPEN, State.OPEN)
     mover.close(pair.now)
     pair.touch(mover)
     pair.run(30)
@@ -158,11 +158,11 @@ def test_a_relay_may_carry_everything_and_go_again():
 
 def test_a_path_is_tried_once_in_a_while_wherever_copies_come_from():
     pair, left, right = open_pair(PeerPin())
-    bond = keys_of(left)
-    ping = bond.data_front[:1] + right.connection_id.to_bytes(4, "little")
+    keys = keys_of(left)
+    ping = keys.data_front[:1] + right.connection_id.to_bytes(4, "little")
     said = 0
     for number in range(1000):
-        sealed = bond.seal(RIGHT, ping + bytes(8), 13).data
+        sealed = keys.seal(RIGHT, ping + bytes(8), 13).data
         said += len(answers(pair, pair.right, ("10.6.6.6", number), sealed))
     assert said == 1
     assert pair.right.handshake_counters.paths_tried == 1

@@ -35,10 +35,10 @@ def test_keys_are_forgotten_while_the_channel_lives(
     pair.run(HandshakeLimits().handshake_timeout + 1)
     for _ in range(2):
         for connection, other in ((left, right), (right, left)):
-            bond = keys_of(connection)
-            assert bond._sealer is not None
-            bond._sealer._next_epoch()
-            present, _ = bond._sealer.present
+            keys = keys_of(connection)
+            assert keys._sealer is not None
+            keys._sealer._next_epoch()
+            present, _ = keys._sealer.present
             assert pair.transfer(connection, other, [b"x"]) == [b"x"]
     held = list(reach(pair.left, pair.right))
     assert present in held

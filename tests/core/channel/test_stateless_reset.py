@@ -79,24 +79,24 @@ def test_two_that_both_forgot_do_not_tell_each_other_for_ever(expectation: PeerP
 @WAYS
 def test_a_proof_that_is_made_up_changes_nothing(expectation: PeerPin):
     pair, left, right = open_pair(expectation)
-    bond = keys_of(left)
-    true = bond.proof
+    keys = keys_of(left)
+    true = keys.proof
     made_up = [bytes(16), bytes([255] * 16), true[:-1] + bytes([true[-1] ^ 1]), true[::-1]]
     made_up.append(keys_of(right).proof)
     for proof in made_up:
-        for peer in (bond.peer, bond.own, 0):
+        for peer in (keys.peer, keys.own, 0):
             for source in (RIGHT, ("10.6.6.6", 6)):
                 assert answers(pair, pair.left, source, encode_reset(peer, proof)) == []
-    assert answers(pair, pair.left, ("10.6.6.6", 6), encode_reset(bond.peer, true)) == []
-    assert answers(pair, pair.left, RIGHT, encode_reset(bond.own, true)) == []
+    assert answers(pair, pair.left, ("10.6.6.6", 6), encode_reset(keys.peer, true)) == []
+    assert answers(pair, pair.left, RIGHT, encode_reset(keys.own, true)) == []
     assert pair.left.handshake_counters.resets_forged == len(made_up) * 6 + 2
     for size in range(21):
-        answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true)[:size])
-    answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true) + b"\0")
+        answers(pair, pair.left, RIGHT, encode_reset(keys.peer, true)[:size])
+    answers(pair, pair.left, RIGHT, encode_reset(keys.peer, true) + b"\0")
     assert pair.left.handshake_counters.resets_taken == 0
     assert left.state is State.OPEN
     assert pair.transfer(left, right, [b"x"]) == [b"x"]
-    assert answers(pair, pair.left, RIGHT, encode_reset(bond.peer, true)) == []
+    assert answers(pair, pair.left, RIGHT, encode_reset(keys.peer, true)) == []
     assert left.closed is not None
 
 
@@ -176,8 +176,8 @@ def test_of_two_nodes_with_one_identity_neither_ends_the_other_s_channels(
     pair.right = pair.endpoints[RIGHT] = right
     left, _ = pair.open(expectation)
     pair.run(1)
-    bond = keys_of(left)
-    sealed = encode_front(Kind.SEALED, bond.peer).ljust(50, b"\0")
+    keys = keys_of(left)
+    sealed = encode_front(Kind.SEALED, keys.peer).ljust(50, b"\0")
     (reset,) = answers_of(double, sealed)
     answers(pair, pair.left, RIGHT, reset)
     assert (left.closed is not None) == is_taken
