@@ -164,8 +164,9 @@ class Connection:
         """Go on with the peer's own attempt, which crossed this one and is heard."""
         answered.handle_joined(now)
         self._meet(*self.handshake.give_way(answered.handshake))
+        # Of either handshake nothing is needed any more: the peer has used the keys.
         self._outgoing.clear()
-        self.initiator, self.responder = None, answered.responder
+        self.initiator = None
         self.protection, self.peer_key = answered.protection, answered.peer_key
         self.path_validation = answered.path_validation
         self._step(now, Event.CROSSED)
@@ -225,7 +226,7 @@ class Connection:
         return InitiatorAction.HAND_ON in actions
 
     def handle_progress(self, now: float) -> None:
-        """Take it that the handshake around this came a step further, and its next flight left."""
+        """Take it that the peer is still at its handshake."""
         self._step(now, Event.PROGRESS)
 
     def handle_hint(self, refuse: Refuse) -> None:

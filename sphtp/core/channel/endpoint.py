@@ -507,7 +507,7 @@ class Endpoint:
             self._handle_moved(now, connection, protection, row.address)
         front = protection.data_front
         if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
-            self._handle_opened_run(now, connection, opened)
+            self._handle_opened_run(now, connection, row.address, opened)
             return
         for plain in opened:
             if plain.startswith(front):
@@ -538,13 +538,13 @@ class Endpoint:
         if is_open and connection.handle_moved(now, address, self._secrets):
             self.handshake_counters.paths_tried += 1
 
-    def _handle_opened_run(self, now: float, connection: Connection, opened: list[bytes]) -> None:
+    def _handle_opened_run(
+        self, now: float, connection: Connection, source: Address, opened: list[bytes]
+    ) -> None:
         """Take packets that came together and were sealed."""
         if connection.state is State.ANSWERING:
             connection = self._decide(now, connection)
-        address = connection.address
-        if address is None:
-            return
+        address = connection.address or source
         for run in divide(Datagrams(address, b"".join(opened), len(opened[0]))):
             size = run.size if run.number > 1 else 0
             connection.handle_data_untrusted(now, address, run.data, size)

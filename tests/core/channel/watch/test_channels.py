@@ -13,8 +13,10 @@ from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Connect, Refusal, encode_connect
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import CloseReason
+from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.records import Drop
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
@@ -142,3 +144,17 @@ def test_a_peer_that_vanishes_is_told() -> None:
     pair.network.set_default(Faults(blocked=True))
     pair.run(60)
     assert [closed.reason for closed in here.last("channel_closed")] == [CloseReason.VANISHED]
+
+
+def test_a_sealed_node_tells_at_once_of_what_it_drops_and_refuses() -> None:
+    recorder = Recorder()
+    settings, security = ChannelSettings(), Security()
+    endpoint = Endpoint(Random(1), settings, observer=recorder, security=security)
+    sealed = bytes([0x18]) + bytes(60)
+    endpoint.handle_row_untrusted(1.0, Datagrams(LEFT, sealed + sealed, len(sealed)))
+    endpoint.handle_datagram_untrusted(2.0, LEFT, sealed[:20])
+    assert recorder.of("datagram_dropped") == [
+        (1.0, None, LEFT, len(sealed), Drop.UNKNOWN),
+        (1.0, None, LEFT, len(sealed), Drop.UNKNOWN),
+        (2.0, None, LEFT, 20, Drop.MALFORMED),
+    ]
