@@ -87,7 +87,10 @@ class Verdict(Enum):
 
 
 class PeerAuthenticator(Protocol):
-    """Who is who. Keys are public ones, 32 bytes; ids are those of a cluster, 0 for none."""
+    """Says which peers a node speaks with, and under which ids.
+
+    Keys are public ones, 32 bytes; ids are those of a cluster, 0 for none.
+    """
 
     def key_of(self, peer_id: int) -> bytes | None:
         """The key that the peer with this id must have; None when nobody said."""
@@ -99,7 +102,7 @@ class PeerAuthenticator(Protocol):
 
 
 class AllowKeys:
-    """Trusts whoever comes, or those that ``allow`` says: for nodes that are dialled by address."""
+    """Accepts every key, or those that ``allow`` approves of: for nodes dialled by address."""
 
     def __init__(self, allow: Callable[[bytes], bool] | None = None) -> None:
         self._allow = allow
@@ -114,8 +117,8 @@ class AllowKeys:
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 
 
-class Keyed(Protocol):
-    """Somebody introduced, with the key that was told; nothing when none was."""
+class HasKey(Protocol):
+    """A peer that was introduced, with the key that was told; empty when none was."""
 
     @property
     def key(self) -> bytes:
@@ -124,12 +127,12 @@ class Keyed(Protocol):
 
 
 class RosterAuthenticator:
-    """Trusts those whom the servers have introduced, with the keys that they told.
+    """Accepts the peers that the servers have introduced, under the keys that they told.
 
     ``peers`` are those by id, as they are at the moment: the mapping is kept, not copied.
     """
 
-    def __init__(self, peers: Mapping[int, Keyed]) -> None:
+    def __init__(self, peers: Mapping[int, HasKey]) -> None:
         self._peers = peers
 
     def key_of(self, peer_id: int) -> bytes | None:
@@ -147,7 +150,7 @@ class RosterAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class PeerPin:
-    """Whom a dialler expects: the holder of ``key``, or somebody whose key ``pin`` approves of.
+    """The peer that a dialler expects: by its ``key``, or by what ``pin`` says of its key.
 
     Raises ``SettingsError`` for a ``key`` that is none.
     """
