@@ -1,9 +1,9 @@
 """What happens: the classes that ``events()`` of clients and servers yields, and a channel's."""
 
-from sphtp.core.channel.events import Closed as Closed
-from sphtp.core.channel.events import CloseReason as CloseReason
-from sphtp.core.channel.events import ConnectionEvent as ConnectionEvent
-from sphtp.core.channel.events import Opened as Opened
+from sphtp.core.channel.lifecycle import Closed as Closed
+from sphtp.core.channel.lifecycle import CloseReason as CloseReason
+from sphtp.core.channel.lifecycle import ConnectionEvent as ConnectionEvent
+from sphtp.core.channel.lifecycle import Opened as Opened
 from sphtp.core.control.events import ClientSuspected as ClientSuspected
 from sphtp.core.control.events import Established as Established
 from sphtp.core.control.events import IdLost as IdLost

@@ -11,7 +11,7 @@ import trio
 from sphtp.core.channel.burst import Burst
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.events import Closed, CloseReason, Opened
+from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
 from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.channel.ticket import Ticket

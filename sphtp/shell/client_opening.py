@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from sphtp.core.channel.gate.security import Security
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Roster
+from sphtp.core.channel.security import HandshakeLimits, RosterAuthenticator, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.control.client import ClientMachine
@@ -58,7 +56,7 @@ async def open_client(
     secret: bytes | None = None,
     server_keys: Collection[bytes] = (),
     tls: Tls | None = None,
-    gate_settings: GateSettings | None = None,
+    handshake_limits: HandshakeLimits | None = None,
     limits: ClientLimits | None = None,
 ) -> AsyncIterator[Client]:
     """Register with a cluster for the length of the block, which begins when all servers agreed.
@@ -72,7 +70,8 @@ async def open_client(
         timeout: seconds within which servers that are there have to acknowledge it.
         wait: seconds for servers that nobody can reach yet; by default one has to be there.
         timers, ids: the servers' periods; ids to try.
-        channel_settings, gate_settings: of its node; messages, instruments, impairment, seed: too.
+        channel_settings, handshake_limits: of its node.
+        messages, instruments, impairment, seed: of its node, too.
         identity, secret, tls: who this client is (else somebody new), and what servers ask for.
         server_keys: public keys of servers, or of clusters that vouch for them: no other is heard.
 
@@ -90,7 +89,7 @@ async def open_client(
         port,
         settings=channel_settings,
         messages=messages,
-        security=_secure(identity := identity or draw_identity(), peers, gate_settings),
+        security=_secure(identity := identity or draw_identity(), peers, handshake_limits),
         instruments=instruments,
         impairment=impairment,
         seed=seed,
@@ -103,8 +102,12 @@ async def open_client(
                 yield it
 
 
-def _secure(identity: Identity, peers: dict[int, Peer], gate: GateSettings | None) -> Security:
-    return Security(identity=identity, trust=Roster(peers), limits=gate or GateSettings())
+def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
+    return Security(
+        identity=identity,
+        authenticator=RosterAuthenticator(peers),
+        limits=limits or HandshakeLimits(),
+    )
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from collections import deque
 from typing import Final
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.datagrams import MOST_DATAGRAMS, Address, Datagrams
 from sphtp.shell.udp import UdpSocket
 
@@ -15,7 +14,7 @@ SMALL: Final = 1024
 class Departures:
     """Sends what an endpoint has to say, and tells it what was too large for the host."""
 
-    def __init__(self, udp: UdpSocket, endpoint: Endpoint | SealedEndpoint) -> None:
+    def __init__(self, udp: UdpSocket, endpoint: Endpoint) -> None:
         self._udp = udp
         self._endpoint = endpoint
         # Datagrams to one address, and the first one to another.

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from sphtp.core.channel.gate.counters import GateCounters
 from sphtp.core.channel.limit_counters import BoundCounters
+from sphtp.core.channel.security import HandshakeCounters
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.stream.source.counters import SourceCounters
@@ -39,7 +39,7 @@ QUIET: Final = 10.0
 
 log: Final = logging.getLogger("sphtp.limits")
 
-Watched = GateCounters | EndpointCounters | BoundCounters | SourceCounters | Counters
+Watched = HandshakeCounters | EndpointCounters | BoundCounters | SourceCounters | Counters
 
 
 class LimitLog:

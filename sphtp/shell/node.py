@@ -9,16 +9,13 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.counters import GateCounters
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.limit_counters import BoundCounters
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.errors import SettingsError
 from sphtp.shell.addresses import resolve
 from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
@@ -42,7 +39,7 @@ class Node:
     def __init__(
         self,
         udp: UdpSocket,
-        endpoint: Endpoint | SealedEndpoint,
+        endpoint: Endpoint,
         entropy: Entropy,
         secrets: Secrets,
         encoding: Encoding = PLAIN,
@@ -50,14 +47,14 @@ class Node:
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
-        self._gate = endpoint.gate_counters if isinstance(endpoint, SealedEndpoint) else None
         self._encoding = encoding
         self._channels: dict[Connection, Channel] = {}
         self._callbacks = Callbacks()
-        is_sealed = isinstance(endpoint, SealedEndpoint)
         self._bounds = BoundCounters()
-        limits = LimitLog(endpoint.counters, self._gate or GateCounters(), self._bounds)
-        self._streams = StreamRoom(udp, entropy, secrets, encoding, limits, is_sealed=is_sealed)
+        limits = LimitLog(endpoint.counters, endpoint.handshake_counters, self._bounds)
+        self._streams = StreamRoom(
+            udp, entropy, secrets, encoding, limits, is_sealed=endpoint.is_sealed
+        )
         self._traffic = Traffic(
             udp, endpoint, self._streams.desk, limits, self._report, self._welcome, busy_poll
         )
@@ -90,7 +87,7 @@ class Node:
         return NodeStatistics(
             **asdict(self._udp.counters),
             **asdict(self._endpoint.counters),
-            **asdict(self._gate or GateCounters()),
+            **asdict(self._endpoint.handshake_counters),
             **asdict(self._streams.desk.counters),
             **asdict(self._bounds),
         )
@@ -201,7 +198,7 @@ class Node:
         self,
         addresses: Sequence[Address],
         wanted: int,
-        expectation: Expectation | None,
+        expectation: PeerPin | None,
         schema: Schema | None = None,
     ) -> AsyncIterator[Channel]:
         candidates = await resolve(addresses, self._udp.family)
@@ -216,15 +213,11 @@ class Node:
         self,
         candidates: Sequence[Address],
         wanted: int,
-        expectation: Expectation | None,
+        expectation: PeerPin | None,
         schema: Schema | None,
     ) -> Connection:
-        now, endpoint = trio.current_time(), self._endpoint
-        if isinstance(endpoint, SealedEndpoint):
-            return endpoint.dial(now, candidates, wanted, expectation, schema=schema)
-        if expectation is not None:
-            raise SettingsError("nobody proves a key to a node in the clear")
-        return endpoint.dial(now, candidates, wanted, schema=schema)
+        now = trio.current_time()
+        return self._endpoint.dial(now, candidates, wanted, expectation, schema=schema)
 
     def _welcome(self) -> None:
         """See to the channels that others opened."""
@@ -247,7 +240,7 @@ class Node:
         return is_awaited
 
     def _adopt(self, connection: Connection) -> Channel:
-        is_ours = connection.opening.schema is STREAMS
+        is_ours = connection.handshake.schema is STREAMS
         channel = Channel(
             connection,
             partial(self._traffic.touch, connection),
@@ -292,7 +285,7 @@ class Node:
             raise trio.ClosedResourceError("this node is closed")
 
 
-def _expect(key: bytes | None, pin: Callable[[bytes], bool] | None) -> Expectation | None:
+def _expect(key: bytes | None, pin: Callable[[bytes], bool] | None) -> PeerPin | None:
     if key is None and pin is None:
         return None
-    return Expectation(key, asked("pin", pin) if pin is not None else None)
+    return PeerPin(key, asked("pin", pin) if pin is not None else None)

@@ -8,7 +8,7 @@ class NodeStatistics:
     """Datagrams at a node's socket, and those that reached no channel, since it opened.
 
     What was done to those ``received`` on purpose follows from ``Impairment``. From
-    ``in_the_clear`` on it is what was not let in by a sealed node: see ``GateCounters``. From
+    ``in_the_clear`` on it is what was not let in by a sealed node: see ``HandshakeCounters``. From
     ``over_receive_buffer`` on it is what bounds of its channels held back: see ``BoundCounters``.
     """
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import SEALED, Security
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.schema import Schema
@@ -63,7 +63,15 @@ async def open_node(
         open_socket(host, port, impairment, seed) as udp,
         watching(instruments, udp.address) as watch,
     ):
-        endpoint = make_gated(SECRETS, settings, peer_id, schema, watch, security, udp.address[1])
+        endpoint = Endpoint(
+            SECRETS,
+            settings,
+            peer_id,
+            schema,
+            security=security,
+            port=udp.address[1],
+            observer=watch,
+        )
         encoding = encoding_for(messages)
         node = Node(udp, endpoint, decisions(seed), SECRETS, encoding, settings.busy_poll)
         try:

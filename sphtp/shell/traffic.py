@@ -7,7 +7,6 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.timers import earliest
 from sphtp.shell.bell import Bell
@@ -37,7 +36,7 @@ class Traffic:
     def __init__(
         self,
         udp: UdpSocket,
-        endpoint: Endpoint | SealedEndpoint,
+        endpoint: Endpoint,
         desk: StreamDesk,
         limits: LimitLog,
         report: Callable[[Connection], bool],

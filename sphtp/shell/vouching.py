@@ -22,7 +22,7 @@ from sphtp.core.secure.signing import (
     Verifier,
     strip_signature,
 )
-from sphtp.core.secure.vouch import Verdict, Voucher, is_marked, strip
+from sphtp.core.secure.vouch import Authenticity, Voucher, is_marked, strip
 from sphtp.errors import SettingsError
 from sphtp.shell.bus import Arrival
 from sphtp.shell.randomness import SECRETS
@@ -35,8 +35,8 @@ NOT_SIGNED: Final = "the servers do not sign what they say, and keys of servers 
 _SENDER: Final = slice(4, 8)
 
 _COUNTS: Final = {
-    Verdict.UNVOUCHED: Count.UNVOUCHED,
-    Verdict.REPLAYED: Count.REPLAYED,
+    Authenticity.UNVOUCHED: Count.UNVOUCHED,
+    Authenticity.REPLAYED: Count.REPLAYED,
     Signed.UNSIGNED: Count.UNSIGNED,
     Signed.UNKNOWN: Count.UNKNOWN_KEY,
     Signed.REPLAYED: Count.REPLAYED,
@@ -107,12 +107,12 @@ class Vouching:
                 self._why_unheard = NONE_GIVEN
             return Heard(*arrival)
         verdict = self._voucher.judge(arrival.data)
-        self.is_repeated = verdict is Verdict.REPLAYED
-        if verdict is Verdict.GENUINE:
+        self.is_repeated = verdict is Authenticity.REPLAYED
+        if verdict is Authenticity.GENUINE:
             self._heard_genuine = self._heard_genuine or self._verifier is None
             return Heard(strip(arrival.data), None)
         counters.add(_COUNTS[verdict])
-        if verdict is Verdict.UNVOUCHED:
+        if verdict is Authenticity.UNVOUCHED:
             self._why_unheard = ANOTHER_ONE if is_marked(arrival.data) else NONE_THERE
         return None
 

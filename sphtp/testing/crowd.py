@@ -3,8 +3,8 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
@@ -38,7 +38,7 @@ class Crowd(Stage):
             (f"10.1.{position >> 8}.{position & 255}", 1000) for position in range(count)
         ]
         endpoints = {
-            address: make_gated(
+            address: Endpoint(
                 Random(f"{seed} {address}"), settings, 2 * position + 1, security=security
             )
             for position, address in enumerate(self.addresses)

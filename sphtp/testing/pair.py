@@ -3,8 +3,8 @@
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.making import make_gated
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.testing.faults import Faults
@@ -38,14 +38,15 @@ class Pair(Stage):
         right_security: Security | None = None,
     ) -> None:
         settings = settings or ChannelSettings()
-        self.left = make_gated(Random(f"{seed} left"), settings, 1, None, instrument, security)
-        self.right = make_gated(
+        self.left = Endpoint(
+            Random(f"{seed} left"), settings, 1, security=security, observer=instrument
+        )
+        self.right = Endpoint(
             Random(f"{seed} right"),
             right_settings or settings,
             3,
-            None,
-            right_instrument,
-            right_security or security,
+            security=right_security or security,
+            observer=right_instrument,
         )
         super().__init__(seed, {LEFT: self.left, RIGHT: self.right}, faults)
 

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.timers import earliest
-from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address
 from sphtp.testing.rows import rows
@@ -34,7 +32,7 @@ class Stage(Simulation):
     def __init__(
         self,
         seed: int,
-        endpoints: Mapping[Address, Endpoint | SealedEndpoint],
+        endpoints: Mapping[Address, Endpoint],
         faults: Faults | None = None,
     ) -> None:
         super().__init__(seed, faults)
@@ -103,14 +101,10 @@ class Stage(Simulation):
         self.drive(is_over, seconds)
         return received
 
-    def _dial(
-        self, endpoint: Endpoint | SealedEndpoint, destination: Address, key: bytes | None
-    ) -> Connection:
+    def _dial(self, endpoint: Endpoint, destination: Address, key: bytes | None) -> Connection:
         if key is None:
             return endpoint.dial(self.now, [destination])
-        if isinstance(endpoint, SealedEndpoint):
-            return endpoint.dial(self.now, [destination], 0, Expectation(key))
-        raise SettingsError("nobody proves a key to an endpoint in the clear")
+        return endpoint.dial(self.now, [destination], 0, PeerPin(key))
 
     def _next_time(self) -> float | None:
         endpoints = self.endpoints.values()

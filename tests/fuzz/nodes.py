@@ -13,11 +13,9 @@ from typing import Final, Protocol
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
-from sphtp.core.channel.watch.endpoint import make_endpoint
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
@@ -69,12 +67,11 @@ class Subject:
 
 
 def _watched(secrets: Secrets, settings: ChannelSettings, peer_id: int) -> Node:
-    return make_endpoint(secrets, settings, peer_id, instrument=Instrument())
+    return Endpoint(secrets, settings, peer_id, observer=Instrument())
 
 
 def _sealed(secrets: Secrets, settings: ChannelSettings, peer_id: int) -> Node:
-    endpoint = Endpoint(secrets, sealed_settings(settings), peer_id)
-    return SealedEndpoint(endpoint, secrets, Security())
+    return Endpoint(secrets, settings, peer_id, security=Security())
 
 
 SUBJECTS: Final[Mapping[str, Subject]] = {

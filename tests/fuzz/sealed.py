@@ -1,4 +1,4 @@
-"""What comes to a gate: its datagrams as bytes, and what somebody with keys, or a name, can say.
+"""What comes to a sealed node: its datagrams, and what somebody with keys, or a name, can say.
 
 Noise and seals let nothing pass that is made up, so the last ones here put the bytes inside.
 """
@@ -7,21 +7,20 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from sphtp.core.channel.gate import wire
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.greeting import NUMBERS, prologue
-from sphtp.core.channel.gate.lodge import read_introduction_untrusted
-from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel import noise as wire
+from sphtp.core.channel import path_validation, stateless_reset
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.noise import NUMBERS, prologue, read_payload_untrusted
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, encode_front
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, Pattern
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from sphtp.core.secure.noise_framework import IK, XX, NoiseHandshake, Pattern
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.fuzz.choices import Script
 
 OPENER: Final = 7
 TOKEN: Final = 8
-KNOWN: Final = Expectation(identity("right").public)
+KNOWN: Final = PeerPin(identity("right").public)
 
 
 def greet(data: bytes) -> None:
@@ -47,20 +46,28 @@ def confirm(data: bytes) -> None:
 
 def reset(data: bytes) -> None:
     """A proof that a channel is forgotten."""
-    assert wire.encode_reset(0, wire.decode_reset_untrusted(data))[5:] == data[5:]
+    assert (
+        stateless_reset.encode_reset(0, stateless_reset.decode_reset_untrusted(data))[5:]
+        == data[5:]
+    )
 
 
 def path(data: bytes) -> None:
     """A challenge, or a response."""
-    assert wire.encode_path(Kind.CHALLENGE, 0, wire.decode_path_untrusted(data))[5:] == data[5:]
+    assert (
+        path_validation.encode_path(Kind.CHALLENGE, 0, path_validation.decode_path_untrusted(data))[
+            5:
+        ]
+        == data[5:]
+    )
 
 
-def introduction(data: bytes) -> None:
+def payload(data: bytes) -> None:
     """What a handshake carries."""
-    assert b"".join(read_introduction_untrusted(data)) == data
+    assert b"".join(read_payload_untrusted(data)) == data
 
 
-def porch(data: bytes) -> None:
+def unprotected(data: bytes) -> None:
     """Whatever comes, by its first byte, to a node that somebody dials and that dials somebody."""
     node = make_sealed("right")
     node.dial(0.0, [LEFT], 0, KNOWN)
@@ -71,22 +78,21 @@ def porch(data: bytes) -> None:
     said(node)
 
 
-def parlour(data: bytes) -> None:
+def protected(data: bytes) -> None:
     """What a peer that has keys seals, whatever it is, from where it was or from elsewhere."""
     pair = SealedPair(1)
     left, right = pair.open(KNOWN)
     script = Script(data)
     address: Address = ("10.0.0.9", 9) if script.below(2) else LEFT
-    bond = pair.left._gate._bonds.find(left.connection_id)
-    assert bond is not None
+    keys = keys_of(left)
     front = encode_front(Kind(script.below(len(Kind))), right.connection_id)
     for inner in (data[2:], front + data[2:]):
-        sealed = bond.seal(inner or b"\0", len(inner) or 1)
+        sealed = keys.seal(RIGHT, inner or b"\0", len(inner) or 1)
         pair.right.handle_row_untrusted(pair.now, Datagrams(address, sealed.data, sealed.size))
         said(pair.right)
 
 
-def guest(data: bytes) -> None:
+def responder(data: bytes) -> None:
     """What somebody who has a name, and a cookie, asks for."""
     script = Script(data)
     pattern = (IK, XX)[script.below(2)]
@@ -106,7 +112,7 @@ def guest(data: bytes) -> None:
         said(node)
 
 
-def called(data: bytes) -> None:
+def initiator(data: bytes) -> None:
     """What the one who was dialled, and is who it should be, answers."""
     node = make_sealed("left")
     node.dial(0.0, [RIGHT], 0, KNOWN)
@@ -126,7 +132,7 @@ def _names(opener: int, token: int) -> bytes:
     return opener.to_bytes(4, "little") + token.to_bytes(8, "little")
 
 
-def said(node: SealedEndpoint) -> list[Datagrams]:
+def said(node: Endpoint) -> list[Datagrams]:
     """All that a node has to send by now."""
     rows = []
     while (row := node.poll_transmit(0.2)) is not None:
@@ -139,8 +145,8 @@ def said(node: SealedEndpoint) -> list[Datagrams]:
 
 def _handshake(
     pattern: Pattern, name: str, *, initiator: bool, front: bytes | None = None
-) -> Handshake:
-    return Handshake(
+) -> NoiseHandshake:
+    return NoiseHandshake(
         pattern,
         initiator=initiator,
         identity=identity(name),
@@ -151,15 +157,15 @@ def _handshake(
 
 
 SEALED: Final[Mapping[str, Callable[[bytes], None]]] = {
-    "gate-greet": greet,
-    "gate-stranger": stranger,
-    "gate-answer": answer,
-    "gate-confirm": confirm,
-    "gate-reset": reset,
-    "gate-path": path,
-    "gate-introduction": introduction,
-    "gate-porch": porch,
-    "gate-parlour": parlour,
-    "gate-guest": guest,
-    "gate-called": called,
+    "noise-greet": greet,
+    "noise-version": stranger,
+    "noise-answer": answer,
+    "noise-confirm": confirm,
+    "stateless-reset": reset,
+    "path-validation": path,
+    "noise-payload": payload,
+    "sealed-unprotected": unprotected,
+    "sealed-protected": protected,
+    "noise-responder": responder,
+    "noise-initiator": initiator,
 }

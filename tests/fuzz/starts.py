@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 
 from sphtp.core.arrays import array_parts
+from sphtp.core.channel import noise as wire
+from sphtp.core.channel import path_validation, stateless_reset
 from sphtp.core.channel.frames import (
     AckDelay,
     Close,
@@ -21,7 +23,6 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.gate import wire
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -137,7 +138,7 @@ def _frames_of_slabs() -> Iterable[bytes]:
     yield PLAIN.encode(frame_of(slab, 1), None)
 
 
-def _introductions() -> Iterable[bytes]:
+def _handshake_payloads() -> Iterable[bytes]:
     """A proof, and a datagram for the token and the connection id that targets expect."""
     offer = replace(OFFER, connection_id=OPENER)
     yield bytes(16) + encode_connect(Connect(TOKEN, 0, offer))
@@ -164,21 +165,21 @@ def _confirms() -> Iterable[bytes]:
 
 
 def _resets() -> Iterable[bytes]:
-    yield wire.encode_reset(OPENER, bytes(16))
+    yield stateless_reset.encode_reset(OPENER, bytes(16))
 
 
 def _paths() -> Iterable[bytes]:
-    yield wire.encode_path(Kind.CHALLENGE, OPENER, 5)
+    yield path_validation.encode_path(Kind.CHALLENGE, OPENER, 5)
 
 
-def _to_the_porch() -> Iterable[bytes]:
+def _unprotected() -> Iterable[bytes]:
     """Datagrams whose first byte says their kind alone."""
     whole = (_greets, _of_strangers, _answers, _confirms, _resets, _paths, _connects, _refuses)
     yield from (bytes([it[0] & 0x0F]) + it[1:] for make in whole for it in make())
     yield bytes([Kind.SEALED]) + bytes(60)
 
 
-def _to_the_parlour() -> Iterable[bytes]:
+def _protected() -> Iterable[bytes]:
     """Whether from elsewhere, the kind, and what then follows the front."""
     for elsewhere in (0, 1):
         for kind in Kind:
@@ -187,9 +188,9 @@ def _to_the_parlour() -> Iterable[bytes]:
             yield bytes([elsewhere, kind]) + bytes(8) + encode_frames(SENTENCES[0])
 
 
-def _to_the_host() -> Iterable[bytes]:
+def _to_a_responder() -> Iterable[bytes]:
     for pattern in (0, 1):
-        yield from (bytes([pattern]) + it for it in _introductions())
+        yield from (bytes([pattern]) + it for it in _handshake_payloads())
 
 
 def _statuses() -> Iterable[bytes]:
@@ -221,16 +222,16 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "simulation-spheres": _spheres,
     "simulation-slab": _spheres,
     "simulation-frame": _frames_of_slabs,
-    "gate-greet": _greets,
-    "gate-stranger": _of_strangers,
-    "gate-answer": _answers,
-    "gate-confirm": _confirms,
-    "gate-reset": _resets,
-    "gate-path": _paths,
-    "gate-introduction": _introductions,
-    "gate-porch": _to_the_porch,
-    "gate-parlour": _to_the_parlour,
-    "gate-guest": _to_the_host,
-    "gate-called": _introductions,
+    "noise-greet": _greets,
+    "noise-version": _of_strangers,
+    "noise-answer": _answers,
+    "noise-confirm": _confirms,
+    "stateless-reset": _resets,
+    "path-validation": _paths,
+    "noise-payload": _handshake_payloads,
+    "sealed-unprotected": _unprotected,
+    "sealed-protected": _protected,
+    "noise-responder": _to_a_responder,
+    "noise-initiator": _handshake_payloads,
     **STREAM_STARTS,
 }

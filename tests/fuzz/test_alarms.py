@@ -8,7 +8,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
+from sphtp.core.datagrams import MOST_BYTES, Datagrams
 from sphtp.errors import RemoteError, WireError
 from tests.fuzz import flood as floods
 from tests.fuzz.choices import Dice, Script
@@ -48,8 +48,8 @@ class Hoarding(Endpoint):
 
     kept: list[bytes]
 
-    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
-        super().handle_datagram_untrusted(now, address, datagram)
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
+        super().handle_row_untrusted(now, row)
         self.__dict__.setdefault("kept", []).append(bytes(50_000))
 
 

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from sphtp.core import front
-from sphtp.core.channel import framing, handshake, header
-from sphtp.core.channel.gate import wire
+from sphtp.core.channel import framing, handshake, header, path_validation, stateless_reset
+from sphtp.core.channel import noise as wire
 from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.core.secure.seal import COUNTER, TAG_SIZE
@@ -77,11 +77,11 @@ def read_sealed(data: bytes) -> dict[str, Any]:
 
 
 def read_reset(data: bytes) -> dict[str, Any]:
-    return {"proof": wire.decode_reset_untrusted(data).hex()}
+    return {"proof": stateless_reset.decode_reset_untrusted(data).hex()}
 
 
 def read_path(data: bytes) -> dict[str, Any]:
-    return {"nonce": wire.decode_path_untrusted(data)}
+    return {"nonce": path_validation.decode_path_untrusted(data)}
 
 
 def name_bytes(fields: NamedTuple) -> dict[str, Any]:
@@ -156,11 +156,11 @@ def write_sealed(kind: Kind, to: int, named: dict[str, Any]) -> bytes:
 
 
 def write_reset(_: Kind, to: int, named: dict[str, Any]) -> bytes:
-    return wire.encode_reset(to, bytes.fromhex(named["proof"]))
+    return stateless_reset.encode_reset(to, bytes.fromhex(named["proof"]))
 
 
 def write_path(kind: Kind, to: int, named: dict[str, Any]) -> bytes:
-    return wire.encode_path(kind, to, named["nonce"])
+    return path_validation.encode_path(kind, to, named["nonce"])
 
 
 WRITERS: dict[Kind, Callable[[Kind, int, dict[str, Any]], bytes]] = {

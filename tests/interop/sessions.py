@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
-from sphtp.core.channel.gate.security import Security
-from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel.security import PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.secure.identity import Identity
 
@@ -45,12 +43,12 @@ def hold_session(fields: dict[str, Any]) -> list[Spoken]:
     """Open a channel as these fields have it, and return all that was said."""
     sides = {name: make_endpoint(fields, name) for name in NAMES}
     known = Identity(bytes.fromhex(fields["answerer"]["static"])).public
-    expectation = Expectation(known if fields["pattern"] == IK else None)
+    expectation = PeerPin(known if fields["pattern"] == IK else None)
     sides["opener"].dial(0.0, [ADDRESSES["answerer"]], 0, expectation)
     return list(_talk(sides))
 
 
-def make_endpoint(fields: dict[str, Any], name: str) -> SealedEndpoint:
+def make_endpoint(fields: dict[str, Any], name: str) -> Endpoint:
     """Make a side that draws what these fields say."""
     side = fields[name]
     ephemeral = int.from_bytes(bytes.fromhex(side["ephemeral"]), "little")
@@ -59,11 +57,10 @@ def make_endpoint(fields: dict[str, Any], name: str) -> SealedEndpoint:
     )
     psk = bytes.fromhex(fields["psk"]) if "psk" in fields else None
     security = Security(identity=Identity(bytes.fromhex(side["static"])), psk=psk)
-    endpoint = Endpoint(entropy, sealed_settings(ChannelSettings()))
-    return SealedEndpoint(endpoint, entropy, security)
+    return Endpoint(entropy, ChannelSettings(), security=security)
 
 
-def _talk(sides: dict[str, SealedEndpoint]) -> Iterator[Spoken]:
+def _talk(sides: dict[str, Endpoint]) -> Iterator[Spoken]:
     """Let both speak in turn until there is nothing more to say."""
     speaker, hearer = NAMES
     silent = 0

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from sphtp.core.channel.gate.trust import Roster, Verdict
+from sphtp.core.channel.security import RosterAuthenticator, Verdict
 from sphtp.core.schema import Schema
 from sphtp.shell.keys import load_secret, save_secret
 from tests.interop.page import PAGE
@@ -39,7 +39,7 @@ def test_a_schema_hash_is_read_one_way_and_sent_the_other():
 
 
 def test_in_a_cluster_nobody_is_without_an_id():
-    assert Roster({}).judge(bytes(32), 0) is Verdict.DENIED
+    assert RosterAuthenticator({}).judge(bytes(32), 0) is Verdict.REJECT
 
 
 def test_what_is_not_on_the_wire_says_nothing_of_streams():

@@ -5,19 +5,17 @@ from typing import Any
 
 import pytest
 
-from sphtp.core.channel.gate import paths, wire
-from sphtp.core.channel.gate.counters import GateCounters
-from sphtp.core.channel.gate.greeting import PADDING, PATTERNS, prologue
-from sphtp.core.channel.gate.settings import RANGES, GateSettings
-from sphtp.core.channel.gate.trust import Expectation
+from sphtp.core.channel import noise as wire
+from sphtp.core.channel import path_validation, protection, stateless_reset
 from sphtp.core.channel.handshake import Refusal, Refuse, encode_refuse
+from sphtp.core.channel.noise import PADDING, PATTERNS, prologue
 from sphtp.core.channel.path_mtu import FLOOR
+from sphtp.core.channel.security import RANGES, HandshakeCounters, HandshakeLimits, PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.schema import Schema
-from sphtp.core.secure.replay import WINDOW
-from sphtp.core.secure.seal import EPOCH_BITS, Opener, Sealer, _Key
-from tests.core.channel.gate.sealed import LEFT, RIGHT, identity, make_sealed
+from sphtp.core.secure.seal import EPOCH_BITS, WINDOW, Opener, Sealer, _Key
+from tests.core.channel.sealed import LEFT, RIGHT, identity, make_sealed
 from tests.interop import sessions
 from tests.interop.datagrams import read_datagram
 from tests.interop.page import Vector, read_vectors, rows_under
@@ -49,7 +47,7 @@ def test_we_hold_a_session_so(vector: Vector) -> None:
 @family("session")
 def test_we_seal_under_the_keys_of_a_session(vector: Vector) -> None:
     openers = {
-        name: Opener(bytes.fromhex(vector.fields["keys"][key]), FRONT.size, GateCounters())
+        name: Opener(bytes.fromhex(vector.fields["keys"][key]), FRONT.size, HandshakeCounters())
         for name, key in SEALS.items()
     }
     said = hold_session(vector.fields)
@@ -88,7 +86,7 @@ def test_we_seal_so(vector: Vector) -> None:
 
 @family("sealed")
 def test_we_open_what_is_sealed_so(vector: Vector) -> None:
-    fields, counters = vector.fields, GateCounters()
+    fields, counters = vector.fields, HandshakeCounters()
     first = fields["epoch"] * EPOCH
     opener = Opener(bytes.fromhex(fields["key"]), FRONT.size, counters, first)
     assert opener.open(vector.data, len(vector.data)) == [bytes.fromhex(fields["plain"])]
@@ -110,7 +108,7 @@ def test_our_proof_is_that(vector: Vector) -> None:
     endpoint.handle_datagram_untrusted(0.0, LEFT, stray)
     answer = endpoint.poll_transmit(0.0)
     assert answer is not None
-    assert answer.data == wire.encode_reset(vector.fields["connection_id"], vector.data)
+    assert answer.data == stateless_reset.encode_reset(vector.fields["connection_id"], vector.data)
 
 
 @family("prologue")
@@ -130,11 +128,11 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert page == [
         wire.SMALLEST_GREET,
         wire.COOKIE_SIZE,
-        wire.PROOF_SIZE,
-        wire.SEAL_OVERHEAD,
+        stateless_reset.PROOF_SIZE,
+        protection.SEAL_OVERHEAD,
         EPOCH,
         WINDOW,
-        paths.RETRY,
+        path_validation.RETRY,
     ]
     assert len(PADDING) == wire.SMALLEST_GREET
 
@@ -143,7 +141,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     rows = {row[0]: row[1:3] for row in rows_under("Limits of the handshake")}
     assert rows.keys() == RANGES.keys()
     for name, (default, bounds) in rows.items():
-        assert float(default) == getattr(GateSettings(), name), name
+        assert float(default) == getattr(HandshakeLimits(), name), name
         assert tuple(map(float, bounds.split(" to "))) == RANGES[name], name
 
 
@@ -204,7 +202,7 @@ class TestRefusalsInTheClear:
 def test_with_types_a_greeting_is_as_large_as_any_path_takes(known: bool) -> None:
     lines = [f"T{n}: msgpack T{n}(number: integer)" for n in range(400)]
     endpoint = make_sealed("left", schema=Schema(lines))
-    endpoint.dial(0.0, [RIGHT], 0, Expectation(identity("right").public if known else None))
+    endpoint.dial(0.0, [RIGHT], 0, PeerPin(identity("right").public if known else None))
     row = endpoint.poll_transmit(0.0)
     assert row is not None
     assert row.size == FLOOR if known else row.size < FLOOR
@@ -241,6 +239,6 @@ def test_a_sealed_side_tells_sizes_without_the_seal() -> None:
     offers = []
     for datagram in session.fields["datagrams"]:
         if datagram["kind"] in (Kind.GREET, Kind.WELCOME):
-            inside = read_datagram(bytes.fromhex(datagram["inside"])[wire.PROOF_SIZE :])
+            inside = read_datagram(bytes.fromhex(datagram["inside"])[stateless_reset.PROOF_SIZE :])
             offers.append(inside["offer"]["max_datagram"])
-    assert set(offers) == {ChannelSettings().max_datagram - wire.SEAL_OVERHEAD}
+    assert set(offers) == {ChannelSettings().max_datagram - protection.SEAL_OVERHEAD}

@@ -13,7 +13,7 @@ import trio
 
 from sphtp.core.arrays import EXTENSION, MAX_DIMENSIONS
 from sphtp.core.channel import frames, framing, handshake
-from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.settings import RANGES, ChannelSettings
 from sphtp.core.control import client_messages, member_messages, server_messages
@@ -37,7 +37,7 @@ from sphtp.core.secure.signing import (
     Verifier,
     strip_signature,
 )
-from sphtp.core.secure.vouch import VOUCHER, Verdict, Voucher, strip
+from sphtp.core.secure.vouch import VOUCHER, Authenticity, Voucher, strip
 from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
 from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber
@@ -121,12 +121,12 @@ class TestControlVectors:
         speaker, listener = Voucher(secret, boot), Voucher(secret, 0)
         marked = [speaker.vouch(message) for _ in range(vector.fields["count"])]
         assert marked[-1] == vector.data
-        assert listener.judge(vector.data) is Verdict.GENUINE
+        assert listener.judge(vector.data) is Authenticity.GENUINE
         assert strip(vector.data) == message
 
     @family("malformed/vouched")
     def test_what_nobody_vouches_for_is_dropped(self, vector: Vector) -> None:
-        assert Voucher(bytes(range(32)), 0).judge(vector.data) is Verdict.UNVOUCHED
+        assert Voucher(bytes(range(32)), 0).judge(vector.data) is Authenticity.UNVOUCHED
 
     def test_one_number_stands_for_vouchers(self) -> None:
         assert DataId(VOUCHER) is DataId.VOUCHER

@@ -12,7 +12,7 @@ from sphtp import (
     ChannelSettings,
     ClientLimits,
     Delivery,
-    GateSettings,
+    HandshakeLimits,
     ServerLimits,
     StreamSettings,
 )
@@ -231,7 +231,7 @@ async def test_more_connections_than_a_server_takes() -> None:
 @within_20_seconds
 async def test_a_client_may_say_what_strangers_may_ask(lines: list[str]) -> None:
     async with cluster() as (stack, client):
-        called = await client(gate_settings=GateSettings(handshakes_per_second=1))
+        called = await client(handshake_limits=HandshakeLimits(handshakes_per_second=1))
         callers = [await client() for _ in range(3)]
         async with trio.open_nursery() as nursery:
             for caller in callers:

@@ -8,7 +8,7 @@ import trio
 import sphtp
 from sphtp import Instrument, Outcome
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.shell.instruments import EVENTS, Instruments
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder

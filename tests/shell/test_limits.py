@@ -4,9 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from sphtp.core.channel.gate.counters import GateCounters
-from sphtp.core.channel.gate.settings import GateSettings
 from sphtp.core.channel.limit_counters import BoundCounters
+from sphtp.core.channel.security import HandshakeCounters, HandshakeLimits
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.control.counters import Count, Counters
@@ -16,12 +15,12 @@ from sphtp.core.stream.source.counters import SourceCounters
 from sphtp.shell.limits import QUIET, SETTINGS, LimitLog
 from sphtp_server.daemon import LIMITS as OF_SERVERS
 
-HOLDERS = (GateSettings(), ChannelSettings(), StreamSettings(), ClientLimits())
+HOLDERS = (HandshakeLimits(), ChannelSettings(), StreamSettings(), ClientLimits())
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_each_limit_is_named_with_its_setting(name: str, lines: list[str]):
-    kinds = (EndpointCounters, GateCounters, BoundCounters, SourceCounters, Counters)
+    kinds = (EndpointCounters, HandshakeCounters, BoundCounters, SourceCounters, Counters)
     sources = [kind() for kind in kinds]
     limits = LimitLog(*sources)
     limits.look(0.0)
@@ -59,28 +58,28 @@ def test_what_is_gone_is_looked_at_a_last_time(lines: list[str]):
 
 
 def test_a_flood_fills_no_disk(lines: list[str]):
-    gate = GateCounters()
-    limits = LimitLog(gate)
+    handshakes = HandshakeCounters()
+    limits = LimitLog(handshakes)
     for step in range(1000):
-        gate.handshakes_over_rate += 1
+        handshakes.handshakes_over_rate += 1
         limits.look(step * QUIET / 400)
     assert [line.rsplit(" ", 1)[1] for line in lines] == ["1", "401", "801"]
 
 
 def test_one_limit_does_not_silence_another(lines: list[str]):
-    gate = GateCounters()
-    limits = LimitLog(gate)
-    gate.handshakes_over_rate += 1
+    handshakes = HandshakeCounters()
+    limits = LimitLog(handshakes)
+    handshakes.handshakes_over_rate += 1
     limits.look(0.0)
-    gate.resets_over_rate += 1
+    handshakes.resets_over_rate += 1
     limits.look(0.1)
     limits.look(0.2)
     assert len(lines) == 2
 
 
 def test_counters_without_a_limit_are_no_news(lines: list[str]):
-    counters, gate = EndpointCounters(), GateCounters()
-    limits = LimitLog(counters, gate)
-    gate.forged = gate.replayed = counters.unknown = counters.malformed = 99
+    counters, handshakes = EndpointCounters(), HandshakeCounters()
+    limits = LimitLog(counters, handshakes)
+    handshakes.forged = handshakes.replayed = counters.unknown = counters.malformed = 99
     limits.look(0.0)
     assert not lines

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from sphtp import ChannelSettings
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RefusedError
 from sphtp.shell.opening import open_node

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from sphtp import ChannelSettings
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.security import Security
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RefusedError, SettingsError, UnreachableError

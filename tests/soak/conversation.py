@@ -7,7 +7,7 @@ from hashlib import blake2b
 from random import Random
 from struct import pack
 
-from sphtp.core.channel.events import CloseReason
+from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Pair
 from sphtp.testing.network import Address

@@ -122,7 +122,7 @@ def test_whoever_has_another_key_is_refused() -> None:
 
 def test_nobody_proves_a_key_in_the_clear() -> None:
     with pytest.raises(SettingsError, match="in the clear"):
-        Pair(1).open(key=bytes(32))
+        Pair(1).open(key=identity("somebody").public)
 
 
 def test_a_seed_gives_one_trace_to_sealed_sides_too(seed: int) -> None:

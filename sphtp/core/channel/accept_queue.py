@@ -1,10 +1,16 @@
-"""Channels that others opened and nobody here has taken yet."""
+"""Channels that others opened and nobody here has taken yet.
+
+What a channel is for is told by its schema: that of the application's messages, or one that the
+node serves for its own purposes. Each has an accept queue of its own.
+"""
 
 from collections import Counter
 
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.handshake import Connect, Refusal
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.datagrams import Address
+from sphtp.core.schema import Schema
 
 
 class AcceptQueue:
@@ -73,6 +79,47 @@ class AcceptQueue:
     def take(self) -> Connection | None:
         """The one that waits for longest."""
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
+
+
+class AcceptQueues:
+    """The schemas that a channel may have, and the channels of each that nobody has taken yet."""
+
+    def __init__(self, schema: Schema, limit: int, patience: float) -> None:
+        self.main = schema
+        self.is_closed = False
+        self._limit, self._patience = limit, patience
+        self._schemas: dict[int, Schema] = {}
+        self._queues: dict[int, AcceptQueue] = {}
+        self.add(schema)
+
+    def add(self, schema: Schema) -> None:
+        """Let channels of this schema in, too."""
+        self._schemas[schema.schema_hash] = schema
+        self._queues[schema.schema_hash] = AcceptQueue(self._limit, self._patience)
+
+    def find(self, schema_hash: int) -> Schema | None:
+        """The schema with this hash; None if there is no such service."""
+        return self._schemas.get(schema_hash)
+
+    def objection_to(self, connect: Connect, peer_id: int) -> Refusal | None:
+        """Why a CONNECT to the side with this id is refused; None if it is not."""
+        if self.is_closed:
+            return Refusal.GONE
+        if connect.wanted not in (0, peer_id):
+            return Refusal.WRONG_PEER
+        return None if self.find(connect.offer.schema_hash) else Refusal.SCHEMA
+
+    def queue(self, schema: Schema) -> AcceptQueue:
+        """The channels of a service that nobody has taken yet."""
+        return self._queues[schema.schema_hash]
+
+    def expect(self, connection: Connection) -> None:
+        """Take note of one that was answered and has to confirm it."""
+        self.queue(connection.handshake.schema).expect(connection)
+
+    def settle(self, connection: Connection) -> None:
+        """Note whether a channel opened or ended meanwhile."""
+        self.queue(connection.handshake.schema).settle(connection)
 
 
 def opener_of(key: bytes, address: Address | None) -> bytes:

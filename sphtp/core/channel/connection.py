@@ -1,23 +1,52 @@
-"""One connection: the table of its life and its timers, around an opening and a transport."""
+"""One connection: the table of its life and its timers, and what it owns.
+
+A connection owns a handshake and a packet protection, as in QUIC: in the clear these are a
+``ClearHandshake`` and ``Plain``; sealed, the same CONNECT and ACCEPT travel inside Noise messages
+(an ``Initiator`` where this side dials, a ``ResponderHandshake`` where it answers) and packets
+inside ``AesGcm``. Between handshake and end there are the two sides, one that sends and one that
+receives. ``lifecycle`` is the table of states.
+"""
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from sphtp.core.channel import endings
-from sphtp.core.channel.events import Closed, CloseReason, ConnectionEvent, Opened
-from sphtp.core.channel.frames import Close, Ping
-from sphtp.core.channel.handshake import Accept, Connect, Refuse, TransportParameters
-from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
+from sphtp.core.channel.frames import Close, Frame, Ping
+from sphtp.core.channel.handshake import (
+    Accept,
+    ClearHandshake,
+    Connect,
+    Objection,
+    Refuse,
+    TransportParameters,
+)
+from sphtp.core.channel.initiator import Actions, Initiator, InitiatorAction, SealedAnswer
+from sphtp.core.channel.lifecycle import (
+    LIFECYCLE,
+    Action,
+    Closed,
+    CloseReason,
+    ConnectionEvent,
+    Event,
+    Opened,
+    State,
+    Timer,
+)
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.opening import Opening
+from sphtp.core.channel.path_validation import PathValidation, encode_path
 from sphtp.core.channel.port import MessagePort
+from sphtp.core.channel.protection import PLAIN, AesGcm, PacketProtection
 from sphtp.core.channel.receive_side import NO_NEWS, Heard, ReceiveSide
+from sphtp.core.channel.responder import ResponderHandshake
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
-from sphtp.core.channel.timers import Timer
-from sphtp.core.channel.voice import Voice
+from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.channel.watch.parts import Watch, WatchedPort, WatchedTransport
+from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
+from sphtp.core.entropy import Secrets
+from sphtp.core.front import Kind
 from sphtp.core.fsm import Alarms
 from sphtp.core.timers import earliest
 from sphtp.errors import StateError
@@ -28,7 +57,11 @@ has three flights, and one of them may have to be begun anew."""
 
 
 class Connection:
-    """One side of a channel. It ties its parts together and has no algorithm of its own.
+    """One side of a channel.
+
+    Where a channel is sealed, ``protection`` is None until there are keys; ``initiator`` is there
+    while this side's own attempt goes on, ``responder`` from the peer's CONNECT on. ``observer`` is
+    told of its life.
 
     Inputs are the ``handle_*`` methods; commands ``close`` and ``abort``, and those of ``port``,
     where messages go in and out. After any of them poll ``poll_transmit`` until None,
@@ -39,41 +72,65 @@ class Connection:
         self,
         now: float,
         settings: ChannelSettings,
-        opening: Opening,
+        handshake: ClearHandshake,
         state: State,
         node: NodeMemory | None = None,
+        *,
+        initiator: Initiator | None = None,
+        protection: PacketProtection | None = PLAIN,
+        observer: Instrument | None = None,
     ) -> None:
-        self.opening = opening
+        self.handshake = handshake
         self.state = state
         self.began_at = now
-        self.peer_id = opening.wanted
+        self.peer_id = handshake.wanted
         self.address: Address | None = None
         self.peer_key = b""
         self.closed: Closed | None = None
+        self.initiator = initiator
+        self.protection = protection
+        self.path_validation: PathValidation | None = None
+        # The state that the endpoint has taken note of.
+        self.noted: State | None = None
+        self.responder: ResponderHandshake | None = None
         self._refused: Closed | None = None
-        self._began_at = now
         self._is_answered = False
         self._settings = settings
         self._node = node
         self._transport: ReceiveSide | None = None
         self._counters = Counters()
-        self.port = MessagePort(self._counters, self._sending)
+        self._watch = Watch(observer, WatchedChannel(self)) if observer is not None else None
+        self.port = (
+            MessagePort(self._counters, self._sending)
+            if self._watch is None
+            else WatchedPort(self._counters, self._sending, self._watch)
+        )
         self._alarms = Alarms[Timer]()
-        self._voice = Voice()
+        # Datagrams of its handshake and its end, which leave before all else, and frames for the
+        # next packet.
+        self._outgoing: deque[Datagrams] = deque()
+        self._control: list[Frame] = []
         self._events: deque[ConnectionEvent] = deque()
         self._alarms.set(Timer.HANDSHAKE, now + settings.connect_timeout)
+        if self._watch is not None:
+            self._watch.instrument.channel_opening(now, self._watch.channel)
 
     # Getters
 
     @property
     def connection_id(self) -> int:
         """The id under which the peer sends to this side."""
-        return self.opening.offer.connection_id
+        return self.handshake.offer.connection_id
+
+    @property
+    def is_dialled(self) -> bool:
+        """Whether this side wanted the channel first."""
+        return self.handshake.is_dialled
 
     @property
     def peer_name(self) -> str:
         """The peer as errors name it."""
-        return endings.name_peer(self.peer_id, (self.address, *self.opening.candidates))
+        return endings.name_peer(self.peer_id, (self.address, *self.handshake.candidates))
 
     # Inputs
 
@@ -81,11 +138,25 @@ class Connection:
         """Dial the peer."""
         self._step(now, Event.RETRY)
 
-    def handle_connect(self, now: float, address: Address, connect: Connect) -> None:
-        """Take the CONNECT that is answered here; an attempt of ours drops what it has beaten."""
-        if self.opening.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
+    def handle_connect(
+        self,
+        now: float,
+        address: Address,
+        connect: Connect,
+        responder: ResponderHandshake | None = None,
+    ) -> None:
+        """Take the CONNECT that is answered here; an attempt of ours drops what it has beaten.
+
+        Where it came sealed, ``responder`` is the handshake that it came in, and that the answer
+        goes out in.
+        """
+        if self.handshake.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
             return
-        self.opening.grant(address, connect)
+        if isinstance(self.protection, AesGcm) and self.protection.is_used:
+            # The handshake is over: what asks again was recorded, and must not change the keys.
+            return
+        self.responder = responder
+        self.handshake.grant(address, connect)
         if self._transport is None:
             self._meet(address, connect.offer)
         self._step(now, Event.CONNECT_AGAIN)
@@ -93,8 +164,12 @@ class Connection:
     def handle_crossed(self, now: float, answered: "Connection") -> None:
         """Go on with the peer's own attempt, which crossed this one and is heard."""
         answered.handle_joined(now)
-        self._meet(*self.opening.give_way(answered.opening))
-        self.peer_key = answered.peer_key
+        self._meet(*self.handshake.give_way(answered.handshake))
+        # Of either handshake nothing is needed any more: the peer has used the keys.
+        self._outgoing.clear()
+        self.initiator = None
+        self.protection, self.peer_key = answered.protection, answered.peer_key
+        self.path_validation = answered.path_validation
         self._step(now, Event.CROSSED)
 
     def handle_joined(self, now: float) -> None:
@@ -103,26 +178,69 @@ class Connection:
 
     def handle_accept(self, now: float, address: Address, accept: Accept) -> None:
         """Take an answer to our CONNECT; a second candidate's comes too late."""
-        if self.state is State.CONNECTING and self.opening.is_answered_by(accept):
-            self.opening.accepted(address, accept)
+        if self.state is State.CONNECTING and self.handshake.is_answered_by(accept):
+            self.handshake.accepted(address, accept)
             self._meet(address, accept.offer)
             self._step(now, Event.ACCEPTED)
 
+    def was_asked(self, address: Address) -> bool:
+        """Whether a GREET of this attempt went to an address."""
+        return self.initiator is not None and self.initiator.was_asked(address)
+
+    def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
+        """Take the cookie for a GREET."""
+        if self.initiator is not None:
+            self._follow(now, address, self.initiator.handle_cookie(now, address, cookie))
+
+    def handle_welcome_untrusted(
+        self, now: float, address: Address, noise: bytes
+    ) -> SealedAnswer | None:
+        """Take the answer to a GREET; return the peer's answer if it is the whole of it."""
+        assert self.initiator is not None
+        actions, answer = self.initiator.handle_welcome_untrusted(now, address, noise)
+        self._follow(now, address, actions)
+        return answer
+
+    def read_confirmed_untrusted(self, token: int, payload: bytes) -> SealedAnswer | None:
+        """Read the answer to a CONFIRM, which came sealed; None if this is not about that.
+
+        Where it came from is no proof that the peer is there.
+        """
+        initiator = self.initiator
+        if initiator is None or initiator.token != token or initiator.protection is None:
+            return None
+        assert initiator.confirmed_to is not None
+        key = initiator.protection.key
+        return initiator.read_answer_untrusted(initiator.confirmed_to, key, payload)
+
+    def handle_answer_untrusted(self, now: float, answer: SealedAnswer, *, is_free: bool) -> bool:
+        """Take a peer's answer; true when the ACCEPT or REFUSE in it is to be taken next.
+
+        ``is_free`` unless another peer has the connection id that the answer names.
+        """
+        assert self.initiator is not None
+        actions = self.initiator.handle_answer_untrusted(now, answer, is_free=is_free)
+        self._follow(now, answer.address, actions)
+        if InitiatorAction.SEAL in actions:
+            # A handshake gives the same keys again, as long as there is one.
+            self.initiator, self.peer_key = None, answer.key
+        return InitiatorAction.HAND_ON in actions
+
     def handle_progress(self, now: float) -> None:
-        """Take it that the handshake around this came a step further, and its next flight left."""
+        """Take it that the peer is still at its handshake."""
         self._step(now, Event.PROGRESS)
 
     def handle_hint(self, refuse: Refuse) -> None:
         """Take a refusal that nobody signed: should the attempt fail, it may tell why."""
-        self._refused = endings.refused_by_peer(self.peer_name, refuse, self.opening.schema)
+        self._refused = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
 
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
         """Take a refusal of our CONNECT, or of our ACCEPT to an attempt that is over."""
-        event = self.opening.refusal(address, refuse)
+        event = self.handshake.refusal(address, refuse)
         if event is not None:
-            closed = endings.refused_by_peer(self.peer_name, refuse, self.opening.schema)
+            closed = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
             self._step(now, event, closed)
-        elif refuse.token == self.opening.token:
+        elif refuse.token == self.handshake.token:
             # Should no other candidate answer, this is what to tell.
             self.handle_hint(refuse)
 
@@ -133,16 +251,35 @@ class Connection:
 
         What is malformed or from elsewhere is counted and dropped.
         """
-        number = len(data) // size if size else 1
         if self._transport is None:
-            self._counters.too_early += number
+            self._counters.too_early += self._drop(now, address, data, size, Drop.TOO_EARLY)
         elif address != self.address:
-            self._counters.foreign_address += number
+            why = Drop.FOREIGN_ADDRESS
+            self._counters.foreign_address += self._drop(now, address, data, size, why)
         elif size:
             for heard in self._transport.handle_run_untrusted(now, data, size):
                 self._hear(now, heard)
         else:
             self._hear(now, self._transport.handle_data_untrusted(now, data))
+
+    def handle_moved(self, now: float, address: Address, secrets: Secrets) -> bool:
+        """Take it that something new came from another address: ask whether the peer is there.
+
+        True when it is asked; it is not too often.
+        """
+        assert isinstance(self.protection, AesGcm)
+        self.path_validation = self.path_validation or PathValidation()
+        asks = self.path_validation.challenge(now, secrets, address, self.protection.peer)
+        if asks is None:
+            return False
+        self._outgoing.append(self.protection.seal(address, asks, len(asks)))
+        return True
+
+    def handle_challenge(self, address: Address, nonce: int) -> None:
+        """Echo a CHALLENGE, to where it came from."""
+        if isinstance(self.protection, AesGcm) and self.protection.peer:
+            response = encode_path(Kind.RESPONSE, self.protection.peer, nonce)
+            self._outgoing.append(self.protection.seal(address, response, len(response)))
 
     def handle_forgotten(self, now: float) -> None:
         """Take it that the peer knows nothing of this connection any more."""
@@ -163,7 +300,7 @@ class Connection:
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
         if self._transport is not None and self._transport.send_side.handle_timeout(now):
-            self._voice.say(Ping())
+            self._add_control(Ping())
         self._catch_up(now)
         while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
@@ -183,25 +320,26 @@ class Connection:
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
-        if (datagram := self._voice.take_datagram()) is not None:
-            return datagram
+        if self._outgoing:
+            return self._outgoing.popleft()
         if self._transport is None or self.address is None or self.state is State.CLOSED:
             return None
         data, size = self._transport.sender.poll_made()
         if not data:
-            frames = self._voice.take_frames()
+            frames = self._take_control()
             data, size = self._transport.poll_ahead(now, frames, most)
         if not data:
             self._catch_up(now)
-            if (datagram := self._voice.take_datagram()) is not None:
+            if self._outgoing:
                 # What was noted has ended it, with a last word to say.
-                return datagram
-            frames = frames or self._voice.take_frames()
+                return self._outgoing.popleft()
+            frames = frames or self._take_control()
             data, size = self._transport.sender.poll(now, frames, most)
         if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
-        return Datagrams(self.address, data, size)
+        assert self.protection is not None
+        return self.protection.seal(self.address, data, size)
 
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""
@@ -213,6 +351,18 @@ class Connection:
             return None
         sending = self._transport.poll_timeout() if self._transport else None
         return earliest(self._alarms.next_due(), sending)
+
+    # Handshake
+
+    def _follow(self, now: float, address: Address, actions: Actions) -> None:
+        """Do what a row of the initiator leaves to the connection."""
+        assert self.initiator is not None
+        self._outgoing.extend(self.initiator.take_datagrams())
+        self.protection = self.initiator.protection
+        if InitiatorAction.PROGRESS in actions:
+            self._step(now, Event.PROGRESS)
+        if InitiatorAction.OBJECT in actions:
+            self.handle_refuse(now, address, Refuse(self.handshake.token, Objection.IMPOSTOR))
 
     # Events
 
@@ -258,10 +408,10 @@ class Connection:
         if timer is Timer.KEEPALIVE:
             # Of two silent sides one asks and the other answers: two datagrams, not three.
             if self._transport is None or not self._transport.owes_ack:
-                self._voice.say(Ping())
+                self._add_control(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
-        after = now - self._began_at if self._is_answered else None
+        after = now - self.began_at if self._is_answered else None
         what = endings.timed_out(timer, self.peer_name, self._settings, self._refused, after)
         self._step(now, *what)
 
@@ -278,20 +428,31 @@ class Connection:
 
     # Actions
 
-    def _send_connect(self, _now: float, _: Closed) -> None:
-        self._voice.send(self.opening.connects())
+    def _send_connect(self, now: float, _: Closed) -> None:
+        for connect in self.handshake.connects():
+            if self.initiator is None:
+                self._outgoing.append(connect)
+            else:
+                address = connect.address
+                actions = self.initiator.handle_connect(now, address, connect.data)
+                self._follow(now, address, actions)
 
     def _send_accept(self, _now: float, _: Closed) -> None:
-        self._voice.send(self.opening.accepts())
+        for accept in self.handshake.accepts():
+            if self.responder is None:
+                self._outgoing.append(accept)
+            elif (sealed := self.responder.accept(accept.data)) is not None:
+                self._outgoing.append(sealed)
+                self.protection, self.peer_key = self.responder.protection, self.responder.key
 
     def _arm_retry(self, now: float, _: Closed) -> None:
-        self._alarms.set(Timer.RETRY, now + self.opening.timer.sent(now))
+        self._alarms.set(Timer.RETRY, now + self.handshake.timer.sent(now))
 
     def _next_flight(self, now: float, _: Closed) -> None:
-        self._alarms.set(Timer.RETRY, now + self.opening.timer.answered(now))
+        self._alarms.set(Timer.RETRY, now + self.handshake.timer.answered(now))
 
     def _send_close(self, _now: float, closed: Closed) -> None:
-        self._voice.say(Close(closed.reason, ""))
+        self._add_control(Close(closed.reason, ""))
 
     def _arm_close(self, now: float, _: Closed) -> None:
         self._alarms.set(Timer.CLOSE, now + self._settings.close_timeout)
@@ -299,26 +460,29 @@ class Connection:
     def _send_last_word(self, now: float, closed: Closed) -> None:
         if self._transport is not None and self.address is not None:
             word, _ = self._transport.sender.poll(now, [Close(CloseReason.ABORTED, closed.text)])
-            self._voice.send([Datagrams.of(self.address, word)])
+            assert self.protection is not None
+            self._outgoing.append(self.protection.seal(self.address, word, len(word)))
 
     def _open(self, now: float, _: Closed) -> None:
         self._alarms.stop(Timer.RETRY, Timer.HANDSHAKE)
         self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
         # The answering side knows only by our first data that our address is real.
-        self._voice.say(Ping())
+        self._add_control(Ping())
         self._events.append(Opened())
+        if self._watch is not None:
+            self._watch.instrument.channel_opened(now, self._watch.channel)
 
     def _extend(self, now: float, _: Closed) -> None:
         self._is_answered = True
         patience = self._settings.connect_timeout
-        over = min(now + patience, self._began_at + MOST_EXTENDED * patience)
+        over = min(now + patience, self.began_at + MOST_EXTENDED * patience)
         self._alarms.set(Timer.HANDSHAKE, over)
 
     def _linger(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
         self._alarms.clear()
-        self._voice.take_frames()
+        self._control.clear()
         self._alarms.set(Timer.LINGER, now + self._settings.linger)
 
     def _end(self, now: float, closed: Closed) -> None:
@@ -328,40 +492,63 @@ class Connection:
     def _finish(self, now: float, _: Closed) -> None:
         self._end(now, endings.CLOSED_HERE)
 
-    # One table for all connections, for one in each takes 2 kB. By way of the instance, for those
-    # that are watched have some of the methods of their own.
+    # One table for all connections, for one in each takes 2 kB.
     _ACTIONS: ClassVar[Mapping[Action, Callable[["Connection", float, Closed], None]]] = {
-        Action.SEND_CONNECT: lambda self, now, closed: self._send_connect(now, closed),
-        Action.SEND_ACCEPT: lambda self, now, closed: self._send_accept(now, closed),
-        Action.ARM_RETRY: lambda self, now, closed: self._arm_retry(now, closed),
-        Action.NEXT_FLIGHT: lambda self, now, closed: self._next_flight(now, closed),
-        Action.EXTEND: lambda self, now, closed: self._extend(now, closed),
-        Action.SEND_CLOSE: lambda self, now, closed: self._send_close(now, closed),
-        Action.SEND_LAST_WORD: lambda self, now, closed: self._send_last_word(now, closed),
-        Action.OPEN: lambda self, now, closed: self._open(now, closed),
-        Action.ARM_CLOSE: lambda self, now, closed: self._arm_close(now, closed),
-        Action.LINGER: lambda self, now, closed: self._linger(now, closed),
-        Action.END: lambda self, now, closed: self._end(now, closed),
-        Action.FINISH: lambda self, now, closed: self._finish(now, closed),
+        Action.SEND_CONNECT: _send_connect,
+        Action.SEND_ACCEPT: _send_accept,
+        Action.ARM_RETRY: _arm_retry,
+        Action.NEXT_FLIGHT: _next_flight,
+        Action.EXTEND: _extend,
+        Action.SEND_CLOSE: _send_close,
+        Action.SEND_LAST_WORD: _send_last_word,
+        Action.OPEN: _open,
+        Action.ARM_CLOSE: _arm_close,
+        Action.LINGER: _linger,
+        Action.END: _end,
+        Action.FINISH: _finish,
     }
 
     def _report(self, now: float, closed: Closed) -> None:
+        self.initiator = self.responder = None
         if self._transport is not None:
             self._transport.send_side.close(now, endings.outcome_of(closed))
             self._transport.sender.stop()
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)
+            if self._watch is not None:
+                self._watch.instrument.channel_closed(now, self._watch.channel, closed)
 
     # Parts
+
+    def _add_control(self, frame: Frame) -> None:
+        """Put a frame into the next packet, once."""
+        if frame not in self._control:
+            self._control.append(frame)
+
+    def _take_control(self) -> list[Frame]:
+        frames, self._control = self._control, []
+        return frames
+
+    def _drop(self, now: float, address: Address, data: bytes, size: int, why: Drop) -> int:
+        """Tell of datagrams that are thrown away; return how many they are."""
+        dropped = Datagrams(address, data, size or len(data))
+        if self._watch is not None:
+            for datagram in dropped.datagrams:
+                length, watch = len(datagram), self._watch
+                watch.instrument.datagram_dropped(now, watch.channel, address, length, why)
+        return dropped.number
 
     def _meet(self, address: Address, offer: TransportParameters) -> None:
         self.address = address
         self.peer_id = offer.peer_id
-        self._transport = self.port.transport = self._make_transport(offer)
-
-    def _make_transport(self, offer: TransportParameters) -> ReceiveSide:
-        return ReceiveSide(self._settings, offer, self._counters, self._node)
+        if self._watch is None:
+            transport = ReceiveSide(self._settings, offer, self._counters, self._node)
+        else:
+            transport = WatchedTransport(
+                self._settings, offer, self._counters, self._watch, self._node
+            )
+        self._transport = self.port.transport = transport
 
     def _sending(self) -> ReceiveSide:
         if self._transport is None or self.state is not State.OPEN:

@@ -1,34 +1,101 @@
-"""All channels behind one socket: finds the connection that a datagram belongs to."""
+"""All channels behind one socket, as QUIC's endpoint: it routes, accepts, refuses and resets.
 
-from collections.abc import Callable, Sequence
+A datagram goes to the connection with the id in its front. What has no connection yet is answered
+here: a CONNECT in the clear makes one, or draws a REFUSE; a GREET begins a sealed handshake with
+the ``Responder``, which hands out the CONNECT in it once it is known who asks. What is for a
+connection that is not known draws a stateless reset, where there are keys to make one with.
 
-from sphtp.core.channel.accept_queue import AcceptQueue, opener_of
+An endpoint has ``Security``, and then all its channels are sealed, or it has none, and then none
+is. That decides what it reads: in the clear DATA, CONNECT, ACCEPT and REFUSE; with keys only what
+belongs to a Noise handshake, and what is sealed. Everything behind that is the same code.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sphtp.core.channel.accept_queue import AcceptQueue, AcceptQueues, opener_of
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import ConnectionTable
-from sphtp.core.channel.gate.wire import decode_greet_untrusted
 from sphtp.core.channel.handshake import (
+    Accept,
+    ClearHandshake,
     Connect,
     Refusal,
+    Refuse,
     TransportParameters,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
+    encode_refuse,
+    make_dial,
+    make_offer,
 )
+from sphtp.core.channel.header import SEALED_FIRST
+from sphtp.core.channel.initiator import Initiator, SealedAnswer
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.opening import Opening, make_dial, make_offer
-from sphtp.core.channel.origins import Origins
+from sphtp.core.channel.noise import (
+    GREET_OVERHEAD,
+    SecurityContext,
+    decode_answer_untrusted,
+    decode_greet_untrusted,
+    decode_stranger_untrusted,
+)
 from sphtp.core.channel.packet import divide
-from sphtp.core.channel.refusals import Refusals
-from sphtp.core.channel.services import Services
+from sphtp.core.channel.path_validation import decode_path_untrusted
+from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
+from sphtp.core.channel.responder import Progress, Responder, ResponderHandshake
+from sphtp.core.channel.security import HandshakeCounters, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.simultaneous_open import SimultaneousOpen
+from sphtp.core.channel.stateless_reset import (
+    StatelessReset,
+    decode_reset_untrusted,
+    is_proven,
+    reset_purpose,
+)
 from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.channel.watch.records import Drop
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
+from sphtp.core.datagrams import divide as divide_by_front
 from sphtp.core.entropy import Secrets
-from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.schema import Schema
-from sphtp.errors import RemoteError
+from sphtp.core.front import FRONT, VERSION, Kind, decode_front_untrusted
+from sphtp.core.schema import Mismatch, Schema
+from sphtp.core.secure.identity import Identity
+from sphtp.core.timers import earliest
+from sphtp.errors import RemoteError, SettingsError, UnreachableError
+
+PATIENCE: Final = 0.5
+"""How much of the silence that ends an attempt passes until one that was asked for its name begins
+anew: the other half has to do for that."""
+
+REFUSALS: Final = {
+    Refusal.FULL: "refused_full",
+    Refusal.WRONG_PEER: "refused_wrong_peer",
+    Refusal.GONE: "refused_closed",
+    Refusal.SCHEMA: "refused_schema",
+    Refusal.CLEAR: "refused_sealed",
+}
+"""The counter of each reason."""
+
+
+class _Keys(NamedTuple):
+    """What an endpoint with security has beside the others."""
+
+    context: SecurityContext
+    responder: Responder
+    resets: StatelessReset
+    patience: float
+
+
+class _Request(NamedTuple):
+    """Who asks for a channel, and in which handshake if the CONNECT came sealed."""
+
+    address: Address
+    connect: Connect
+    responder: ResponderHandshake | None = None
 
 
 class Endpoint:
@@ -36,8 +103,12 @@ class Endpoint:
 
     After an input, a command, or a command to a connection that ``touch`` then tells of, poll
     ``poll_transmit`` until None, ``poll_active`` until None for connections of which something may
-    have changed, and ``poll_timeout``. ``peer_id`` is this side's id in the cluster, or 0;
-    ``schema`` what messages must have alike on both sides.
+    have changed, and ``poll_timeout``.
+
+    ``peer_id`` is this side's id in the cluster, or 0; ``schema`` what messages must have alike on
+    both sides. With ``security`` every channel is sealed; ``port`` is then that of the socket, 0 if
+    there is none: resets are good for channels there only. ``observer`` is told what happens.
+    Raises ``SettingsError`` when ``settings`` leave no room for what sealing adds.
     """
 
     def __init__(
@@ -46,82 +117,120 @@ class Endpoint:
         settings: ChannelSettings,
         peer_id: int = 0,
         schema: Schema | None = None,
+        *,
+        security: Security | None = None,
+        port: int = 0,
+        observer: Instrument | None = None,
     ) -> None:
         self.peer_id = peer_id
         self.counters = EndpointCounters()
+        self.handshake_counters = HandshakeCounters()
         self._secrets = secrets
-        self._settings = settings
-        self._make: Callable[..., Connection] = Connection
+        self._settings = settings.enveloped(SEAL_OVERHEAD) if security else settings
+        self._observer = observer
         self._memory = NodeMemory(settings.node_buffer_bytes)
-        self._services = Services(schema or Schema(), settings.backlog, settings.timeout)
-        self._refusals = Refusals(settings, self._services.main, self.counters)
-        self._turns = ConnectionTable(self._settle)
-        self._answered = Origins()
+        self._accept_queues = AcceptQueues(schema or Schema(), settings.backlog, settings.timeout)
+        self._table = ConnectionTable()
         self._dials = SimultaneousOpen()
-        # The key that was proven by whoever sent what is being handled.
-        self._asking = b""
-        self._removed: Callable[[Connection], None] = lambda _: None
-        self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
-            Kind.DATA: self._handle_data_untrusted,
-            Kind.CONNECT: self._handle_connect_untrusted,
-            Kind.ACCEPT: self._handle_accept_untrusted,
-            Kind.REFUSE: self._handle_refuse_untrusted,
-            Kind.GREET: self._handle_greet_untrusted,
-        }
+        # Answers that no connection gives: refusals, resets, and what is said to strangers.
+        self._outgoing: deque[Datagrams] = deque()
+        self._keys = self._make_keys(security, port) if security is not None else None
+
+    def _make_keys(self, security: Security, port: int) -> _Keys:
+        identity = security.identity or Identity.draw(self._secrets)
+        reset_key, limits = identity.derive(reset_purpose(port)), security.limits
+        counters = self.handshake_counters
+        context = SecurityContext(
+            identity,
+            self._secrets,
+            security.peer_authenticator,
+            security.psk,
+            reset_key,
+            counters,
+        )
+        return _Keys(
+            context,
+            Responder(context, limits, self._table.peers, self._outgoing),
+            StatelessReset(reset_key, limits.resets_per_second, counters),
+            min(self._settings.connect_timeout * PATIENCE, limits.handshake_timeout),
+        )
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether its channels are sealed."""
+        return self._keys is not None
+
+    @property
+    def half_open(self) -> int:
+        """How many sealed handshakes of others are under way."""
+        return 0 if self._keys is None else len(self._keys.responder)
 
     @property
     def connections(self) -> tuple[Connection, ...]:
         """Every connection that has not ended, in the order of opening."""
-        return tuple(self._turns)
+        return tuple(self._table)
 
     def find(self, connection_id: int) -> Connection | None:
         """The connection to which the peer sends under this id; it has a turn, being told of."""
-        return self._turns.find(connection_id)
+        return self._table.find(connection_id)
 
     @property
     def has_incoming(self) -> bool:
         """Whether ``poll_incoming`` has a channel to give."""
-        return self._services.backlog(self._services.main).has_any
+        return self._accept_queues.queue(self._accept_queues.main).has_any
 
     # Commands
 
     def serve(self, schema: Schema) -> None:
         """Let in channels of this schema beside those of the application's."""
-        self._services.add(schema)
+        self._accept_queues.add(schema)
 
     def dial(
         self,
         now: float,
         candidates: Sequence[Address],
         wanted: int = 0,
+        pin: PeerPin | None = None,
         *,
         schema: Schema | None = None,
     ) -> Connection:
-        """Open a channel of a schema to the peer that answers at one of its addresses."""
-        schema = schema or self._services.main
+        """Open a channel of a schema to the peer that answers at one of its addresses.
+
+        A sealed one must have the key that ``pin`` says: by default that which the authenticator
+        knows of the peer with the id ``wanted``. Raises ``SettingsError`` for a pin in the clear,
+        and ``UnreachableError`` when what that peer is known by is no key.
+        """
+        keys, schema = self._keys, schema or self._accept_queues.main
+        if keys is not None:
+            pin = pin or self._pin(keys, wanted)
+        elif pin is not None:
+            raise SettingsError("nobody proves a key to a node in the clear")
         offer, token = self._offer(schema), self._secrets.getrandbits(64)
-        opening = make_dial(self._settings, offer, token, candidates, wanted, schema)
-        connection = self._turns.add(self._connection(now, opening, State.CONNECTING))
+        # What is put into an envelope later starts in a GREET.
+        overhead = GREET_OVERHEAD if keys is not None else 0
+        handshake = make_dial(self._settings, offer, token, candidates, wanted, schema, overhead)
+        initiator = None
+        if keys is not None and pin is not None:
+            opener = offer.connection_id
+            initiator = Initiator(keys.context, pin, opener, token, keys.patience)
+        connection = self._connection(now, handshake, State.CONNECTING, initiator)
+        self._table.add(connection)
         # Channels of other services have a direction: two that cross are two.
-        if schema is self._services.main:
+        if schema is self._accept_queues.main:
             self._dials.add(connection)
         connection.handle_start(now)
         return connection
 
-    def observe(self, removed: Callable[[Connection], None]) -> None:
-        """Call this with each connection that ended, or that gives up the id that it still has."""
-        self._removed = removed
-
     def touch(self, connection: Connection) -> None:
         """Say that a command was given to a connection, so that it is polled."""
-        self._turns.touch(connection)
+        self._table.touch(connection)
 
     def close(self, now: float, why: str) -> None:
         """Abort every channel, and refuse new ones from now on.
 
         Channels that the peer has closed are left to linger.
         """
-        self._services.is_closed = True
+        self._accept_queues.is_closed = True
         for connection in self.connections:
             if connection.state is not State.LINGERING:
                 connection.abort(now, why)
@@ -130,42 +239,28 @@ class Endpoint:
     # Inputs
 
     def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
-        """Take any datagram; what is malformed or meant for nobody is counted and dropped."""
-        try:
-            kind, connection_id = decode_front_untrusted(datagram)
-            handle = self._handlers.get(kind)
-            if handle is None:
-                raise RemoteError(f"{kind.name} is not for a side without keys")
-            handle(now, address, connection_id, datagram)
-        except RemoteError:
-            self.counters.malformed += 1
-
-    def handle_introduced_untrusted(
-        self, now: float, address: Address, key: bytes, datagram: bytes
-    ) -> None:
-        """Take a datagram from whoever has proven to have this key."""
-        self._asking = key
-        try:
-            self.handle_datagram_untrusted(now, address, datagram)
-        finally:
-            self._asking = b""
+        """Take any datagram; malformed, forged or unknown ones are counted and dropped."""
+        self.handle_row_untrusted(now, Datagrams.of(address, datagram))
 
     def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
-        if len(row.data) <= row.size:
-            self.handle_datagram_untrusted(now, row.address, row.data)
+        if self._keys is None:
+            self._handle_clear_untrusted(now, row)
             return
-        for run in divide(row):
-            if run.number == 1:
-                self.handle_datagram_untrusted(now, run.address, run.data)
+        is_one = len(row.data) <= row.size
+        for part in (row,) if is_one else divide_by_front(row, FRONT.size):
+            if part.data[:1] == SEALED_FIRST and min(part.size, len(part.data)) >= SEAL_OVERHEAD:
+                self._handle_sealed_untrusted(now, self._keys, part)
                 continue
-            _, connection_id = decode_front_untrusted(run.data)
-            connection = self._hear(now, run.address, connection_id, run.number)
-            if connection is not None:
-                connection.handle_data_untrusted(now, run.address, run.data, run.size)
+            for datagram in part.datagrams:
+                try:
+                    self._handle_unsealed_untrusted(now, self._keys, part.address, datagram)
+                except RemoteError:
+                    self._count_malformed(now, part.address, datagram)
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
         """Take it that the host sends no datagram of that size to an address."""
+        size -= 0 if self._keys is None else SEAL_OVERHEAD
         for connection in self.connections:
             if connection.address == address:
                 connection.handle_too_large(now, size)
@@ -173,105 +268,382 @@ class Endpoint:
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        for connection in self._turns.take_due(now):
+        if self._keys is not None:
+            self._keys.responder.handle_timeout(now)
+        for connection in self._table.take_due(now):
             connection.handle_timeout(now)
 
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
-        return self._refusals.poll_transmit() or self._turns.poll_transmit(now, most)
+        if self._outgoing:
+            return self._outgoing.popleft()
+        table = self._table
+        while (turn := table.next_turn(most)) is not None:
+            connection, share = turn
+            transmit = connection.poll_transmit(now, share)
+            if transmit is not None:
+                table.note_sent(connection, transmit)
+                return transmit
+            table.end_turn(connection)
+            if connection.state is not connection.noted or connection.state is State.CLOSED:
+                self._settle(connection)
+        return None
 
     def poll_active(self) -> Connection | None:
         """A connection of which something may have changed: room, messages, state."""
-        return self._turns.poll_active()
+        return self._table.poll_active()
 
     def poll_incoming(self, schema: Schema | None = None) -> Connection | None:
         """The next channel that another peer opened, for the application or of another schema."""
-        return self._services.backlog(schema or self._services.main).take()
+        return self._accept_queues.queue(schema or self._accept_queues.main).take()
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
-        return self._turns.next_due()
+        due = self._table.next_due()
+        return due if self._keys is None else earliest(self._keys.responder.poll_timeout(), due)
 
-    # Datagrams by kind
+    # Datagrams in the clear
 
-    def _handle_data_untrusted(
-        self, now: float, address: Address, connection_id: int, datagram: bytes
-    ) -> None:
-        connection = self._hear(now, address, connection_id)
-        if connection is not None:
-            connection.handle_data_untrusted(now, address, datagram)
+    def _handle_clear_untrusted(self, now: float, row: Datagrams) -> None:
+        if len(row.data) <= row.size:
+            self._handle_one_untrusted(now, row)
+            return
+        for run in divide(row):
+            if run.number == 1:
+                self._handle_one_untrusted(now, run)
+                continue
+            _, own = decode_front_untrusted(run.data)
+            self._handle_data_untrusted(now, run, own, run.size)
 
-    def _handle_accept_untrusted(
-        self, now: float, address: Address, connection_id: int, datagram: bytes
-    ) -> None:
-        accept = decode_accept_untrusted(datagram)
-        connection = self._find(connection_id)
+    def _handle_one_untrusted(self, now: float, one: Datagrams) -> None:
+        address, datagram, _ = one
+        try:
+            kind, own = decode_front_untrusted(datagram)
+            if kind is Kind.DATA:
+                self._handle_data_untrusted(now, one, own)
+            elif kind is Kind.CONNECT:
+                self._handle_connect(now, _Request(address, decode_connect_untrusted(datagram)))
+            elif kind is Kind.ACCEPT:
+                accept = decode_accept_untrusted(datagram)
+                self._handle_accept(now, address, own, accept)
+            elif kind is Kind.REFUSE:
+                refuse = decode_refuse_untrusted(datagram)
+                if (connection := self._table.find(own)) is not None:
+                    connection.handle_refuse(now, address, refuse)
+                else:
+                    self._count_unknown(now, one)
+            elif kind is Kind.GREET:
+                greet = decode_greet_untrusted(datagram)
+                self._count_refusal(now, address, Refusal.CLEAR)
+                refuse = Refuse(greet.token, Refusal.CLEAR)
+                self._send_refuse(address, encode_refuse(greet.opener, refuse))
+            else:
+                raise RemoteError(f"{kind.name} is not for a side without keys")
+        except RemoteError:
+            self._count_malformed(now, address, datagram)
+
+    def _handle_data_untrusted(self, now: float, run: Datagrams, own: int, size: int = 0) -> None:
+        """Take DATA in the clear: a datagram, or with ``size`` several of that many bytes."""
+        connection = self._table.find(own)
         if connection is None:
-            self._refusals.decline(address, accept, Refusal.GONE)
-        elif connection.state is State.CONNECTING and connection.opening.is_misread(accept):
-            connection.handle_refuse(now, address, self._refusals.decline_schema(address, accept))
+            self._count_unknown(now, run)
+            return
+        if connection.state is State.ANSWERING and run.address == connection.address:
+            connection = self._decide(now, connection)
+        connection.handle_data_untrusted(now, run.address, run.data, size)
+
+    # Datagrams to a node with keys that are not sealed: handshakes, and what strangers say
+
+    def _handle_unsealed_untrusted(
+        self, now: float, keys: _Keys, address: Address, datagram: bytes
+    ) -> None:
+        if (stranger := decode_stranger_untrusted(datagram)) is not None:
+            self._refuse_stranger(address, *stranger, Refusal.VERSION, datagram[0] >> 4)
+            return
+        kind, to = decode_front_untrusted(datagram)
+        if kind is Kind.SEALED:
+            raise RemoteError(f"a datagram of {len(datagram)} bytes cannot be sealed")
+        if kind is Kind.GREET:
+            greeted = keys.responder.handle_greet_untrusted(now, address, datagram)
+            self._handle_presented(now, greeted)
+        elif kind is Kind.CONFIRM:
+            confirmed = keys.responder.handle_confirm_untrusted(now, address, datagram)
+            self._handle_presented(now, confirmed)
+        elif kind is Kind.COOKIE:
+            self._handle_cookie_untrusted(now, address, to, datagram)
+        elif kind is Kind.WELCOME:
+            self._handle_welcome_untrusted(now, keys, address, to, datagram)
+        elif kind is Kind.REFUSE:
+            self._handle_hint_untrusted(address, to, datagram)
+        elif kind is Kind.RESET:
+            self._handle_reset_untrusted(now, keys, address, to, datagram)
         else:
-            connection.handle_accept(now, address, accept)
-            self._answered.note(connection)
+            self._refuse_clear_untrusted(address, kind, datagram)
 
-    def _handle_refuse_untrusted(
-        self, now: float, address: Address, connection_id: int, datagram: bytes
+    def _refuse_clear_untrusted(self, address: Address, kind: Kind, datagram: bytes) -> None:
+        """Drop what has to be sealed, and tell whoever wants a channel in the clear."""
+        if kind is Kind.CONNECT:
+            connect = decode_connect_untrusted(datagram)
+            opener = connect.offer.connection_id
+            self._refuse_stranger(address, opener, connect.token, Refusal.SEALED)
+        self.handshake_counters.in_the_clear += 1
+
+    def _handle_cookie_untrusted(
+        self, now: float, address: Address, opener: int, datagram: bytes
     ) -> None:
+        cookie = decode_answer_untrusted(datagram)
+        if (connection := self._attempt(opener, cookie.token)) is not None:
+            connection.handle_cookie(now, address, cookie.content)
+
+    def _attempt(self, opener: int, token: int) -> Connection | None:
+        """The connection that dials with this token, and goes on; it has a turn."""
+        connection = self._table.get(opener)
+        if connection is None or connection.initiator is None:
+            return None
+        if connection.initiator.token != token:
+            return None
+        self._table.touch(connection)
+        return connection
+
+    def _handle_presented(self, now: float, output: ResponderHandshake | Progress | None) -> None:
+        """Take the CONNECT of an opener that is known, or that it is still at it."""
+        if isinstance(output, ResponderHandshake):
+            connect = decode_connect_untrusted(output.connect)
+            self._handle_connect(now, _Request(output.origin[0], connect, output))
+        elif output is not None and (connection := self.find(output.connection_id)) is not None:
+            connection.handle_progress(now)
+
+    def _handle_welcome_untrusted(
+        self, now: float, keys: _Keys, address: Address, opener: int, datagram: bytes
+    ) -> None:
+        """Take an answer to a GREET, or tell its sender that nobody here remembers asking."""
+        welcome = decode_answer_untrusted(datagram)
+        connection = self._attempt(opener, welcome.token)
+        if connection is None:
+            self._answer_unknown(now, keys, address, opener, len(datagram))
+            return
+        answer = connection.handle_welcome_untrusted(now, address, welcome.content)
+        if answer is not None:
+            self._handle_answer_untrusted(now, connection, answer)
+
+    def _handle_answer_untrusted(
+        self, now: float, connection: Connection, answer: SealedAnswer
+    ) -> None:
+        """Take an ACCEPT or a REFUSE of whoever has proven to have a key."""
+        message, there = answer.message, True
+        if isinstance(message, Accept):
+            remote = (answer.address, message.offer.connection_id)
+            there = is_free(self._table.peers, answer.key, remote)
+        if not connection.handle_answer_untrusted(now, answer, is_free=there):
+            return
+        if isinstance(message, Accept):
+            self._handle_accept(now, answer.address, connection.connection_id, message)
+        else:
+            connection.handle_refuse(now, answer.address, message)
+
+    def _handle_hint_untrusted(self, address: Address, opener: int, datagram: bytes) -> None:
+        """Take a REFUSE that nobody signed: it may explain, and decides nothing."""
         refuse = decode_refuse_untrusted(datagram)
-        connection = self._find(connection_id)
-        if connection is not None:
-            connection.handle_refuse(now, address, refuse)
+        connection = self._attempt(opener, refuse.token)
+        if connection is not None and connection.was_asked(address):
+            connection.handle_hint(refuse)
 
-    def _handle_connect_untrusted(
-        self, now: float, address: Address, _: int, datagram: bytes
+    def _handle_reset_untrusted(
+        self, now: float, keys: _Keys, address: Address, peer: int, datagram: bytes
     ) -> None:
-        connect = decode_connect_untrusted(datagram)
-        origin = (address, connect.offer.connection_id)
-        connection = self._answered.get(origin) or self._opened_by(now, address, connect)
-        if connection is not None:
-            connection.handle_connect(now, address, connect)
-            self._answered.note(connection)
-            self.touch(connection)
+        """Take it from a peer that it knows nothing of its connection, if it was ever a peer."""
+        there = self._table.peers.get((address, peer))
+        if there is None or not is_proven(decode_reset_untrusted(datagram), there.proof):
+            self.handshake_counters.resets_forged += 1
+            return
+        self.handshake_counters.resets_taken += 1
+        connection, half_open = self.find(there.own), keys.responder.find((address, peer))
+        if connection is None:
+            return
+        if half_open is not None and not there.is_used:
+            connection.handle_refuse(now, address, Refuse(half_open.token, Refusal.GONE))
+        else:
+            connection.handle_forgotten(now)
 
-    def _handle_greet_untrusted(self, _now: float, address: Address, _: int, data: bytes) -> None:
-        greet = decode_greet_untrusted(data)
-        self._refusals.refuse_sealed(address, greet.opener, greet.token)
+    def _refuse_stranger(
+        self, address: Address, opener: int, token: int, why: Refusal, version: int = VERSION
+    ) -> None:
+        refuse = encode_refuse(opener, Refuse(token, why))
+        # In the asker's own version, for it reads no other.
+        first = bytes([version << 4 | Kind.REFUSE])
+        self._outgoing.append(Datagrams.of(address, first + refuse[1:]))
+
+    def _answer_unknown(
+        self, now: float, keys: _Keys, address: Address, unknown: int, size: int
+    ) -> None:
+        """Tell whoever sent this that the connection is not known here, unless it is."""
+        if self._table.get(unknown) is None:
+            reset = keys.resets.answer(now, address, unknown, size)
+            if reset is not None:
+                self._outgoing.append(reset)
+
+    # Sealed datagrams
+
+    def _handle_sealed_untrusted(self, now: float, keys: _Keys, row: Datagrams) -> None:
+        """Take datagrams that are all sealed for one connection."""
+        _, own = FRONT.unpack_from(row.data)
+        connection = self._table.get(own)
+        protection = connection.protection if connection is not None else None
+        if connection is None or not isinstance(protection, AesGcm):
+            self._count_unknown(now, row)
+            self._answer_unknown(now, keys, row.address, own, row.size)
+            return
+        newest = protection.opener.newest
+        opened = protection.opener.open(row.data, row.size)
+        if not opened:
+            return
+        # It is authentic: only now is the connection told anything.
+        self._table.find(own)
+        if not protection.is_used:
+            self._note_used(now, keys, connection, protection)
+        if row.address != connection.address and protection.opener.newest > newest:
+            self._handle_moved(now, connection, protection, row.address)
+        front = protection.data_front
+        if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
+            self._handle_opened_run(now, connection, row.address, opened)
+            return
+        for plain in opened:
+            if plain.startswith(front):
+                if connection.state is State.ANSWERING:
+                    connection = self._decide(now, connection)
+                # It is authentic, wherever it came from.
+                connection.handle_data_untrusted(now, connection.address or row.address, plain)
+                continue
+            try:
+                self._handle_opened_untrusted(now, connection, row.address, plain)
+            except RemoteError:
+                self._count_malformed(now, row.address, plain)
+
+    def _note_used(
+        self, now: float, keys: _Keys, connection: Connection, protection: AesGcm
+    ) -> None:
+        """Take it that the peer uses the keys: nothing of their handshake is needed any more."""
+        protection.is_used = True
+        connection.responder = None
+        if connection.address is not None:
+            keys.responder.handle_used(now, (connection.address, protection.peer), protection)
+
+    def _handle_moved(
+        self, now: float, connection: Connection, protection: AesGcm, address: Address
+    ) -> None:
+        """Take it that something newer than all before came from another address."""
+        is_open = protection.peer and connection.address is not None
+        if is_open and connection.handle_moved(now, address, self._secrets):
+            self.handshake_counters.paths_tried += 1
+
+    def _handle_opened_run(
+        self, now: float, connection: Connection, source: Address, opened: list[bytes]
+    ) -> None:
+        """Take packets that came together and were sealed."""
+        if connection.state is State.ANSWERING:
+            connection = self._decide(now, connection)
+        address = connection.address or source
+        for run in divide(Datagrams(address, b"".join(opened), len(opened[0]))):
+            size = run.size if run.number > 1 else 0
+            connection.handle_data_untrusted(now, address, run.data, size)
+
+    def _handle_opened_untrusted(
+        self, now: float, connection: Connection, address: Address, datagram: bytes
+    ) -> None:
+        """Take what a peer has sealed and is no DATA; ``RemoteError`` if it makes no sense."""
+        kind, to = decode_front_untrusted(datagram)
+        if to != connection.connection_id:
+            raise RemoteError(f"{kind.name} is not sent to this connection")
+        if kind is Kind.WELCOME:
+            welcome = decode_answer_untrusted(datagram)
+            answer = connection.read_confirmed_untrusted(welcome.token, welcome.content)
+            if answer is not None:
+                self._handle_answer_untrusted(now, connection, answer)
+        elif kind is Kind.REFUSE:
+            refuse = decode_refuse_untrusted(datagram)
+            connection.handle_refuse(now, connection.address or address, refuse)
+        elif kind is Kind.CHALLENGE:
+            connection.handle_challenge(address, decode_path_untrusted(datagram))
+        elif kind is Kind.RESPONSE:
+            self._handle_response(now, connection, address, decode_path_untrusted(datagram))
+        else:
+            raise RemoteError(f"{kind.name} is not sent sealed")
+
+    def _handle_response(
+        self, now: float, connection: Connection, address: Address, nonce: int
+    ) -> None:
+        """Follow a peer that has echoed a challenge from where it was sent."""
+        protection, path = connection.protection, connection.path_validation
+        if path is None or not isinstance(protection, AesGcm):
+            return
+        is_open = is_free(self._table.peers, protection.key, (address, protection.peer))
+        if is_open and path.is_proven(address, nonce):
+            self.handshake_counters.paths_changed += 1
+            self._table.move(connection, now, address)
 
     # Openings
 
-    def _opened_by(self, now: float, address: Address, connect: Connect) -> Connection | None:
+    def _handle_connect(self, now: float, request: _Request) -> None:
+        """Take a CONNECT, which came in a sealed handshake or in none."""
+        address, connect, responder = request
+        connection = self._table.opened_from((address, connect.offer.connection_id))
+        connection = connection or self._opened_by(now, request)
+        if connection is not None:
+            connection.handle_connect(now, address, connect, responder)
+            self._table.index(connection)
+            self._table.touch(connection)
+
+    def _handle_accept(self, now: float, address: Address, own: int, accept: Accept) -> None:
+        connection = self._table.find(own)
+        if connection is None:
+            self.counters.unknown += 1
+            self._decline(address, accept, Refusal.GONE)
+        elif connection.state is State.CONNECTING and connection.handshake.is_misread(accept):
+            # Whoever waits for data should know; and this is as good as the peer's own refusal.
+            self._decline(address, accept, Refusal.SCHEMA, connection)
+            mismatch = Mismatch(accept.offer.schema_hash)
+            refuse = Refuse(accept.token, Refusal.SCHEMA, mismatch)
+            connection.handle_refuse(now, address, refuse)
+        else:
+            connection.handle_accept(now, address, accept)
+            self._table.index(connection)
+
+    def _opened_by(self, now: float, request: _Request) -> Connection | None:
         """Find or make the connection that a new CONNECT means."""
-        if (why := self._services.objection_to(connect, self.peer_id)) is not None:
-            self._refusals.refuse(address, connect, why)
+        address, connect, _ = request
+        if (why := self._accept_queues.objection_to(connect, self.peer_id)) is not None:
+            self._refuse(now, request, why)
             return None
         rivals = self._dials.crossed_by(address, connect)
         # Both dialled at once. The lowest token wins, which both sides can tell without a word.
-        if any(rival.opening.token < connect.token for rival in rivals):
+        if any(rival.handshake.token < connect.token for rival in rivals):
             return None
-        return self._answer(now, address, connect, self._dials.free_id(rivals))
-
-    def _answer(
-        self, now: float, address: Address, connect: Connect, own: int
-    ) -> Connection | None:
-        schema = self._services.find(connect.offer.schema_hash) or self._services.main
-        backlog = self._services.backlog(schema)
+        own = self._dials.free_id(rivals)
+        schema = self._accept_queues.find(connect.offer.schema_hash) or self._accept_queues.main
+        queue = self._accept_queues.queue(schema)
         # What crosses an attempt of ours may take its place.
-        if not own and not self._has_room(now, backlog, address):
-            self._refusals.refuse_full(address, connect, backlog)
+        if not own and not self._has_room(now, queue, request):
+            if queue.is_full:
+                self.counters.over_backlog += 1
+            else:
+                self.counters.over_max_channels += 1
+            self._refuse(now, request, Refusal.FULL)
             return None
-        opening = Opening(self._offer(schema, own), connect.token, schema=schema)
-        connection = self._turns.add(self._connection(now, opening, State.ANSWERING))
-        (self._dials.cross if own else backlog.expect)(connection)
+        handshake = ClearHandshake(self._offer(schema, own), connect.token, schema=schema)
+        connection = self._connection(now, handshake, State.ANSWERING)
+        self._table.add(connection)
+        (self._dials.cross if own else queue.expect)(connection)
         return connection
 
-    def _has_room(self, now: float, backlog: AcceptQueue, address: Address) -> bool:
-        if len(self._turns) >= self._settings.max_channels:
+    def _has_room(self, now: float, queue: AcceptQueue, request: _Request) -> bool:
+        if len(self._table) >= self._settings.max_channels:
             return False
-        if not backlog.is_full:
+        if not queue.is_full:
             return True
-        loser = backlog.make_room(now, opener_of(self._asking, address))
+        key = request.responder.key if request.responder is not None else b""
+        loser = queue.make_room(now, opener_of(key, request.address))
         if loser is None:
             return False
         self.counters.over_backlog += 1
@@ -279,52 +651,118 @@ class Endpoint:
         self.touch(loser)
         return True
 
+    def _decide(self, now: float, connection: Connection) -> Connection:
+        """The connection that goes on, when the peer is heard on one that was answered here."""
+        if not self._dials.is_crossing(connection.connection_id):
+            return connection
+        return self._give_way(now, connection)
+
     def _give_way(self, now: float, answered: Connection) -> Connection:
         """What crossed an attempt of ours is heard: return the connection that goes on."""
         dial = self._dials.decide(answered)
         if dial is None:
-            self._services.expect(answered)
+            self._accept_queues.expect(answered)
             return answered
         self._remove(dial)
-        self._turns.remove(answered)
-        self._answered.forget(answered)
+        self._table.remove(answered)
         dial.handle_crossed(now, answered)
-        self._answered.note(dial)
-        return self._turns.add(dial)
+        self._table.add(dial)
+        return dial
 
-    def _connection(self, now: float, opening: Opening, state: State) -> Connection:
-        return self._make(now, self._settings, opening, state, self._memory)
+    def _connection(
+        self,
+        now: float,
+        handshake: ClearHandshake,
+        state: State,
+        initiator: Initiator | None = None,
+    ) -> Connection:
+        return Connection(
+            now,
+            self._settings,
+            handshake,
+            state,
+            self._memory,
+            initiator=initiator,
+            protection=PLAIN if self._keys is None else None,
+            observer=self._observer,
+        )
 
     def _offer(self, schema: Schema, own: int = 0) -> TransportParameters:
-        own = own or self._turns.new_id(self._secrets)
+        own = own or self._table.new_id(self._secrets)
         return make_offer(self._settings, own, self.peer_id, schema.schema_hash)
+
+    def _pin(self, keys: _Keys, wanted: int) -> PeerPin:
+        try:
+            return PeerPin(keys.context.authenticator.key_of(wanted))
+        except SettingsError as error:
+            text = f"peer {wanted:#010x} cannot be spoken with: its {error}"
+            raise UnreachableError(text) from error
+
+    # Refusals: none is longer than what it answers, or than what any path takes
+
+    def _refuse(self, now: float, request: _Request, why: Refusal) -> None:
+        """Refuse a CONNECT, in the handshake that it came in."""
+        address, connect, responder = request
+        self._count_refusal(now, address, why)
+        schema = self._accept_queues.main
+        mismatch = schema.compare(connect.digests) if why is Refusal.SCHEMA else None
+        room = min(connect.size, self._settings.base_datagram)
+        refuse = Refuse(connect.token, why, mismatch)
+        datagram = encode_refuse(connect.offer.connection_id, refuse, room)
+        if responder is None or self._keys is None:
+            self._send_refuse(address, datagram)
+        else:
+            self._keys.responder.refuse(responder, datagram)
+
+    def _decline(
+        self, address: Address, accept: Accept, why: Refusal, connection: Connection | None = None
+    ) -> None:
+        """Refuse an ACCEPT, sealed if the connection has keys."""
+        schema_hash = self._accept_queues.main.schema_hash
+        mismatch = Mismatch(schema_hash) if why is Refusal.SCHEMA else None
+        refuse = Refuse(accept.token, why, mismatch)
+        datagram = encode_refuse(accept.offer.connection_id, refuse)
+        protection = connection.protection if connection is not None else None
+        if isinstance(protection, AesGcm):
+            self._outgoing.append(protection.seal(address, datagram, len(datagram)))
+        elif self._keys is None:
+            self._send_refuse(address, datagram)
+
+    def _send_refuse(self, address: Address, datagram: bytes) -> None:
+        # In a flood some get none, and ask again.
+        if len(self._outgoing) < self._settings.backlog:
+            self._outgoing.append(Datagrams.of(address, datagram))
+
+    def _count_refusal(self, now: float, address: Address, why: Refusal) -> None:
+        counter = REFUSALS[why]
+        setattr(self.counters, counter, getattr(self.counters, counter) + 1)
+        if self._observer is not None:
+            self._observer.channel_refused(now, address, why)
 
     # Bookkeeping
 
-    def _hear(self, now: float, address: Address, own: int, number: int = 1) -> Connection | None:
-        """The connection that DATA is for."""
-        connection = self._find(own, number)
-        if connection is None or connection.state is not State.ANSWERING:
-            return connection
-        is_heard = self._dials.is_crossing(own) and address == connection.address
-        return self._give_way(now, connection) if is_heard else connection
+    def _count_malformed(self, now: float, address: Address, datagram: bytes) -> None:
+        self.counters.malformed += 1
+        if self._observer is not None:
+            size = len(datagram)
+            self._observer.datagram_dropped(now, None, address, size, Drop.MALFORMED)
 
-    def _find(self, connection_id: int, datagrams: int = 1) -> Connection | None:
-        connection = self._turns.find(connection_id)
-        if connection is None:
-            self.counters.unknown += datagrams
-        return connection
+    def _count_unknown(self, now: float, row: Datagrams) -> None:
+        self.counters.unknown += row.number
+        if self._observer is not None:
+            for datagram in row.datagrams:
+                size = len(datagram)
+                self._observer.datagram_dropped(now, None, row.address, size, Drop.UNKNOWN)
 
     def _settle(self, connection: Connection) -> None:
         """Nothing left to send: note whether the connection opened or ended."""
+        connection.noted = connection.state
         if (crossing := self._dials.settle(connection)) is not None:
-            self._services.expect(crossing)
-        self._services.settle(connection)
+            self._accept_queues.expect(crossing)
+        self._accept_queues.settle(connection)
         if connection.state is State.CLOSED:
             self._remove(connection)
 
     def _remove(self, connection: Connection) -> None:
-        self._removed(connection)
-        self._turns.remove(connection)
+        self._table.remove(connection)
         self._dials.discard(connection.connection_id)
-        self._answered.forget(connection)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.handshake import Connect
+from sphtp.core.channel.handshake import Connect, sibling
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.opening import sibling
 from sphtp.core.datagrams import Address
 
 
@@ -55,9 +54,9 @@ class SimultaneousOpen:
     def crossed_by(self, address: Address, connect: Connect) -> list[Connection]:
         """Attempts to reach the very peer that sent this CONNECT; it may be one of ours itself."""
         dials = [dial for dial in self._dials.values() if dial.state is State.CONNECTING]
-        if any(dial.opening.token == connect.token for dial in dials):
+        if any(dial.handshake.token == connect.token for dial in dials):
             return []
-        return [dial for dial in dials if dial.opening.is_from(address, connect)]
+        return [dial for dial in dials if dial.handshake.is_from(address, connect)]
 
     def free_id(self, rivals: Sequence[Connection]) -> int:
         """The sibling of the first id of these that nothing has crossed yet; 0 if all are."""

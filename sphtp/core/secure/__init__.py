@@ -1,4 +1,4 @@
-"""Secure peers: the room of identity, handshake, cookie and seal.
+"""Secure peers: identities, the Noise handshake, cookies, seals, and what servers sign.
 
-What is in here knows neither channels nor streams; they come to it.
+Nothing here knows channels, streams or the control plane; they import it.
 """

@@ -34,7 +34,7 @@ MARK_SIZE: Final = _MARK.size + _CODE_SIZE
 """Bytes that vouching adds to a message."""
 
 
-class Verdict(Enum):
+class Authenticity(Enum):
     """What a mark is worth."""
 
     GENUINE = "somebody who has the secret says this for the first time"
@@ -72,23 +72,23 @@ class Voucher:
         marked = message + _HEAD + struct.pack("<QQ", self._boot, self._count)
         return marked + self._code(marked)
 
-    def judge(self, message: bytes) -> Verdict:
+    def judge(self, message: bytes) -> Authenticity:
         """Tell what the mark of a message is worth; a genuine one will not be so again."""
         if not is_marked(message):
-            return Verdict.UNVOUCHED
+            return Authenticity.UNVOUCHED
         body, code = message[:-_CODE_SIZE], message[-_CODE_SIZE:]
         if not hmac.compare_digest(self._code(body), code):
-            return Verdict.UNVOUCHED
+            return Authenticity.UNVOUCHED
         _, _, boot, count = _MARK.unpack(body[-_MARK.size :])
         if boot == self._boot:
             # Somebody who listens plays our own words to us, and may have no secret.
-            return Verdict.REPLAYED
+            return Authenticity.REPLAYED
         speaker = message[_SENDER] + boot.to_bytes(8, "little")
         # Everything that somebody says goes the same way, so that nothing is ever late.
         if count <= (self._heard.get(speaker) or 0):
-            return Verdict.REPLAYED
+            return Authenticity.REPLAYED
         self._heard.put(speaker, count)
-        return Verdict.GENUINE
+        return Authenticity.GENUINE
 
     def _code(self, data: bytes) -> bytes:
         return hmac.digest(self._key, data, "sha256")[:_CODE_SIZE]

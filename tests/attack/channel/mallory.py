@@ -3,24 +3,24 @@
 from collections.abc import Callable, Iterable
 from random import Random
 
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.greeting import NUMBERS, prologue
-from sphtp.core.channel.gate.wire import (
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.handshake import Connect, encode_connect
+from sphtp.core.channel.noise import (
     NO_COOKIE,
+    NUMBERS,
     SMALLEST_GREET,
     Confirm,
     Greet,
     decode_answer_untrusted,
     encode_confirm,
     encode_greet,
+    prologue,
 )
-from sphtp.core.channel.handshake import Connect, encode_connect
 from sphtp.core.datagrams import Address
 from sphtp.core.front import KINDS, Kind
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK, XX, XXPSK0, Pattern
+from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake, Pattern
 from sphtp.testing.stage import Stage
-from tests.core.channel.gate.sealed import identity
+from tests.core.channel.sealed import identity
 from tests.core.channel.talk import offer
 
 Sent = tuple[Address, Address, bytes]
@@ -32,9 +32,7 @@ def kind_of(datagram: bytes) -> Kind:
     return KINDS[datagram[0] & 0x0F]
 
 
-def answers(
-    stage: Stage, endpoint: SealedEndpoint, source: Address, datagram: bytes
-) -> list[bytes]:
+def answers(stage: Stage, endpoint: Endpoint, source: Address, datagram: bytes) -> list[bytes]:
     """Hand an endpoint a datagram as from ``source``; return what it sends there because of it.
 
     What it sends elsewhere goes its way.
@@ -81,7 +79,7 @@ class Knocking:
     def __init__(
         self,
         stage: Stage,
-        endpoint: SealedEndpoint,
+        endpoint: Endpoint,
         at: Address,
         opener: int,
         token: int,
@@ -97,7 +95,7 @@ class Knocking:
         asks = Connect(token, 0, offer(opener, peer_id))
         self.connect = bytes(16) + (connect or encode_connect(asks))
         self.pattern: Pattern = IK if key else XXPSK0 if psk else XX
-        self.handshake = Handshake(
+        self.handshake = NoiseHandshake(
             self.pattern,
             initiator=True,
             identity=identity(name),

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
 from sphtp.shell.direct import open_channel
 from sphtp.shell.opening import open_node

@@ -3,25 +3,24 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Expectation, Roster
-from sphtp.core.channel.gate.wire import (
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.noise import (
     NO_COOKIE,
     Greet,
     decode_answer_untrusted,
     decode_greet_untrusted,
     encode_greet,
 )
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, identity, make_sealed
-from tests.core.channel.gate.test_refusals import check_empty
+from tests.core.channel.sealed import LEFT, RIGHT, identity, make_sealed
+from tests.core.channel.test_sealed_refusals import check_empty
 
 MALLORY = ("10.6.6.6", 6)
 
@@ -33,15 +32,15 @@ class Known:
 
 def members(seed: int) -> Stage:
     """Left and right of one cluster, who know each other from its servers."""
-    trust = Roster({1: Known("left"), 3: Known("right")})
+    trust = RosterAuthenticator({1: Known("left"), 3: Known("right")})
     left = make_sealed("left", peer_id=1, trust=trust, seed=seed)
     right = make_sealed("right", peer_id=3, trust=trust, seed=seed)
     return Stage(seed, {LEFT: left, RIGHT: right}, Faults(delay=0.01))
 
 
-def side(stage: Stage, address: Address) -> SealedEndpoint:
+def side(stage: Stage, address: Address) -> Endpoint:
     endpoint = stage.endpoints[address]
-    assert isinstance(endpoint, SealedEndpoint)
+    assert endpoint.is_sealed
     return endpoint
 
 
@@ -56,7 +55,7 @@ def record(stage: Stage) -> tuple[Greet, int]:
     while side(stage, RIGHT).poll_incoming() is not None:
         pass
     greets = [it for _, to, it in seen if to == RIGHT and kind_of(it) is Kind.GREET]
-    return decode_greet_untrusted(greets[-1]), dialled.opening.token
+    return decode_greet_untrusted(greets[-1]), dialled.handshake.token
 
 
 def play(stage: Stage, greet: Greet, source: Address) -> list[bytes]:
@@ -71,7 +70,7 @@ def dial_and_lose(stage: Stage, token: int) -> Connection:
     """Right dials left with a token that is higher than the recorded one, so that it loses."""
     while True:
         dialled = side(stage, RIGHT).dial(stage.now, [LEFT], 1)
-        if dialled.opening.token > token:
+        if dialled.handshake.token > token:
             return dialled
         dialled.abort(stage.now)
         stage.touch(dialled)
@@ -104,11 +103,11 @@ def test_one_recording_takes_one_place():
     greet, _ = record(stage)
     right = side(stage, RIGHT)
     for _ in range(3):
-        before = right.gate_counters.replayed
+        before = right.handshake_counters.replayed
         for port in range(100):
             play(stage, greet, ("10.6.6.6", 1000 + port))
         assert len(right.connections) == 1
-        assert right.gate_counters.replayed == before + 99
+        assert right.handshake_counters.replayed == before + 99
         stage.run(ChannelSettings().connect_timeout + 1)
         assert not right.connections
     check_empty(right)
@@ -120,7 +119,7 @@ def test_whoever_waits_for_long_is_known_for_as_long():
     right = make_sealed("right", settings=patient)
     stage = Stage(1, {LEFT: make_sealed("left", settings=patient), RIGHT: right})
     seen = watch(stage)
-    dialled = side(stage, LEFT).dial(stage.now, [RIGHT], 0, Expectation(identity("right").public))
+    dialled = side(stage, LEFT).dial(stage.now, [RIGHT], 0, PeerPin(identity("right").public))
     stage.drive(lambda: dialled.state is State.OPEN)
     greets = [it for _, to, it in seen if to == RIGHT and kind_of(it) is Kind.GREET]
     del stage.endpoints[LEFT]
@@ -131,11 +130,31 @@ def test_whoever_waits_for_long_is_known_for_as_long():
 
 
 def test_what_is_noted_of_greets_is_bounded():
-    right = make_sealed("right", gate=GateSettings(half_open=8, handshake_timeout=1))
+    right = make_sealed("right", limits=HandshakeLimits(half_open=8, handshake_timeout=1))
     stage = Stage(1, {RIGHT: right})
     for number in range(300):
         at = ("10.6.6.6", 1000 + number)
         key = identity("right").public
         Knocking(stage, right, at, 5 + number, 6, key=key, name=str(number)).enter()
         stage.run(10)
-        assert len(right._gate._host._recordings) <= 64
+        assert right._keys is not None
+        assert len(right._keys.responder._replays) <= 64
+
+
+def test_a_greet_recorded_before_a_peer_moved_changes_no_keys():
+    """Whoever gets the address that left had, and plays its GREET there, is not left."""
+    stage = members(1)
+    seen = watch(stage)
+    left = side(stage, LEFT).dial(stage.now, [RIGHT], 3)
+    stage.drive(lambda: side(stage, RIGHT).has_incoming)
+    right = side(stage, RIGHT).poll_incoming()
+    assert right is not None
+    greet = next(it for _, to, it in reversed(seen) if to == RIGHT and kind_of(it) is Kind.GREET)
+    moved = ("10.0.0.9", 900)
+    stage.endpoints[moved] = stage.endpoints.pop(LEFT)
+    assert stage.transfer(left, right, [b"x"]) == [b"x"]
+    stage.run(1)
+    assert right.address == moved
+    play(stage, decode_greet_untrusted(greet), LEFT)
+    assert stage.transfer(left, right, [b"y"]) == [b"y"]
+    assert stage.transfer(right, left, [b"z"]) == [b"z"]

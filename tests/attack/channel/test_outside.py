@@ -7,18 +7,8 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import CloseReason
 from sphtp.core.channel.frames import Close, Credit, Frame, Messages, Ping
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.gate.wire import (
-    Answer,
-    Greet,
-    encode_answer,
-    encode_greet,
-    encode_path,
-    encode_reset,
-)
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -29,17 +19,21 @@ from sphtp.core.channel.handshake import (
     encode_refuse,
 )
 from sphtp.core.channel.header import Header, encode_data
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import CloseReason, State
+from sphtp.core.channel.noise import Answer, Greet, encode_answer, encode_greet
+from sphtp.core.channel.path_validation import encode_path
+from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.stateless_reset import encode_reset
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import KINDS, VERSION, Kind, encode_front
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
-from tests.core.channel.gate.test_bounds import addresses
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity
 from tests.core.channel.talk import offer
+from tests.core.channel.test_responder import addresses
 from tests.soaked import soaked
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 
 
 def lies(to: int, token: int) -> list[bytes]:
@@ -89,9 +83,9 @@ def sure(pair: SealedPair, left: Connection, right: Connection) -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_lies_to_an_open_channel_change_nothing(known: bool):
     pair = SealedPair(1)
-    left, right = pair.open(KNOWN if known else Expectation())
+    left, right = pair.open(KNOWN if known else PeerPin())
     pair.run(0.5)
-    token = left.opening.token
+    token = left.handshake.token
     for endpoint, own, peer, there in (
         (pair.left, left, right, RIGHT),
         (pair.right, right, left, LEFT),
@@ -108,18 +102,18 @@ def test_lies_to_an_open_channel_change_nothing(known: bool):
     pair.run(10)
     sure(pair, left, right)
     for endpoint in (pair.left, pair.right):
-        assert len(endpoint._gate._bonds) == 1
-        assert not endpoint._gate._host
+        assert len(endpoint.connections) == 1
+        assert endpoint.half_open == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_lies_to_an_attempt_change_nothing(known: bool):
     """The address that it asks, its connection id and its token are all known."""
     pair = SealedPair(1, Faults(delay=0.05))
-    left = pair.left.dial(0.0, [RIGHT], 0, KNOWN if known else Expectation())
+    left = pair.left.dial(0.0, [RIGHT], 0, KNOWN if known else PeerPin())
     for _ in range(6):
         pair.run(0.03)
-        for lie in lies(left.connection_id, left.opening.token):
+        for lie in lies(left.connection_id, left.handshake.token):
             pair.left.handle_datagram_untrusted(pair.now, RIGHT, lie)
             pair.right.handle_datagram_untrusted(pair.now, LEFT, lie)
     pair.drive(lambda: pair.right.has_incoming, 4)
@@ -133,7 +127,7 @@ def test_what_has_been_seen_changes_nothing_when_it_comes_again():
     """All that ever went to right comes a second time, from anywhere, in any order."""
     pair = SealedPair(1)
     seen = watch(pair)
-    left, right = pair.open(Expectation())
+    left, right = pair.open(PeerPin())
     assert pair.transfer(left, right, [b"%d" % number for number in range(300)])
     old = [it for _, destination, it in seen if destination == RIGHT]
     Random(1).shuffle(old)
@@ -142,15 +136,15 @@ def test_what_has_been_seen_changes_nothing_when_it_comes_again():
         for datagram in old:
             pair.right.handle_datagram_untrusted(pair.now, source, datagram)
     sealed = sum(it[0] & 0x0F == Kind.SEALED for it in old)
-    assert pair.right.gate_counters.replayed == 2 * sealed
+    assert pair.right.handshake_counters.replayed == 2 * sealed
     assert right.port.statistics().received == before.received
-    assert pair.right.gate_counters.paths_tried == 0
+    assert pair.right.handshake_counters.paths_tried == 0
     sure(pair, left, right)
 
 
 def test_noise_raises_nothing_and_keeps_nothing(seed: int):
     random, pair = Random(seed), SealedPair(seed)
-    left, right = pair.open(Expectation())
+    left, right = pair.open(PeerPin())
     pair.run(0.5)
     names = [left.connection_id, right.connection_id, 0, 4711]
     for _ in range(20_000):
@@ -165,8 +159,8 @@ def test_noise_raises_nothing_and_keeps_nothing(seed: int):
                 pass
     sure(pair, left, right)
     for endpoint in (pair.left, pair.right):
-        assert len(endpoint._gate._bonds) == 1
-        assert len(endpoint._gate._host) <= 1
+        assert len(endpoint.connections) == 1
+        assert endpoint.half_open <= 1
 
 
 def resident_bytes() -> int:
@@ -198,5 +192,5 @@ def test_a_flood_of_handshakes_holds_nothing_up_and_fills_nothing(sources: int):
     assert resident_bytes() - before < 20_000_000
     pair.run(1)
     assert len(heard) + len(pair.receive(right)) == sent
-    assert not pair.right._gate._host
+    assert pair.right.half_open == 0
     sure(pair, left, right)

@@ -5,15 +5,6 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.frames import Messages
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.gate.greeting import prologue
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.gate.wire import (
-    Answer,
-    decode_greet_untrusted,
-    decode_path_untrusted,
-    encode_answer,
-    encode_path,
-)
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -25,16 +16,18 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.noise import Answer, decode_greet_untrusted, encode_answer, prologue
+from sphtp.core.channel.path_validation import decode_path_untrusted, encode_path
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front
-from sphtp.core.secure.noise.handshake import Handshake
-from sphtp.core.secure.noise.patterns import IK
+from sphtp.core.secure.noise_framework import IK, NoiseHandshake
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, Sent, answers, kind_of, meddle, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.core.channel.talk import offer
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 MALLORY = ("10.6.6.6", 666)
 PATIENT = ChannelSettings(connect_timeout=60)
 
@@ -47,8 +40,8 @@ def make_trio() -> Stage:
 
 def dial(stage: Stage, to: str, address: tuple[str, int]) -> Connection:
     """Open a channel from left to somebody whose key is known."""
-    expectation = Expectation(identity(to).public)
-    dialled = stage.endpoints[LEFT].dial(stage.now, [address], 0, expectation)  # type: ignore[call-arg,arg-type]
+    expectation = PeerPin(identity(to).public)
+    dialled = stage.endpoints[LEFT].dial(stage.now, [address], 0, expectation)
     stage.drive(lambda: dialled.state is State.OPEN)
     stage.run(1)
     return dialled
@@ -65,7 +58,7 @@ def test_a_visitor_keeps_its_place_until_it_is_known(known: bool):
         return [] if is_cut and is_last and sent[0] == RIGHT else [sent]
 
     seen = meddle(pair, cut)
-    left = pair.left.dial(pair.now, [RIGHT], 0, KNOWN if known else Expectation())
+    left = pair.left.dial(pair.now, [RIGHT], 0, KNOWN if known else PeerPin())
     pair.run(1)
     greet = decode_greet_untrusted(next(it for _, _, it in seen if kind_of(it) is Kind.GREET))
     for key in (identity("right").public, None):
@@ -77,7 +70,7 @@ def test_a_visitor_keeps_its_place_until_it_is_known(known: bool):
     assert right is not None
     assert right.peer_key == identity("left").public
     assert pair.transfer(left, right, [b"for right alone"]) == [b"for right alone"]
-    assert pair.right.gate_counters.denied == 2
+    assert pair.right.handshake_counters.denied == 2
 
 
 def test_what_is_for_one_peer_is_not_sealed_for_another_with_its_connection_id():
@@ -97,9 +90,9 @@ def test_what_is_for_one_peer_is_not_sealed_for_another_with_its_connection_id()
         answered = thief.enter()
         if answered and key is None:
             thief.confirm(answered[0])
-    bond = pair.left._gate._bonds.towards(RIGHT, peer)
-    assert bond is not None
-    assert bond.key == identity("right").public
+    keys = pair.left._table.peers.get((RIGHT, peer))
+    assert keys is not None
+    assert keys.key == identity("right").public
     is_cut = False
     pair.drive(lambda: pair.right.has_incoming)
     right = pair.right.poll_incoming()
@@ -111,19 +104,18 @@ def test_a_peer_that_moves_does_not_take_over_what_goes_to_another(monkeypatch: 
     stage = make_trio()
     left = stage.endpoints[LEFT]
     first = dial(stage, "right", RIGHT)
-    peer = left._gate._bonds.find(first.connection_id).peer  # type: ignore[union-attr]
+    peer = keys_of(first).peer
     mallory = stage.endpoints[MALLORY]
-    monkeypatch.setattr(mallory._endpoint._turns, "new_id", lambda _: peer)  # type: ignore[union-attr]
+    monkeypatch.setattr(mallory._table, "new_id", lambda _: peer)
     second = dial(stage, "mallory", MALLORY)
-    bond = mallory._gate._bonds.find(peer)  # type: ignore[union-attr]
-    assert bond is not None
+    keys = keys_of(*mallory.connections)
     ping = encode_data(second.connection_id, Header(9, 0, 1)) + b"\4"
-    moved = bond.seal(ping, len(ping)).data
-    (challenge,) = answers(stage, left, RIGHT, moved)  # type: ignore[arg-type]
-    (plain,) = bond.opener.open(challenge, len(challenge))
-    response = encode_path(Kind.RESPONSE, bond.peer, decode_path_untrusted(plain))
-    answers(stage, left, RIGHT, bond.seal(response, len(response)).data)  # type: ignore[arg-type]
-    towards = left._gate._bonds.towards(RIGHT, peer)  # type: ignore[union-attr]
+    moved = keys.seal(LEFT, ping, len(ping)).data
+    (challenge,) = answers(stage, left, RIGHT, moved)
+    (plain,) = keys.opener.open(challenge, len(challenge))
+    response = encode_path(Kind.RESPONSE, keys.peer, decode_path_untrusted(plain))
+    answers(stage, left, RIGHT, keys.seal(LEFT, response, len(response)).data)
+    towards = left._table.peers.get((RIGHT, peer))
     assert towards is not None
     assert towards.key == identity("right").public
     right = stage.endpoints[RIGHT].poll_incoming()
@@ -135,13 +127,13 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
     """Left dials Mallory and, at the same time, right, whose answer is held back."""
     stage = Stage(1, {LEFT: make_sealed("left", settings=PATIENT)})
     left, seen = stage.endpoints[LEFT], watch(stage)
-    meant = left.dial(0.0, [RIGHT], 0, KNOWN)  # type: ignore[call-arg,arg-type]
-    other = left.dial(0.0, [MALLORY], 0, Expectation(identity("mallory").public))  # type: ignore[call-arg,arg-type]
+    meant = left.dial(0.0, [RIGHT], 0, KNOWN)
+    other = left.dial(0.0, [MALLORY], 0, PeerPin(identity("mallory").public))
     stage.run(0.05)
     for to, token in (
-        (meant.connection_id, meant.opening.token),
-        (meant.connection_id, other.opening.token),
-        (other.connection_id, meant.opening.token),
+        (meant.connection_id, meant.handshake.token),
+        (meant.connection_id, other.handshake.token),
+        (other.connection_id, meant.handshake.token),
     ):
         sent = next(it for _, where, it in reversed(seen) if where == MALLORY)
         greet = decode_greet_untrusted(sent)
@@ -149,7 +141,7 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
             encode_accept(to, Accept(token, offer(99))),
             encode_refuse(to, Refuse(token, Refusal.FULL)),
         ):
-            handshake = Handshake(
+            handshake = NoiseHandshake(
                 IK,
                 initiator=False,
                 identity=identity("mallory"),
@@ -159,10 +151,10 @@ def test_an_answer_serves_no_other_attempt_than_the_one_it_answers():
             handshake.read_untrusted(greet.noise)
             noise = handshake.write(bytes(16) + inner)
             welcome = encode_answer(Kind.WELCOME, greet.opener, Answer(greet.token, noise))
-            answers(stage, left, MALLORY, welcome)  # type: ignore[arg-type]
+            answers(stage, left, MALLORY, welcome)
             assert meant.state is State.CONNECTING
             assert meant.address is None
-            assert not left._gate._bonds  # type: ignore[union-attr]
+            assert not left._table.peers
 
 
 def test_a_peer_refuses_no_channel_but_its_own():
@@ -170,17 +162,17 @@ def test_a_peer_refuses_no_channel_but_its_own():
     left, mallory = stage.endpoints[LEFT], stage.endpoints[MALLORY]
     own = dial(stage, "mallory", MALLORY)
     stage.endpoints.pop(RIGHT)
-    meant = left.dial(stage.now, [RIGHT], 5, KNOWN)  # type: ignore[call-arg,arg-type]
+    meant = left.dial(stage.now, [RIGHT], 5, KNOWN)
     stage.run(0.1)
-    (bond,) = mallory._gate._bonds._by_id.values()  # type: ignore[union-attr]
-    assert bond.peer == own.connection_id
-    refuse = encode_refuse(meant.connection_id, Refuse(meant.opening.token, Refusal.SCHEMA))
+    keys = keys_of(*mallory.connections)
+    assert keys.peer == own.connection_id
+    refuse = encode_refuse(meant.connection_id, Refuse(meant.handshake.token, Refusal.SCHEMA))
     refuse += bytes(12)
     welcome = encode_answer(
-        Kind.WELCOME, meant.connection_id, Answer(meant.opening.token, bytes(16) + refuse)
+        Kind.WELCOME, meant.connection_id, Answer(meant.handshake.token, bytes(16) + refuse)
     )
     for inner in (refuse, welcome):
-        answers(stage, left, MALLORY, bond.seal(inner, len(inner)).data)  # type: ignore[arg-type]
+        answers(stage, left, MALLORY, keys.seal(LEFT, inner, len(inner)).data)
         assert meant.state is State.CONNECTING
     assert left.counters.malformed == 2
 
@@ -211,14 +203,14 @@ def test_what_comes_in_a_handshake_is_a_connect_and_nothing_else(kind: Kind, is_
     assert (after.received, after.malformed) == (before.received, before.malformed)
     assert right.state is State.OPEN
     assert pair.right.counters.malformed == 1
-    assert not pair.right._gate._host
+    assert pair.right.half_open == 0
 
 
 def test_what_is_sent_back_to_its_sender_does_not_prove_the_secret_of_a_group():
     """Right is not there; Mallory is in its place, and has nothing but a mirror."""
     pair = SealedPair(0, psk=bytes(32))
     mirrored = meddle(pair, lambda sent: [(sent[1], sent[0], sent[2])])
-    left = pair.left.dial(pair.now, [RIGHT], 0, Expectation())
+    left = pair.left.dial(pair.now, [RIGHT], 0, PeerPin())
     pair.run(20)
     assert {kind_of(datagram) for _, _, datagram in mirrored} >= {Kind.GREET, Kind.COOKIE}
     assert Kind.WELCOME in {kind_of(datagram) for _, _, datagram in mirrored}

@@ -9,19 +9,18 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.gate.trust import Expectation, Roster
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import CloseReason, State
+from sphtp.core.channel.security import PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import VERSION, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Sent, kind_of, meddle, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
-from tests.core.channel.gate.test_refusals import Introduced, check_empty
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.test_sealed_refusals import Introduced, check_empty
 from tests.soaked import soaked
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 SETTINGS = ChannelSettings(max_datagram=1200, congestion="cubic")
 SENT = [b"%06d " % number * (number % 7 + 1) for number in range(150)]
 
@@ -93,7 +92,7 @@ class Carried:
             return [it for it in changed if it[2]]
 
         meddle(self.pair, change)
-        self.left = self.pair.left.dial(0.0, [RIGHT], 0, random.choice([KNOWN, Expectation()]))
+        self.left = self.pair.left.dial(0.0, [RIGHT], 0, random.choice([KNOWN, PeerPin()]))
 
     def carry(self) -> None:
         left = self.left
@@ -175,16 +174,18 @@ def test_a_capture_holds_no_payload_and_no_name():
 def test_a_liar_in_the_cluster_has_nobodys_id_but_its_own():
     """Mallory is a member, with a key that all know, and says that it is another one."""
     peers = {5: Introduced("left"), 7: Introduced("right"), 9: Introduced("mallory")}
-    at, trust = ("10.6.6.6", 6), Roster(peers)
+    at, trust = ("10.6.6.6", 6), RosterAuthenticator(peers)
     right = make_sealed("right", peer_id=7, trust=trust)
     for claimed, accepted in ((5, False), (7, False), (0, False), (9, True)):
-        mallory = make_sealed("mallory", peer_id=claimed, trust=Roster({7: Introduced("right")}))
+        mallory = make_sealed(
+            "mallory", peer_id=claimed, trust=RosterAuthenticator({7: Introduced("right")})
+        )
         stage = Stage(1, {RIGHT: right, at: mallory})
         dialled = mallory.dial(0.0, [RIGHT], 7)
         stage.run(1)
         assert right.has_incoming == accepted
         assert (dialled.closed is None) == accepted
-    assert right.gate_counters.denied == 3
+    assert right.handshake_counters.denied == 3
     incoming = right.poll_incoming()
     assert incoming is not None
     assert (incoming.peer_id, incoming.peer_key) == (9, identity("mallory").public)

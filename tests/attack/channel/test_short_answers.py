@@ -7,17 +7,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.gate.wire import RESET_SIZE, SEAL_OVERHEAD, Answer, encode_answer
+from sphtp.core.channel.noise import Answer, encode_answer
 from sphtp.core.channel.path_mtu import FLOOR
+from sphtp.core.channel.protection import SEAL_OVERHEAD
+from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.stateless_reset import RESET_SIZE
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import FRONT, KINDS, VERSION, Kind, encode_front
 from sphtp.core.schema import Schema
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity
 from tests.profiles import brisk
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 AWAY = ("10.6.6.6", 666)
 
 
@@ -27,13 +29,13 @@ class Scene:
     def __init__(self, known: bool) -> None:
         self.pair = SealedPair(1)
         self.seen = watch(self.pair)
-        expectation = KNOWN if known else Expectation()
+        expectation = KNOWN if known else PeerPin()
         self.left, self.right = self.pair.open(expectation)
         self.pair.run(0.5)
         self.attempt = self.pair.left.dial(self.pair.now, [RIGHT], 0, expectation)
         self.ids = [0, 1, self.left.connection_id, self.right.connection_id]
         self.ids.append(self.attempt.connection_id)
-        self.tokens = [0, self.left.opening.token, self.attempt.opening.token]
+        self.tokens = [0, self.left.handshake.token, self.attempt.handshake.token]
 
 
 first_bytes = st.one_of(
@@ -98,7 +100,7 @@ def test_a_confirm_that_is_made_up_draws_nothing():
     token = encode_front(Kind.CONFIRM, 0) + (5).to_bytes(4, "little") + (6).to_bytes(8, "little")
     for content in (b"", b"x", bytes(100)):
         assert knocking.send(token + content) == []
-    assert pair.right.gate_counters.forged == 3
+    assert pair.right.handshake_counters.forged == 3
 
 
 def test_cookies_that_are_made_up_draw_one_greet_until_the_endpoint_asks_again():
@@ -110,7 +112,7 @@ def test_cookies_that_are_made_up_draw_one_greet_until_the_endpoint_asks_again()
         said = []
         for number in range(100):
             content = number.to_bytes(16, "little")
-            answer = Answer(left.opening.token, content)
+            answer = Answer(left.handshake.token, content)
             cookie = encode_answer(Kind.COOKIE, left.connection_id, answer)
             said += answers(pair, pair.left, RIGHT, cookie)
         assert len(said) == 1
@@ -161,7 +163,7 @@ def test_nobody_is_shown_the_proof_of_a_channel_that_lives(known: bool):
 
 
 def test_the_largest_greet_fits_any_path():
-    for expectation in (KNOWN, Expectation()):
+    for expectation in (KNOWN, PeerPin()):
         pair = SealedPair(1, schema=Schema([f"line {number}" for number in range(2000)]))
         seen = watch(pair)
         pair.open(expectation)

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.settings import GateSettings
-from sphtp.core.channel.gate.trust import Expectation, Roster
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking
-from tests.core.channel.gate.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
 
-KNOWN = Expectation(identity("right").public)
+KNOWN = PeerPin(identity("right").public)
 MEMBER = 5
 
 
@@ -28,7 +27,9 @@ class Introduced:
 
 def cluster(peers: Mapping[int, str]) -> Stage:
     """A node that lets in who was introduced, and one of those."""
-    trust = Roster({number: Introduced(identity(name).public) for number, name in peers.items()})
+    trust = RosterAuthenticator(
+        {number: Introduced(identity(name).public) for number, name in peers.items()}
+    )
     right = make_sealed("right", peer_id=7, trust=trust)
     return Stage(
         1,
@@ -60,23 +61,23 @@ def test_strangers_do_not_delay_members(hosts: int, key: bytes | None):
             taken = node.poll_incoming()
             assert taken is not None
     assert len(dialled) == 10
-    assert len(node._gate._host) <= GateSettings().half_open
+    assert node.half_open <= HandshakeLimits().half_open
 
 
-def sealed(stage: Stage, address: Address) -> SealedEndpoint:
+def sealed(stage: Stage, address: Address) -> Endpoint:
     node = stage.endpoints[address]
-    assert isinstance(node, SealedEndpoint)
+    assert node.is_sealed
     return node
 
 
 def test_a_stranger_with_few_attempts_is_not_shut_out_by_one_with_many():
-    pair = SealedPair(gate=GateSettings(half_open=8, handshakes_per_second=1000))
+    pair = SealedPair(limits=HandshakeLimits(half_open=8, handshakes_per_second=1000))
     for number in range(1, 100):
         Knocking(pair, pair.right, ("10.6.6.6", number), number, number).enter()
     (welcome,) = Knocking(pair, pair.right, ("10.6.6.7", 1), 5, 6).enter()
     assert len(welcome) > 29
-    assert len(pair.right._gate._host) == 8
-    counters = pair.right.gate_counters
+    assert pair.right.half_open == 8
+    counters = pair.right.handshake_counters
     assert counters.handshakes_over_limit == 99 - 8 + 1
 
 

@@ -8,7 +8,7 @@ from sphtp.core.control.client_messages import Announce, Heartbeat, Leave
 from sphtp.core.control.codec import MAX_MESSAGE
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import ClientLeft, MemberLeft
-from sphtp.core.secure.vouch import MARK_SIZE, SPEAKERS_KEPT, Verdict, Voucher, strip
+from sphtp.core.secure.vouch import MARK_SIZE, SPEAKERS_KEPT, Authenticity, Voucher, strip
 from sphtp.errors import MessageTooLargeError
 from tests.core.control.bus import Bus, Node
 from tests.core.control.helpers import established, is_established
@@ -72,8 +72,8 @@ def test_what_was_bent_is_not_heard(seed: int) -> None:
     for bit in range(8 * len(data)):
         bent = bytearray(data)
         bent[bit // 8] ^= 1 << bit % 8
-        assert listener.judge(bytes(bent)) is Verdict.UNVOUCHED, f"seed {seed}, bit {bit}"
-    assert listener.judge(data) is Verdict.GENUINE
+        assert listener.judge(bytes(bent)) is Authenticity.UNVOUCHED, f"seed {seed}, bit {bit}"
+    assert listener.judge(data) is Authenticity.GENUINE
 
 
 def test_what_was_cut_or_lengthened_is_not_heard() -> None:
@@ -81,11 +81,11 @@ def test_what_was_cut_or_lengthened_is_not_heard() -> None:
     voucher, listener = Voucher(SECRET, 1), Voucher(SECRET, 2)
     data = voucher.vouch(Heartbeat(7, 5, 1).encode())
     for size in range(len(data)):
-        assert listener.judge(data[:size]) is Verdict.UNVOUCHED
-        assert listener.judge(data[size + 1 :]) is Verdict.UNVOUCHED
+        assert listener.judge(data[:size]) is Authenticity.UNVOUCHED
+        assert listener.judge(data[size + 1 :]) is Authenticity.UNVOUCHED
     for more in (b"\0", bytes(4), data[-MARK_SIZE:], data):
-        assert listener.judge(data + more) is Verdict.UNVOUCHED
-    assert listener.judge(data) is Verdict.GENUINE
+        assert listener.judge(data + more) is Authenticity.UNVOUCHED
+    assert listener.judge(data) is Authenticity.GENUINE
 
 
 def test_messages_in_another_order_are_heard_as_far_as_they_go_on() -> None:
@@ -93,22 +93,30 @@ def test_messages_in_another_order_are_heard_as_far_as_they_go_on() -> None:
     voucher, listener = Voucher(SECRET, 1), Voucher(SECRET, 2)
     said = [voucher.vouch(Heartbeat(7, 5, number).encode()) for number in range(5)]
     verdicts = [listener.judge(said[number]) for number in (1, 0, 3, 2, 4)]
-    assert [verdict is Verdict.GENUINE for verdict in verdicts] == [True, False, True, False, True]
+    assert [verdict is Authenticity.GENUINE for verdict in verdicts] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_the_mark_of_one_message_is_worth_nothing_under_another() -> None:
     voucher, listener = Voucher(SECRET, 1), Voucher(SECRET, 2)
     heartbeat = voucher.vouch(Heartbeat(7, 5, 1).encode())
-    assert listener.judge(Leave(7, 5).encode() + heartbeat[-MARK_SIZE:]) is Verdict.UNVOUCHED
+    assert listener.judge(Leave(7, 5).encode() + heartbeat[-MARK_SIZE:]) is Authenticity.UNVOUCHED
 
 
 def test_a_process_that_starts_again_is_heard_again() -> None:
     """What must hold: numbers begin anew with a new boot, and the old boot's stay used up."""
     listener = Voucher(SECRET, 9)
     before = Voucher(SECRET, 1).vouch(Heartbeat(7, 5).encode())
-    assert listener.judge(before) is Verdict.GENUINE
-    assert listener.judge(Voucher(SECRET, 2).vouch(Heartbeat(7, 5).encode())) is Verdict.GENUINE
-    assert listener.judge(before) is Verdict.REPLAYED
+    assert listener.judge(before) is Authenticity.GENUINE
+    assert (
+        listener.judge(Voucher(SECRET, 2).vouch(Heartbeat(7, 5).encode())) is Authenticity.GENUINE
+    )
+    assert listener.judge(before) is Authenticity.REPLAYED
 
 
 def test_oversized_messages_are_neither_said_nor_heard() -> None:
@@ -117,18 +125,18 @@ def test_oversized_messages_are_neither_said_nor_heard() -> None:
         voucher.vouch(bytes(MAX_MESSAGE - MARK_SIZE + 1))
     largest = voucher.vouch(bytes(MAX_MESSAGE - MARK_SIZE))
     assert len(largest) == MAX_MESSAGE
-    assert Voucher(SECRET, 2).judge(largest) is Verdict.GENUINE
-    assert Voucher(SECRET, 2).judge(bytes(2 * MAX_MESSAGE)) is Verdict.UNVOUCHED
+    assert Voucher(SECRET, 2).judge(largest) is Authenticity.GENUINE
+    assert Voucher(SECRET, 2).judge(bytes(2 * MAX_MESSAGE)) is Authenticity.UNVOUCHED
 
 
 def test_speakers_beyond_number_cost_a_bounded_memory() -> None:
     """What must hold: only who has the secret is remembered at all, and the longest silent goes."""
     listener, message = Voucher(SECRET, 1 << 63), Heartbeat(7, 5).encode()
     for _ in range(1000):
-        assert listener.judge(message + bytes(MARK_SIZE)) is Verdict.UNVOUCHED
+        assert listener.judge(message + bytes(MARK_SIZE)) is Authenticity.UNVOUCHED
     assert len(listener._heard) == 0
     for boot in range(SPEAKERS_KEPT + 10):
-        assert listener.judge(Voucher(SECRET, boot).vouch(message)) is Verdict.GENUINE
+        assert listener.judge(Voucher(SECRET, boot).vouch(message)) is Authenticity.GENUINE
     assert len(listener._heard) == SPEAKERS_KEPT
 
 

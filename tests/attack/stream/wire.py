@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import trio
 
-from sphtp.core.channel.gate.security import SEALED, Security
+from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import Closed, ConnectionEvent
+from sphtp.core.channel.lifecycle import Closed, ConnectionEvent
 from sphtp.testing import Pair
 from sphtp.testing.network import Address
 

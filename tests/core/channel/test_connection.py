@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import Closed, CloseReason, Opened
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import MessageTooLargeError, StateError
 from sphtp.testing import Faults, Pair

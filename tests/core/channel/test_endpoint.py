@@ -9,8 +9,6 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import TURN, TURN_BYTES
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import Closed, CloseReason, Opened
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -19,13 +17,13 @@ from sphtp.core.channel.handshake import (
     encode_accept,
     encode_connect,
 )
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.front import Kind, decode_front_untrusted
-from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.sealed import check_forgotten
 from tests.core.channel.talk import offer
 
 Endings = Callable[[Connection], list[Closed]]
@@ -41,7 +39,7 @@ def connect(number: int, wanted: int = 0) -> bytes:
     return encode_connect(Connect(token=number, wanted=wanted, offer=offer(number, 5)))
 
 
-def poll_all(endpoint: Endpoint | SealedEndpoint, now: float) -> list[bytes]:
+def poll_all(endpoint: Endpoint, now: float) -> list[bytes]:
     sent = list[bytes]()
     while (transmit := endpoint.poll_transmit(now)) is not None:
         sent += transmit.datagrams
@@ -114,7 +112,7 @@ def test_a_wrong_peer_refuses(endings: Endings) -> None:
 def test_a_peer_that_claims_another_id_is_not_taken() -> None:
     endpoint = Endpoint(Random(1), ChannelSettings())
     dialled = endpoint.dial(0.0, [RIGHT], wanted=9)
-    accept = encode_accept(dialled.connection_id, Accept(dialled.opening.token, offer(77, 8)))
+    accept = encode_accept(dialled.connection_id, Accept(dialled.handshake.token, offer(77, 8)))
     endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
     assert dialled.state is State.CONNECTING
 
@@ -125,8 +123,8 @@ def test_a_refusal_with_another_token_or_from_elsewhere_is_nothing() -> None:
     other = pair.left.dial(0.0, [RIGHT, NOWHERE])
     for connection, token, address in (
         (dialled, 1, RIGHT),
-        (other, other.opening.token, RIGHT),
-        (dialled, dialled.opening.token, NOWHERE),
+        (other, other.handshake.token, RIGHT),
+        (dialled, dialled.handshake.token, NOWHERE),
     ):
         datagram = bytes([0x13]) + connection.connection_id.to_bytes(4, "little")
         datagram += token.to_bytes(8, "little") + b"\1"
@@ -165,8 +163,7 @@ def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
     assert poll_all(endpoint, settings.connect_timeout) == []
     assert endpoint.connections == ()
     assert endpoint.poll_timeout() is None
-    assert not endpoint._answered
-    assert not endpoint._services.backlog(Schema())
+    check_forgotten(endpoint)
 
 
 def test_answers_are_never_longer_than_questions_nor_more() -> None:
@@ -310,12 +307,7 @@ def test_after_everything_nothing_is_kept() -> None:
     for endpoint in (pair.left, pair.right):
         assert isinstance(endpoint, Endpoint)
         assert endpoint.connections == ()
-        assert not endpoint._services.backlog(Schema())
-        for table in ("_answered", "_dials", "_refusals"):
-            assert not getattr(endpoint, table), table
-        for table in ("_connections", "_dirty", "_active"):
-            assert not getattr(endpoint._turns, table), table
-        assert endpoint.poll_timeout() is None
+        check_forgotten(endpoint)
 
 
 def open_and_close(pair: Pair, *payloads: bytes) -> None:

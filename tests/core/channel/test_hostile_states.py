@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import Closed
 from sphtp.core.channel.frames import Fragment
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, encode_data
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Closed, State
 from sphtp.core.channel.memory import COST
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
@@ -36,7 +34,7 @@ class Victim(NamedTuple):
     """A connection, where it lives, and who its peer is."""
 
     pair: Pair
-    endpoint: Endpoint | SealedEndpoint
+    endpoint: Endpoint
     connection: Connection
     peer: Address
 

@@ -119,7 +119,7 @@ def test_what_comes_up_meanwhile_leaves_behind_them() -> None:
     left, _ = talking(pair)
     left.port.send_many(messages(10))
     rows = until_made(left, pair.now)
-    left._voice.say(Ping())
+    left._add_control(Ping())
     left.port.send_many([b"small"])
     follow(left, bytes(LARGE), pair.now)
     sent = packets(rows + polled(left, pair.now))

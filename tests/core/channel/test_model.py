@@ -16,8 +16,7 @@ from hypothesis.stateful import (
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import Closed, CloseReason, Opened
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.unreliable import COST
@@ -233,7 +232,7 @@ class Channels(RuleBasedStateMachine):
         for endpoint in (self.pair.left, self.pair.right):
             assert isinstance(endpoint, Endpoint)
             assert len(endpoint.connections) <= 1
-            assert len(endpoint._turns._timers._heap) < 100
+            assert len(endpoint._table._timers._heap) < 100
 
     @invariant()
     def ends_are_reported_once_and_last(self) -> None:

@@ -10,12 +10,9 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.gate.security import Security
-from sphtp.core.channel.gate.trust import Expectation
-from sphtp.core.channel.handshake_timer import INITIAL, LONGEST, SHORTEST, HandshakeTimer
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.handshake import INITIAL, LONGEST, SHORTEST, HandshakeTimer
+from sphtp.core.channel.lifecycle import CloseReason, State
+from sphtp.core.channel.security import PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.secure.identity import Identity
 from sphtp.testing import Faults, Pair
@@ -30,9 +27,9 @@ PATIENCE = ChannelSettings().connect_timeout
 
 def dial(pair: Pair, handshake: str) -> Connection:
     """Dial from left to right; they are as ``make_pair`` makes them."""
-    if isinstance(pair.left, SealedEndpoint):
+    if pair.left.is_sealed:
         key = IDENTITY.public if handshake == "IK" else None
-        return pair.left.dial(pair.now, [RIGHT], 0, Expectation(key))
+        return pair.left.dial(pair.now, [RIGHT], 0, PeerPin(key))
     return pair.left.dial(pair.now, [RIGHT])
 
 

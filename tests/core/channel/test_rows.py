@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.frames import RUN_LAYOUT, FrameKind, asks_for_ack
-from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.packet import decode_packet_untrusted
 from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
@@ -49,7 +48,7 @@ class Receiver:
         self.acked: set[int] = set()
 
     @property
-    def endpoint(self) -> Endpoint | SealedEndpoint:
+    def endpoint(self) -> Endpoint:
         return self.pair.right
 
     def datagrams(self, script: Script) -> list[bytes]:

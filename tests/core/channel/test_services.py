@@ -1,8 +1,7 @@
 """Channels of several services behind one socket: none gets another's."""
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.schema import Schema
 from sphtp.testing import Pair
 from sphtp.testing.pair import LEFT, RIGHT
@@ -28,7 +27,7 @@ def test_a_channel_of_another_service_waits_where_that_service_looks() -> None:
     assert right.poll_incoming() is None
     incoming = right.poll_incoming(OTHER)
     assert incoming is not None
-    assert incoming.opening.schema is OTHER
+    assert incoming.handshake.schema is OTHER
 
 
 def test_a_service_that_the_peer_has_not_is_refused() -> None:

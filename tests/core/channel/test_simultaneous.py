@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import Opened
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Opened, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing.pair import LEFT, RIGHT
 
@@ -92,10 +91,9 @@ class Duel:
             assert connection.poll_event() is None
         for endpoint, side in zip(self.endpoints.values(), (left, right), strict=True):
             # An old CONNECT may have been answered in vain; that is forgotten in time.
-            assert all(it.opening.origin == key for key, it in endpoint._answered.items())
             leftovers = set(endpoint.connections) - set(side)
             assert all(
-                it.state is State.ANSWERING and not it.opening.is_dialled for it in leftovers
+                it.state is State.ANSWERING and not it.handshake.is_dialled for it in leftovers
             )
         for side, other in ((left, right), (right, left)):
             for number, connection in enumerate(side):
@@ -128,7 +126,7 @@ def explore(seed: int, depth: int) -> Iterator[tuple[list[int], Duel]]:
 
 def lower_token_is_left(seed: int) -> bool:
     duel = Duel(seed)
-    return duel.dialled[LEFT][0].opening.token < duel.dialled[RIGHT][0].opening.token
+    return duel.dialled[LEFT][0].handshake.token < duel.dialled[RIGHT][0].handshake.token
 
 
 def test_either_side_has_the_lower_token() -> None:
@@ -177,7 +175,6 @@ def test_an_attempt_that_is_over_does_not_take_the_one_that_crossed_it_along(is_
     # What crossed right's own, and is answered in vain, is forgotten in time.
     duel.settle(SETTINGS.connect_timeout)
     assert duel.endpoints[RIGHT].connections == (right,)
-    assert set(duel.endpoints[RIGHT]._answered.values()) == {right}
     assert duel.endpoints[LEFT].connections == (incoming,)
 
 

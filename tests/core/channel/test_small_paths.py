@@ -6,17 +6,16 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.gate.security import SEALED, Security
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.channel.path_mtu import FLOOR, WORTHWHILE
+from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from sphtp.testing.stage import Stage
-from tests.core.channel.gate.sealed import make_sealed
+from tests.core.channel.sealed import make_sealed
 from tests.core.channel.talk import follow
 from tests.soaked import soaked
 

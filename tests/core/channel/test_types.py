@@ -9,7 +9,6 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import Closed, CloseReason
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -18,7 +17,7 @@ from sphtp.core.channel.handshake import (
     encode_accept,
     encode_connect,
 )
-from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.lifecycle import Closed, CloseReason, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.schema import Schema
@@ -175,15 +174,15 @@ def test_an_accept_of_other_types_is_declined_on_both_sides(endings: Endings) ->
     endpoint = Endpoint(Random(1), ChannelSettings(), schema=STEP)
     dialled = endpoint.dial(0.0, [RIGHT])
     theirs = replace(offer(77), schema_hash=WIDER.schema_hash)
-    for token in (dialled.opening.token ^ 1, dialled.opening.token):
+    for token in (dialled.handshake.token ^ 1, dialled.handshake.token):
         accept = encode_accept(dialled.connection_id, Accept(token, theirs))
         while endpoint.poll_transmit(0.0) is not None:
             pass
         endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
         answer = endpoint.poll_transmit(0.0)
-        assert (answer is None) == (token != dialled.opening.token)
+        assert (answer is None) == (token != dialled.handshake.token)
     assert answer is not None
-    assert decode_refuse_untrusted(answer.data).token == dialled.opening.token
+    assert decode_refuse_untrusted(answer.data).token == dialled.handshake.token
     assert [closed.reason for closed in endings(dialled)] == [CloseReason.SCHEMA]
 
     answerer = Endpoint(Random(2), ChannelSettings(), schema=WIDER)
@@ -199,12 +198,12 @@ def test_a_forged_hash_opens_nothing_and_ends_nothing() -> None:
     """A hash flipped on the way: refused. And what is open does not listen to it any more."""
     scene = stage(STEP, STEP)
     left, right = scene.connect(LEFT, RIGHT)
-    ours = replace(left.opening.offer, schema_hash=1)
-    connect = encode_connect(Connect(left.opening.token, 0, ours))
+    ours = replace(left.handshake.offer, schema_hash=1)
+    connect = encode_connect(Connect(left.handshake.token, 0, ours))
     assert decode_connect_untrusted(connect).offer.schema_hash == 1
     accept = encode_accept(
         left.connection_id,
-        Accept(left.opening.token, replace(right.opening.offer, schema_hash=1)),
+        Accept(left.handshake.token, replace(right.handshake.offer, schema_hash=1)),
     )
     scene.endpoints[LEFT].handle_datagram_untrusted(scene.now, RIGHT, accept)
     scene.endpoints[RIGHT].handle_datagram_untrusted(scene.now, LEFT, connect)

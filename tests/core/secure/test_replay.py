@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.secure.replay import WINDOW, ReplayWindow
+from sphtp.core.secure.seal import WINDOW, ReplayWindow
 
 STEPS = st.integers(-2 * WINDOW, 2 * WINDOW) | st.integers(-3, 3) | st.integers(-2050, -2046)
 

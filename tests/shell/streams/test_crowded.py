@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from sphtp.core.channel.gate.security import SEALED, Security
+from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.sealing import SourceSeal
 from sphtp.core.stream.settings import StreamSettings

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from sphtp.core.channel.gate.security import SEALED, Security
+from sphtp.core.channel.security import SEALED, Security
 from sphtp.shell.impairment import Impairment
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.channel.gate.security import SEALED, Security
+from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.settings import StreamSettings

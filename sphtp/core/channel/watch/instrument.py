@@ -1,8 +1,8 @@
 """What may be watched of channels: one method per event."""
 
 from sphtp.core.channel.delivery import Delivery
-from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import Refusal
+from sphtp.core.channel.lifecycle import Closed
 from sphtp.core.channel.watch.records import (
     CongestionInfo,
     Drop,

@@ -1,6 +1,7 @@
 """The watched parts of a connection."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from sphtp.core.channel.ack_timer import AckTimer
@@ -12,7 +13,7 @@ from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.packet import Packet
 from sphtp.core.channel.packet_builder import NO_LOAD, PacketBuilder
 from sphtp.core.channel.port import MessagePort
-from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.receive_side import Heard, ReceiveSide
 from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.send_queue import Load
 from sphtp.core.channel.send_side import AckReport, SendSide
@@ -23,6 +24,7 @@ from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import (
     CongestionInfo,
+    Drop,
     FrameInfo,
     LostBy,
     Obstacle,
@@ -34,6 +36,16 @@ from sphtp.core.channel.watch.records import (
     describe,
 )
 from sphtp.core.datagrams import MOST_BYTES
+
+# A forged ack counts as malformed as well, and comes first for that.
+DROPS: Final[Mapping[str, Drop]] = {
+    "forged_acks": Drop.FORGED_ACK,
+    "malformed": Drop.MALFORMED,
+    "duplicates": Drop.DUPLICATE,
+    "too_old": Drop.TOO_OLD,
+    "too_early": Drop.TOO_EARLY,
+}
+_drops = attrgetter(*DROPS)
 
 
 class Watch:
@@ -131,6 +143,24 @@ class WatchedTransport(ReceiveSide):
         return send_side, WatchedSender(
             peer, send_side, sent, self._received, self._ack_timer, credit, watch
         )
+
+    def handle_data_untrusted(self, now: float, datagram: bytes) -> Heard | None:
+        """Take a datagram, and tell if it is dropped."""
+        before = _drops(self._counters)
+        heard = super().handle_data_untrusted(now, datagram)
+        if (after := _drops(self._counters)) != before:
+            moved = zip(before, after, DROPS.values(), strict=True)
+            why = next(drop for old, new, drop in moved if old != new)
+            address = self._watch.channel.peer_address
+            assert address is not None
+            tell, channel = self._watch.instrument, self._watch.channel
+            tell.datagram_dropped(now, channel, address, len(datagram), why)
+        return heard
+
+    def handle_run_untrusted(self, now: float, data: bytes, size: int) -> Iterator[Heard | None]:
+        """Take datagrams that are a run one by one, for what is told of each."""
+        for start in range(0, len(data), size):
+            yield self.handle_data_untrusted(now, data[start : start + size])
 
     def _accept(self, now: float, sequence: int, packet: Packet) -> Close | None:
         tell, channel = self._watch.instrument, self._watch.channel

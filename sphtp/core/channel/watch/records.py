@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import FLAG
 from sphtp.core.channel.frames import (
     AckDelay,
@@ -22,6 +21,23 @@ from sphtp.core.channel.ticket import Outcome
 from sphtp.core.datagrams import Address
 
 
+class Watched(Protocol):
+    """What is told of a connection."""
+
+    peer_id: int
+    address: Address | None
+
+    @property
+    def connection_id(self) -> int:
+        """The id under which the peer sends to this side."""
+        ...
+
+    @property
+    def is_dialled(self) -> bool:
+        """Whether this side wanted it first."""
+        ...
+
+
 class WatchedChannel:
     """The channel that something is told of: the same object every time, fit as a key.
 
@@ -31,10 +47,10 @@ class WatchedChannel:
 
     __slots__ = ("_connection", "id", "is_dialled")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Watched) -> None:
         self._connection = connection
         self.id = connection.connection_id
-        self.is_dialled = connection.opening.is_dialled
+        self.is_dialled = connection.is_dialled
 
     def __repr__(self) -> str:
         return f"<WatchedChannel {self.id:#010x}>"

@@ -1,20 +1,22 @@
 """What is told of nodes and the lives of channels, and of datagrams thrown away."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.events import CloseReason
 from sphtp.core.channel.frames import Frame, Messages, Ping
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Connect, Refusal, encode_connect
 from sphtp.core.channel.header import Header, encode_data
-from sphtp.core.channel.services import Services
+from sphtp.core.channel.lifecycle import CloseReason
+from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.records import Drop
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
@@ -66,10 +68,9 @@ def test_a_peer_that_does_not_answer_ends_an_opening() -> None:
 def test_a_refused_channel_is_told_by_both_sides(why: Refusal) -> None:
     pair, here, there = watched_pair(backlog=1)
     if why is Refusal.SCHEMA:
-        assert isinstance(pair.right, Endpoint)
-        schema = Schema(["Step(number: integer)"])
-        pair.right._services = Services(schema, 1, 10.0)
-        pair.right._refusals._schema = schema
+        schema, settings = Schema(["Step(number: integer)"]), ChannelSettings(backlog=1)
+        pair.right = Endpoint(Random(2), settings, 3, schema, observer=there)
+        pair.endpoints[RIGHT] = pair.right
     if why is Refusal.FULL:
         pair.left.dial(pair.now, [RIGHT])
         pair.run(1)
@@ -143,3 +144,17 @@ def test_a_peer_that_vanishes_is_told() -> None:
     pair.network.set_default(Faults(blocked=True))
     pair.run(60)
     assert [closed.reason for closed in here.last("channel_closed")] == [CloseReason.VANISHED]
+
+
+def test_a_sealed_node_tells_at_once_of_what_it_drops_and_refuses() -> None:
+    recorder = Recorder()
+    settings, security = ChannelSettings(), Security()
+    endpoint = Endpoint(Random(1), settings, observer=recorder, security=security)
+    sealed = bytes([0x18]) + bytes(60)
+    endpoint.handle_row_untrusted(1.0, Datagrams(LEFT, sealed + sealed, len(sealed)))
+    endpoint.handle_datagram_untrusted(2.0, LEFT, sealed[:20])
+    assert recorder.of("datagram_dropped") == [
+        (1.0, None, LEFT, len(sealed), Drop.UNKNOWN),
+        (1.0, None, LEFT, len(sealed), Drop.UNKNOWN),
+        (2.0, None, LEFT, 20, Drop.MALFORMED),
+    ]

@@ -1,0 +1,377 @@
+"""The initiator of a sealed handshake: GREET to every address, and what comes of it.
+
+A connection that dials owns one. What it sends in the clear as CONNECT, this one sends inside the
+handshake; the answer comes back as an ACCEPT or a REFUSE that nobody else can have written. When
+both sides dial at once, each has an initiator and answers the other's GREET with its responder,
+until the endpoint keeps one of the two attempts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sphtp.core.channel.handshake import (
+    Accept,
+    Refuse,
+    decode_accept_untrusted,
+    decode_refuse_untrusted,
+)
+from sphtp.core.channel.noise import (
+    NO_COOKIE,
+    NUMBERS,
+    PADDING,
+    Confirm,
+    Greet,
+    SecurityContext,
+    encode_confirm,
+    encode_greet,
+    prologue,
+    read_payload_untrusted,
+)
+from sphtp.core.channel.protection import AesGcm
+from sphtp.core.channel.security import PeerPin, Verdict
+from sphtp.core.datagrams import Address, Datagrams
+from sphtp.core.front import Kind, decode_front_untrusted
+from sphtp.core.fsm import Machine, Name, Row
+from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake
+from sphtp.errors import RemoteError
+
+
+class InitiatorState(Name):
+    """Where the opener's side of a handshake is."""
+
+    GREETING = "sent GREET, was not welcomed"
+    CONFIRMING = "told who this side is, heard no answer to that"
+    RENEWING = "the same, and greets anew meanwhile"
+    SEALED = "both sides have the keys"
+
+
+class InitiatorEvent(Name):
+    """What happens to it."""
+
+    CONNECT = "the connection sends CONNECT, for the first time or again"
+    UNHEARD = "it asks again, so late that the peer may have forgotten whom it asked"
+    COOKIE = "the first cookie came"
+    NEW_COOKIE = "another one came, from an address that had given one"
+    ASKED = "WELCOME came and asks who this side is"
+    ACCEPTED = "an ACCEPT came that nobody else can have written"
+    REFUSED = "a REFUSE came that nobody else can have written"
+    IMPOSTOR = "an answer came from somebody else than the peer wanted"
+
+
+class InitiatorAction(Name):
+    """What it then does."""
+
+    GREET = "send GREET, with the cookie if there is one"
+    CONFIRM = "make keys, and a CONFIRM, and send that"
+    CONFIRM_AGAIN = "send the last CONFIRM again"
+    PROGRESS = "tell the connection that the peer is there, and the next flight leaves"
+    BEGIN_ANEW = "begin another handshake, and keep the keys of this one until that gave others"
+    SEAL = "seal all that leaves from now on"
+    HAND_ON = "hand the answer to the connection"
+    OBJECT = "tell the connection that the wrong peer answered"
+    RENEW = "begin anew should the connection ask again"
+
+
+G, R, S = InitiatorState, InitiatorEvent, InitiatorAction
+
+INITIATOR = Machine(
+    "Noise initiator",
+    G.GREETING,
+    (
+        Row(G.GREETING, R.CONNECT, G.GREETING, (S.GREET,), "GREET, COOKIE or WELCOME was lost"),
+        Row(G.GREETING, R.COOKIE, G.GREETING, (S.PROGRESS, S.GREET), "this address is real"),
+        Row(G.GREETING, R.NEW_COOKIE, G.GREETING, (S.GREET,), "the one it gave before is too old"),
+        Row(
+            G.GREETING,
+            R.ASKED,
+            G.CONFIRMING,
+            (S.PROGRESS, S.CONFIRM),
+            "the key was not known beforehand",
+        ),
+        Row(G.GREETING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
+        Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another address may accept"),
+        Row(G.GREETING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
+        Row(
+            G.CONFIRMING,
+            R.CONNECT,
+            G.CONFIRMING,
+            (S.CONFIRM_AGAIN,),
+            "CONFIRM or its answer was lost",
+        ),
+        Row(
+            G.CONFIRMING,
+            R.UNHEARD,
+            G.RENEWING,
+            (S.CONFIRM_AGAIN, S.BEGIN_ANEW, S.GREET),
+            "the peer restarted, or the path is bad: which of them, only an answer tells",
+        ),
+        Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
+        Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
+        Row(G.CONFIRMING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
+        Row(
+            G.RENEWING,
+            R.CONNECT,
+            G.RENEWING,
+            (S.CONFIRM_AGAIN, S.GREET),
+            "either may be answered",
+        ),
+        Row(G.RENEWING, R.COOKIE, G.RENEWING, (S.PROGRESS, S.GREET), "this address is real"),
+        Row(G.RENEWING, R.NEW_COOKIE, G.RENEWING, (S.GREET,), "the one it gave before is too old"),
+        Row(
+            G.RENEWING,
+            R.ASKED,
+            G.CONFIRMING,
+            (S.PROGRESS, S.CONFIRM),
+            "the peer has forgotten whom it asked",
+        ),
+        Row(G.RENEWING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "it was the path"),
+        Row(G.RENEWING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
+        Row(G.RENEWING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
+    ),
+    events=InitiatorEvent,
+    final=frozenset({G.SEALED}),
+    refused={
+        G.GREETING: frozenset({R.UNHEARD}),
+        G.CONFIRMING: frozenset({R.COOKIE, R.NEW_COOKIE, R.ASKED}),
+        G.RENEWING: frozenset({R.UNHEARD}),
+        G.SEALED: frozenset(InitiatorEvent),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedAnswer:
+    """An ACCEPT or a REFUSE of whoever has ``key``; ``proof`` is what a RESET from it must show."""
+
+    address: Address
+    key: bytes
+    proof: bytes = field(repr=False)
+    message: Accept | Refuse
+
+
+Actions = tuple[InitiatorAction, ...]
+
+
+class Initiator:
+    """One attempt to reach a peer: by IK where its key is known, else by XX.
+
+    With a pre-shared key it is XXpsk0, whatever else is known. ``opener`` is the connection's id
+    and ``token`` that of its CONNECT. ``patience`` is how long, in seconds, the other side is taken
+    to remember whom it asked for a name. Inputs return the actions of the row that they took: those
+    that send something are done, and ``take_datagrams`` has it; PROGRESS, HAND_ON and OBJECT are
+    left to the connection. ``protection`` is what the last handshake gave that came so far.
+    """
+
+    def __init__(
+        self, context: SecurityContext, pin: PeerPin, opener: int, token: int, patience: float
+    ) -> None:
+        self.state = INITIATOR.initial
+        self.opener = opener
+        self.token = token
+        self.protection: AesGcm | None = None
+        self._context = context
+        self._pin = pin
+        self._patience = patience
+        self._pattern = XXPSK0 if context.psk else IK if pin.key else XX
+        self._cookies: dict[Address, bytes] = {}
+        # Those whose cookie led to one more GREET since the connection asked last.
+        self._hurried: set[Address] = set()
+        self._connect = b""
+        # The present GREET's message, the last CONFIRM, where that went, and when the first did.
+        self._noise = b""
+        self._confirm = b""
+        self._confirmed_to: Address | None = None
+        self._confirmed_at: float | None = None
+        self._outgoing: list[Datagrams] = []
+        self._handshake = self._begin()
+
+    # Inputs
+
+    def handle_connect(self, now: float, address: Address, connect: bytes) -> Actions:
+        """Bring the connection's CONNECT on its way to an address."""
+        self._cookies.setdefault(address, NO_COOKIE)
+        self._hurried.discard(address)
+        self._connect = self._context.payload(self.opener, connect)
+        at = self._confirmed_at
+        is_unheard = at is not None and now >= at + self._patience
+        event = InitiatorEvent.UNHEARD if is_unheard else InitiatorEvent.CONNECT
+        return self._step(now, address, event)
+
+    def handle_cookie(self, now: float, address: Address, cookie: bytes) -> Actions:
+        """Take a cookie, and greet again at once: this is the first of two round trips.
+
+        It is once for each time that the connection asks: a GREET is longer than the cookie, and
+        who makes cookies up must not make this side talk.
+        """
+        last = self._cookies.get(address)
+        if last is None or len(cookie) != len(NO_COOKIE):
+            return ()
+        self._cookies[address] = cookie
+        if address in self._hurried:
+            return ()
+        self._hurried.add(address)
+        is_first = last == NO_COOKIE
+        event = InitiatorEvent.COOKIE if is_first else InitiatorEvent.NEW_COOKIE
+        return self._step(now, address, event)
+
+    def handle_welcome_untrusted(
+        self, now: float, address: Address, noise: bytes
+    ) -> tuple[Actions, SealedAnswer | None]:
+        """Take the Noise message of a WELCOME: it asks who this side is, or has the answer."""
+        is_awaited = INITIATOR.find(self.state, InitiatorEvent.ASKED) is not None
+        if not is_awaited or not self.was_asked(address):
+            return (), None
+        try:
+            payload = self._handshake.read_untrusted(noise)
+        except RemoteError:
+            self._context.counters.forged += 1
+            raise
+        remote = self._handshake.remote
+        assert remote is not None
+        if self._handshake.is_finished:
+            return (), self.read_answer_untrusted(address, remote, payload)
+        if self._is_expected(remote):
+            return self._step(now, address, InitiatorEvent.ASKED), None
+        return self._refuse_impostor(now, address), None
+
+    def read_answer_untrusted(self, address: Address, key: bytes, payload: bytes) -> SealedAnswer:
+        """Read the answer of whoever has a key; raises ``RemoteError`` for any but to this."""
+        proof, datagram = read_payload_untrusted(payload)
+        kind, to = decode_front_untrusted(datagram)
+        message: Accept | Refuse
+        if kind is Kind.ACCEPT:
+            message = decode_accept_untrusted(datagram)
+        elif kind is Kind.REFUSE:
+            message = decode_refuse_untrusted(datagram)
+        else:
+            raise RemoteError(f"{kind.name} is no answer to a GREET")
+        # The connection would take it for the answer to another attempt.
+        if (to, message.token) != (self.opener, self.token):
+            raise RemoteError("an answer to another attempt")
+        return SealedAnswer(address, key, proof, message)
+
+    def handle_answer_untrusted(
+        self, now: float, answer: SealedAnswer, *, is_free: bool
+    ) -> Actions:
+        """Take an answer; ``is_free`` unless another peer has the connection id that it names.
+
+        Raises ``RemoteError`` when one does.
+        """
+        if isinstance(answer.message, Refuse):
+            return self._step(now, answer.address, InitiatorEvent.REFUSED)
+        offer = answer.message.offer
+        judge = self._context.authenticator.judge
+        if not self._is_expected(answer.key) or (
+            judge(answer.key, offer.peer_id) is not Verdict.ACCEPT
+        ):
+            return self._refuse_impostor(now, answer.address)
+        if not is_free:
+            raise RemoteError("a connection id that is somebody else's")
+        actions = self._step(now, answer.address, InitiatorEvent.ACCEPTED)
+        if self.protection is not None and InitiatorAction.SEAL in actions:
+            self.protection.proof = answer.proof
+            self.protection.name(self.opener, offer.connection_id)
+        return actions
+
+    # Getters
+
+    def was_asked(self, address: Address) -> bool:
+        """Whether this address was greeted."""
+        return address in self._cookies
+
+    @property
+    def confirmed_to(self) -> Address | None:
+        """Where the last CONFIRM went."""
+        return self._confirmed_to
+
+    def take_datagrams(self) -> Iterable[Datagrams]:
+        """What is to be sent."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    # Actions
+
+    def _step(self, now: float, address: Address, event: InitiatorEvent) -> Actions:
+        """Take the event's row, if the state has one: what it refuses came too late to matter."""
+        row = INITIATOR.find(self.state, event)
+        if row is None:
+            return ()
+        self.state = row.to
+        for action in row.do:
+            match action:
+                case InitiatorAction.GREET:
+                    self._send(address, self._greet(address))
+                case InitiatorAction.CONFIRM:
+                    self._confirm_to(now, address)
+                case InitiatorAction.CONFIRM_AGAIN:
+                    if self._confirmed_to == address:
+                        self._send(address, self._confirm)
+                case InitiatorAction.BEGIN_ANEW:
+                    self._handshake = self._begin()
+                case InitiatorAction.SEAL:
+                    # After a CONFIRM there are keys already, and the answer came under them.
+                    self.protection = self.protection or self._make_protection()
+                case InitiatorAction.RENEW:
+                    self._renew()
+        return row.do
+
+    def _send(self, address: Address, datagram: bytes) -> None:
+        self._outgoing.append(Datagrams.of(address, datagram))
+
+    def _begin(self) -> NoiseHandshake:
+        self._noise = b""
+        self._confirmed_at = None
+        # A cookie is good for the GREET that it was given for.
+        self._cookies = dict.fromkeys(self._cookies, NO_COOKIE)
+        return NoiseHandshake(
+            self._pattern,
+            initiator=True,
+            identity=self._context.identity,
+            secrets=self._context.secrets,
+            prologue=prologue(self._pattern, self.opener, self.token),
+            remote=self._pin.key if self._pattern is IK else None,
+            psk=self._context.psk,
+        )
+
+    def _renew(self) -> None:
+        """Begin with new keys: those of an attempt that ended are not used again."""
+        self.protection = None
+        self._confirm, self._confirmed_to = b"", None
+        self._handshake = self._begin()
+
+    def _greet(self, address: Address) -> bytes:
+        """The GREET to an address; the same for all but for the cookie."""
+        if not self._noise:
+            is_known = self._pattern is IK
+            self._noise = self._handshake.write(self._connect if is_known else PADDING)
+        number, cookie = NUMBERS[self._pattern.name], self._cookies[address]
+        return encode_greet(Greet(self.opener, self.token, number, cookie, self._noise))
+
+    def _confirm_to(self, now: float, address: Address) -> None:
+        """Say who this side is, and what it wants."""
+        self._confirmed_at, self._confirmed_to = now, address
+        noise = self._handshake.write(self._connect)
+        self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
+        # What the peer answers is sealed; which connection of its own it means, it says there.
+        self.protection = self._make_protection()
+        self.protection.name(self.opener, 0)
+        self._send(address, self._confirm)
+
+    def _make_protection(self) -> AesGcm:
+        keys, remote = self._handshake.split(), self._handshake.remote
+        assert remote is not None
+        return AesGcm(remote, keys, self._context.counters)
+
+    # Whom this side speaks with
+
+    def _is_expected(self, remote: bytes) -> bool:
+        if not self._pin.is_met_by(remote):
+            return False
+        # Of those who share a secret nobody may stand for another by sending us back our own words.
+        is_mirror = self._context.psk is not None and remote == self._context.identity.public
+        return not is_mirror or self._pin.key == remote
+
+    def _refuse_impostor(self, now: float, address: Address) -> Actions:
+        """End the attempt at this address: it is as if the peer meant had refused."""
+        self._context.counters.denied += 1
+        return self._step(now, address, InitiatorEvent.IMPOSTOR)

@@ -1,0 +1,167 @@
+"""The sealed handshake: Noise messages in datagrams, and what both sides of it share.
+
+The opener sends GREET with the first Noise message, to every address of the peer. Who answers has
+no memory of it before the address is proven: a first GREET draws a COOKIE, and only one that brings
+the cookie is computed. Three patterns serve (section 7 of the Noise specification):
+
+IK      the opener knows the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
+XX      it does not: WELCOME asks who it is, CONFIRM says it and has the CONNECT, 1.5 round trips
+XXpsk0  the same, among those who share a secret
+
+So the clear handshake's CONNECT, ACCEPT and REFUSE travel as payloads, each behind the proof that a
+RESET from its sender will show; what is in them is the same as in the clear. ``initiator`` and
+``responder`` have the two sides, each with its table of states. The datagrams, byte by byte:
+
+front                                                                  every datagram
+GREET    opener's id u32, token u64, pattern u8, cookie 16, noise      padded within the noise
+COOKIE   token u64, cookie 16
+WELCOME  token u64, noise
+CONFIRM  opener's id u32, token u64, noise
+
+The first 17 bytes of a GREET, and a REFUSE that is not sealed, are the same in every version but
+for its number, so that any version can refuse any: it does so under the number of the other one.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sphtp.core.channel.security import HandshakeCounters, PeerAuthenticator
+from sphtp.core.channel.stateless_reset import PROOF_SIZE, reset_proof
+from sphtp.core.entropy import Secrets
+from sphtp.core.front import FRONT, VERSION, Kind, encode_front
+from sphtp.core.secure.identity import Identity
+from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, Pattern
+from sphtp.core.wire import Reader, Writer
+from sphtp.errors import RemoteError, untrusted
+
+PATTERNS: Final[dict[int, Pattern]] = {1: IK, 2: XX, 3: XXPSK0}
+NUMBERS: Final = {pattern.name: number for number, pattern in PATTERNS.items()}
+
+COOKIE_SIZE: Final = 16
+NO_COOKIE: Final = bytes(COOKIE_SIZE)
+
+OPENER_SIZE: Final = 4 + 8
+"""Bytes that name an opener and its attempt."""
+
+SMALLEST_GREET: Final = 192
+"""Larger than whatever answers it, so that a forged source address gains nothing by it."""
+
+GREET_OVERHEAD: Final = (
+    FRONT.size + OPENER_SIZE + 1 + COOKIE_SIZE + 32 + (32 + 16) + PROOF_SIZE + 16
+)
+"""Bytes that a GREET adds to the CONNECT in it, at most: by IK there are two keys and two tags."""
+
+
+class Greet(NamedTuple):
+    """The first message of an opener; ``pattern`` says by which handshake."""
+
+    opener: int
+    token: int
+    pattern: int
+    cookie: bytes
+    noise: bytes
+
+
+class Confirm(NamedTuple):
+    """The third message, of handshakes that have one."""
+
+    opener: int
+    token: int
+    noise: bytes
+
+
+class Answer(NamedTuple):
+    """A WELCOME or, with the cookie in place of the noise, a COOKIE."""
+
+    token: int
+    content: bytes
+
+
+def encode_greet(greet: Greet) -> bytes:
+    """Encode a GREET; it is addressed to connection id 0, for the other's is not yet known."""
+    writer = Writer().raw(encode_front(Kind.GREET, 0)).u32(greet.opener).u64(greet.token)
+    return writer.u8(greet.pattern).raw(greet.cookie).raw(greet.noise).finish()
+
+
+@untrusted
+def decode_greet_untrusted(datagram: bytes) -> Greet:
+    """Decode a GREET; a short one is refused, for its answer could be the longer."""
+    if len(datagram) < SMALLEST_GREET:
+        raise RemoteError(f"a GREET of {len(datagram)} bytes is not padded")
+    reader = _body(datagram)
+    opener, token, pattern = reader.u32(), reader.u64(), reader.u8()
+    if not opener:
+        raise RemoteError("a GREET of nobody")
+    return Greet(opener, token, pattern, reader.take(COOKIE_SIZE), reader.rest())
+
+
+@untrusted
+def decode_stranger_untrusted(datagram: bytes) -> tuple[int, int] | None:
+    """Of a GREET in another version, the opener's id and its token; None of anything else."""
+    if len(datagram) < SMALLEST_GREET or datagram[0] & 0x0F != Kind.GREET:
+        return None
+    if datagram[0] >> 4 == VERSION:
+        return None
+    reader = _body(datagram)
+    return reader.u32(), reader.u64()
+
+
+def encode_confirm(confirm: Confirm) -> bytes:
+    """Encode a CONFIRM; it is addressed as a GREET is."""
+    writer = Writer().raw(encode_front(Kind.CONFIRM, 0)).u32(confirm.opener).u64(confirm.token)
+    return writer.raw(confirm.noise).finish()
+
+
+@untrusted
+def decode_confirm_untrusted(datagram: bytes) -> Confirm:
+    """Decode a CONFIRM."""
+    reader = _body(datagram)
+    return Confirm(reader.u32(), reader.u64(), reader.rest())
+
+
+def encode_answer(kind: Kind, to: int, answer: Answer) -> bytes:
+    """Encode a COOKIE or a WELCOME to the opener's connection id."""
+    return Writer().raw(encode_front(kind, to)).u64(answer.token).raw(answer.content).finish()
+
+
+@untrusted
+def decode_answer_untrusted(datagram: bytes) -> Answer:
+    """Decode a COOKIE or a WELCOME."""
+    reader = _body(datagram)
+    return Answer(reader.u64(), reader.rest())
+
+
+# What a message without content is filled up with, so that no answer is longer.
+PADDING: Final = bytes(SMALLEST_GREET)
+
+
+def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
+    """What both sides have seen in the clear, and the handshake then proves to be the same."""
+    return Writer().raw(b"SphTP 1").u8(NUMBERS[pattern.name]).u32(opener).u64(token).finish()
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityContext:
+    """Who a node is in its handshakes, and whom it lets in."""
+
+    identity: Identity
+    secrets: Secrets
+    authenticator: PeerAuthenticator
+    psk: bytes | None = field(repr=False)
+    reset_key: bytes = field(repr=False)
+    counters: HandshakeCounters
+
+    def payload(self, connection_id: int, datagram: bytes) -> bytes:
+        """What a Noise message carries: our proof for a connection's RESET, and a datagram."""
+        return reset_proof(self.reset_key, connection_id) + datagram
+
+
+def read_payload_untrusted(payload: bytes) -> tuple[bytes, bytes]:
+    """Take apart what ``SecurityContext.payload`` put together: the proof, and the datagram."""
+    if len(payload) <= PROOF_SIZE:
+        raise RemoteError(f"a payload of {len(payload)} bytes says nothing")
+    return payload[:PROOF_SIZE], payload[PROOF_SIZE:]
+
+
+def _body(datagram: bytes) -> Reader:
+    return Reader(memoryview(datagram)[FRONT.size :])

@@ -1,0 +1,87 @@
+"""Packet protection: what every packet of a connection passes before it leaves.
+
+A connection has one of two. ``Plain`` lets packets leave as they are. ``AesGcm`` seals them with
+the keys that a Noise handshake gave; ``sphtp.core.secure.seal`` has the cipher, the counter that is
+the nonce, and the key epochs. Either takes one packet or many of one size, and returns as many.
+"""
+
+from typing import Final
+
+from sphtp.core.channel.handshake import Origin
+from sphtp.core.channel.header import DATA_FIRST
+from sphtp.core.channel.security import HandshakeCounters
+from sphtp.core.datagrams import Address, Datagrams
+from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.secure.seal import Opener, Sealer
+
+SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
+"""Bytes that sealing adds to a datagram: front, counter and tag."""
+
+
+class Plain:
+    """No protection, for nodes in the clear."""
+
+    __slots__ = ()
+
+    def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
+        """Let datagrams of ``size`` bytes leave as they are."""
+        return Datagrams(address, data, size)
+
+
+PLAIN: Final = Plain()
+
+
+class AesGcm:
+    """The keys of one connection, in both directions.
+
+    ``key`` is the public key of the peer, ``own`` and ``peer`` are the connection ids of both
+    sides, 0 as long as they are not known; ``proof`` is what a RESET from the peer must show.
+    ``is_used`` once the peer has sealed anything; before that its handshake may still be repeated.
+    """
+
+    __slots__ = ("_keys", "_sealer", "data_front", "is_used", "key", "opener", "own", "peer",
+                 "proof")  # fmt: skip
+
+    def __init__(
+        self, key: bytes, keys: tuple[bytes, bytes], counters: HandshakeCounters, proof: bytes = b""
+    ) -> None:
+        sending, receiving = keys
+        self.key = key
+        self.own = self.peer = 0
+        self.proof = proof
+        self.is_used = False
+        # What every packet to this connection begins with, once it is opened.
+        self.data_front = b""
+        self.opener = Opener(receiving, FRONT.size, counters)
+        self._keys = sending
+        self._sealer: Sealer | None = None
+
+    def name(self, own: int, peer: int) -> None:
+        """Take note of the connection ids of both sides; sealing needs the peer's."""
+        self.own, self.data_front = own, FRONT.pack(DATA_FIRST, own)
+        # There is one sealer for ever: a second one would count from zero with the same key.
+        if peer and self._sealer is None:
+            self.peer = peer
+            self._sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
+            # It goes from key to key, and the first one is forgotten like those after it.
+            self._keys = b""
+
+    def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
+        """Seal datagrams of ``size`` bytes to the peer, at an address."""
+        assert self._sealer is not None
+        return Datagrams(address, *self._sealer.seal(data, size))
+
+
+PacketProtection = Plain | AesGcm
+
+Peers = dict[Origin, AesGcm]
+"""The keys of connections by where their peers are: an address, and the peer's connection id."""
+
+
+def is_free(peers: Peers, key: bytes, origin: Origin) -> bool:
+    """Whether nobody with another key is there.
+
+    Connection ids are not secret, and a peer chooses its own: it could take another's.
+    """
+    there = peers.get(origin)
+    return there is None or there.key == key

@@ -1,0 +1,592 @@
+"""The responder of sealed handshakes: no memory before a cookie, no channel before a name.
+
+An endpoint owns one, for there is no connection yet when a GREET comes. What an opener wants to
+connect to is handed out when it is known who it is; the endpoint answers with the connection's
+ACCEPT or with a REFUSE, which travel inside the handshake. It is kept until the opener has used the
+keys, for until then its messages may come again.
+
+Computing a Noise message costs some 0.3 ms, and a half-open handshake memory, so both are limited.
+Those who show that they know this node's key, or share its secret, have a budget of their own: no
+number of strangers takes their time or their places.
+"""
+
+from collections import Counter, deque
+from typing import Final, NamedTuple
+
+from sphtp.core.channel.handshake import (
+    Origin,
+    Refusal,
+    Refuse,
+    decode_accept_untrusted,
+    decode_connect_untrusted,
+    encode_refuse,
+)
+from sphtp.core.channel.noise import (
+    OPENER_SIZE,
+    PATTERNS,
+    Answer,
+    Greet,
+    SecurityContext,
+    decode_confirm_untrusted,
+    decode_greet_untrusted,
+    encode_answer,
+    prologue,
+    read_payload_untrusted,
+)
+from sphtp.core.channel.protection import AesGcm, Peers, is_free
+from sphtp.core.channel.security import HandshakeLimits, Verdict
+from sphtp.core.datagrams import Address, Datagrams
+from sphtp.core.front import FRONT, Kind, decode_front_untrusted
+from sphtp.core.fsm import Machine, Name, Row
+from sphtp.core.secure.cookie import CookieJar
+from sphtp.core.secure.identity import KEY_SIZE
+from sphtp.core.secure.noise_framework import NoiseHandshake
+from sphtp.core.token_bucket import TokenBucket
+from sphtp.errors import RemoteError
+
+
+class ResponderState(Name):
+    """Where the answering side of a handshake is."""
+
+    ASKED = "the opener was asked who it is"
+    PRESENTED = "the opener is known, and the endpoint has its CONNECT"
+    WELCOMED = "the opener was accepted, and has not used the keys yet"
+    SETTLED = "the keys are used, or it was refused: nothing of the handshake is needed any more"
+
+
+class ResponderEvent(Name):
+    """What happens to it."""
+
+    GREETED_AGAIN = "its GREET came again"
+    CONFIRMED = "its CONFIRM came"
+    ACCEPTED = "the endpoint accepts it"
+    REFUSED = "the endpoint, or trust, refuses it"
+    HEARD = "something came that only it can have sealed"
+    LATE = "it took too long"
+
+
+class ResponderAction(Name):
+    """What is then done."""
+
+    KEEP = "give it as much time again, within what the whole may take"
+    REPEAT = "send the last answer again"
+    PRESENT = "hand its CONNECT to the endpoint"
+    ANSWER = "send the answer: in a WELCOME, or sealed if it has the keys"
+    FORGET = "forget the handshake"
+
+
+V, K, D = ResponderState, ResponderEvent, ResponderAction
+
+RESPONDER = Machine(
+    "Noise responder",
+    V.PRESENTED,
+    (
+        Row(V.ASKED, K.GREETED_AGAIN, V.ASKED, (D.KEEP, D.REPEAT), "WELCOME was lost"),
+        Row(V.ASKED, K.CONFIRMED, V.PRESENTED, (D.KEEP, D.PRESENT), "now it is known"),
+        Row(V.ASKED, K.LATE, V.SETTLED, (D.FORGET,), "it went, or never was"),
+        Row(V.PRESENTED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the endpoint has room"),
+        Row(
+            V.PRESENTED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "told so, by this side itself"
+        ),
+        Row(V.PRESENTED, K.LATE, V.SETTLED, (D.FORGET,), "this side's own attempt was kept"),
+        Row(V.WELCOMED, K.GREETED_AGAIN, V.WELCOMED, (D.KEEP, D.REPEAT), "WELCOME was lost"),
+        Row(V.WELCOMED, K.CONFIRMED, V.WELCOMED, (D.KEEP, D.PRESENT), "the answer to it was lost"),
+        Row(V.WELCOMED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the endpoint asks again"),
+        Row(
+            V.WELCOMED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "the endpoint changed its mind"
+        ),
+        Row(V.WELCOMED, K.HEARD, V.SETTLED, (D.FORGET,), "both sides have the keys"),
+        Row(V.WELCOMED, K.LATE, V.SETTLED, (D.FORGET,), "it went, or never was"),
+    ),
+    events=ResponderEvent,
+    # One that has to tell who it is starts by being asked.
+    entries=frozenset({V.ASKED}),
+    final=frozenset({V.SETTLED}),
+    refused={
+        V.ASKED: frozenset({K.ACCEPTED, K.REFUSED, K.HEARD}),
+        V.PRESENTED: frozenset({K.GREETED_AGAIN, K.CONFIRMED, K.HEARD}),
+        V.WELCOMED: frozenset(),
+        V.SETTLED: frozenset(ResponderEvent),
+    },
+)
+
+
+class ResponderHandshake:
+    """One handshake of an opener whose address is proven.
+
+    ``greet`` is the noise of its GREET, to know it again; ``connect`` the CONNECT in it, once it is
+    known who asks; ``protection`` has the keys, once there are any.
+    """
+
+    __slots__ = ("_context", "answer", "came", "confirm", "connect", "due", "greet", "handshake",
+                 "is_stranger", "origin", "proof", "protection", "state", "token")  # fmt: skip
+
+    def __init__(
+        self,
+        context: SecurityContext,
+        origin: Origin,
+        token: int,
+        greet: bytes,
+        handshake: NoiseHandshake,
+        came: float,
+        *,
+        is_stranger: bool,
+    ) -> None:
+        self.state = RESPONDER.initial
+        self.origin = origin
+        self.token = token
+        self.greet = greet
+        # Whether it has shown nothing of what only those know who were introduced.
+        self.is_stranger = is_stranger
+        self.handshake = handshake
+        self.came = self.due = came
+        self.connect = b""
+        # The CONFIRM by which it said who it is, what its RESETs will show, and what it was last
+        # told in the handshake.
+        self.confirm = b""
+        self.proof = b""
+        self.answer: Datagrams | None = None
+        self.protection: AesGcm | None = None
+        self._context = context
+
+    @property
+    def key(self) -> bytes:
+        """The public key that the opener has proven."""
+        remote = self.handshake.remote
+        assert remote is not None
+        return remote
+
+    def take(self, event: ResponderEvent) -> tuple[ResponderAction, ...]:
+        """Go where the event leads; return what to do, nothing if the state refuses it."""
+        row = RESPONDER.find(self.state, event)
+        if row is None:
+            return ()
+        self.state = row.to
+        return row.do
+
+    def accept(self, accept: bytes) -> Datagrams | None:
+        """Carry a connection's ACCEPT to the opener; None if it came too late to matter.
+
+        From then on ``protection`` is the connection's.
+        """
+        is_taken = self.take(ResponderEvent.ACCEPTED)
+        return self.carry(accept) if is_taken else None
+
+    def carry(self, datagram: bytes) -> Datagrams:
+        """An ACCEPT or a REFUSE on its way: in a WELCOME, which is sealed if there are keys."""
+        if self.answer is not None:
+            return self.answer
+        kind, opener = decode_front_untrusted(datagram)
+        own = decode_accept_untrusted(datagram).offer.connection_id if kind is Kind.ACCEPT else 0
+        payload = self._context.payload(own, datagram)
+        if self.protection is None:
+            self.answer = self.welcome(payload)
+            self.make_protection().name(own, opener)
+            return self.answer
+        self.protection.name(own, opener)
+        welcome = encode_answer(Kind.WELCOME, opener, Answer(self.token, payload))
+        return self.protection.seal(self.origin[0], welcome, len(welcome))
+
+    def welcome(self, payload: bytes) -> Datagrams:
+        """The next message of the handshake, in a WELCOME."""
+        address, opener = self.origin
+        answer = Answer(self.token, self.handshake.write(payload))
+        return Datagrams.of(address, encode_answer(Kind.WELCOME, opener, answer))
+
+    def make_protection(self) -> AesGcm:
+        """Make the keys that the finished handshake gives."""
+        keys = self.handshake.split()
+        self.protection = AesGcm(self.key, keys, self._context.counters, self.proof)
+        return self.protection
+
+
+MOST_KEPT: Final = 4
+"""How many times ``patience`` a handshake stays at most, however often it comes again."""
+
+
+class HalfOpenTable:
+    """At most ``limit`` of them at a time, each until it was silent for ``patience`` seconds."""
+
+    def __init__(self, limit: int, patience: float) -> None:
+        self._limit = limit
+        self._patience = patience
+        self._handshakes: dict[Origin, ResponderHandshake] = {}
+
+    def __len__(self) -> int:
+        return len(self._handshakes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more would be too many."""
+        return len(self._handshakes) >= self._limit
+
+    def find(self, origin: Origin) -> ResponderHandshake | None:
+        """The handshake of an opener."""
+        return self._handshakes.get(origin)
+
+    def make_room(self, host: str, is_stranger: bool) -> bool:
+        """Whether one more, from this host, is not too many; a stranger may have to go for it.
+
+        That is the newest one of the host that has most. For another stranger one goes only where
+        that host has two more than its own: an address is proven, so nobody has many.
+        """
+        if not self.is_full:
+            return True
+        asked = [
+            it
+            for it in self._handshakes.values()
+            if it.is_stranger and it.state is ResponderState.ASKED
+        ]
+        counts = Counter(it.origin[0][0] for it in asked)
+        if not counts:
+            return False
+        most, number = counts.most_common(1)[0]
+        if is_stranger and number < counts[host] + 2:
+            return False
+        of_host = [it for it in reversed(asked) if it.origin[0][0] == most]
+        newest = max(of_host, key=lambda it: it.came)
+        self.forget(newest.origin)
+        return True
+
+    def add(self, now: float, handshake: ResponderHandshake) -> None:
+        """Keep a handshake for the length of the patience."""
+        handshake.due = now + self._patience
+        self._handshakes.pop(handshake.origin, None)
+        self._handshakes[handshake.origin] = handshake
+
+    def keep(self, now: float, handshake: ResponderHandshake) -> bool:
+        """Give somebody who goes on as much time again; false if it has had enough."""
+        if now > handshake.came + (MOST_KEPT - 1) * self._patience:
+            return False
+        handshake.due = now + self._patience
+        if self._handshakes.pop(handshake.origin, None) is not None:
+            self._handshakes[handshake.origin] = handshake
+        return True
+
+    def forget(self, origin: Origin) -> None:
+        """Keep nothing of somebody."""
+        self._handshakes.pop(origin, None)
+
+    def forget_late(self, now: float) -> None:
+        """Keep nothing of those whose time is over."""
+        while (due := self.next_due()) is not None and due <= now:
+            # Who is given time goes to the end, so they are in the order of their time.
+            handshake = self._handshakes.pop(next(iter(self._handshakes)))
+            handshake.take(ResponderEvent.LATE)
+
+    def next_due(self) -> float | None:
+        """When the next one's time is over."""
+        return next(iter(self._handshakes.values())).due if self._handshakes else None
+
+
+FEWEST_SWEPT: Final = 64
+
+
+class HandshakeReplayFilter:
+    """Where GREETs came from that say by themselves who sends them, as long as they have a place.
+
+    Such a one can be sent again by anybody, word by word, and nothing in it tells when it was made.
+    Its first bytes, a key drawn for it alone, tell it from every other. One GREET has one place:
+    what was recorded on its way and is sent again from elsewhere gets none, as long as the
+    handshake or the connection lives.
+    """
+
+    def __init__(self, half_open: HalfOpenTable, peers: Peers) -> None:
+        self._half_open = half_open
+        self._peers = peers
+        self._places: dict[bytes, Origin] = {}
+        self._sweep_at = FEWEST_SWEPT
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def has_place(self, noise: bytes, origin: Origin) -> bool:
+        """Whether a GREET has a place already, with another origin than this one."""
+        place = self._places.get(noise[:KEY_SIZE])
+        return place is not None and place != origin and self._is_kept(place)
+
+    def note(self, noise: bytes, origin: Origin) -> None:
+        """Take note of a GREET that gets a place."""
+        if len(self._places) >= self._sweep_at:
+            kept = {key: place for key, place in self._places.items() if self._is_kept(place)}
+            self._places, self._sweep_at = kept, max(FEWEST_SWEPT, 2 * len(kept))
+        self._places[noise[:KEY_SIZE]] = origin
+
+    def _is_kept(self, place: Origin) -> bool:
+        return self._half_open.find(place) is not None or place in self._peers
+
+
+MOST_SUSPECTS: Final = 256
+
+
+class Suspects:
+    """Hosts from which something came that was made up, for ``patience`` seconds; 256 at most."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._until: dict[str, float] = {}
+
+    def has(self, now: float, host: str) -> bool:
+        """Whether this is one."""
+        return self._until.get(host, now) > now
+
+    def note(self, now: float, host: str) -> None:
+        """Take note of one; the one that was noted longest ago may go for it."""
+        self._until.pop(host, None)
+        if len(self._until) >= MOST_SUSPECTS:
+            del self._until[next(iter(self._until))]
+        self._until[host] = now + self._patience
+
+
+class Progress(NamedTuple):
+    """The opener of one of our connections is still at it."""
+
+    connection_id: int
+
+
+class Responder:
+    """Handshakes that others began, from their first GREET to the first thing that they seal.
+
+    Inputs return a handshake when its ``connect`` is to be heard, or ``Progress``. What is to be
+    sent goes into ``outgoing``; ``peers`` are the keys of this endpoint's connections.
+    """
+
+    def __init__(
+        self,
+        context: SecurityContext,
+        limits: HandshakeLimits,
+        peers: Peers,
+        outgoing: deque[Datagrams],
+    ) -> None:
+        self._context = context
+        self._counters = context.counters
+        self._peers = peers
+        self._outgoing = outgoing
+        self._cookies = CookieJar(context.secrets, limits.cookie_lifetime)
+        rate = limits.handshakes_per_second
+        self._rates = {False: TokenBucket(rate), True: TokenBucket(rate)}
+        self._suspects = Suspects(limits.handshake_timeout)
+        self._half_open = HalfOpenTable(limits.half_open, limits.handshake_timeout)
+        self._replays = HandshakeReplayFilter(self._half_open, peers)
+
+    def __len__(self) -> int:
+        return len(self._half_open)
+
+    def poll_timeout(self) -> float | None:
+        """When the next handshake's time is over."""
+        return self._half_open.next_due()
+
+    def handle_timeout(self, now: float) -> None:
+        """Forget those that took too long."""
+        self._half_open.forget_late(now)
+
+    def find(self, origin: Origin) -> ResponderHandshake | None:
+        """The handshake from there, as long as something of it is needed."""
+        return self._half_open.find(origin)
+
+    # From the network
+
+    def handle_greet_untrusted(
+        self, now: float, address: Address, datagram: bytes
+    ) -> ResponderHandshake | Progress | None:
+        """Take a GREET: give it a cookie, or take in who brings one."""
+        greet = decode_greet_untrusted(datagram)
+        # It covers the noise, too: what was altered on its way is found out before it costs much.
+        what = _name(address), datagram[FRONT.size : FRONT.size + OPENER_SIZE], greet.noise
+        if not self._cookies.is_good(now, greet.cookie, *what):
+            self._counters.cookies_sent += 1
+            cookie = Answer(greet.token, self._cookies.make(now, *what))
+            answer = encode_answer(Kind.COOKIE, greet.opener, cookie)
+            self._outgoing.append(Datagrams.of(address, answer))
+            return None
+        origin = address, greet.opener
+        handshake = self._half_open.find(origin)
+        if handshake is not None and handshake.greet == greet.noise:
+            return self._step(now, handshake, ResponderEvent.GREETED_AGAIN)
+        if handshake is not None and handshake.state is not ResponderState.ASKED:
+            # Nobody says anything else in its own name: this is somebody else in its place.
+            self._counters.denied += 1
+            return None
+        if self._replays.has_place(greet.noise, origin):
+            self._counters.replayed += 1
+            return None
+        is_stranger = self._is_stranger(now, address, greet)
+        if not self._has_room(now, origin, is_stranger=is_stranger):
+            return None
+        self._counters.handshakes += 1
+        return self._begin(now, origin, greet, is_stranger=is_stranger)
+
+    def handle_confirm_untrusted(
+        self, now: float, address: Address, datagram: bytes
+    ) -> ResponderHandshake | Progress | None:
+        """Take a CONFIRM: now the opener has a name."""
+        confirm = decode_confirm_untrusted(datagram)
+        handshake = self._half_open.find((address, confirm.opener))
+        if handshake is None or handshake.token != confirm.token:
+            return None
+        if handshake.state is ResponderState.ASKED:
+            if not self._has_time(now, is_stranger=handshake.is_stranger):
+                return None
+            self._identify(handshake, self._read(handshake.handshake, confirm.noise))
+            # From now on answers are sealed.
+            handshake.make_protection()
+            handshake.answer, handshake.confirm = None, confirm.noise
+        if confirm.noise == handshake.confirm:
+            return self._step(now, handshake, ResponderEvent.CONFIRMED)
+        # Short enough, it would draw an answer that is longer.
+        self._counters.forged += 1
+        return None
+
+    def handle_used(self, now: float, origin: Origin, protection: AesGcm) -> None:
+        """Take it that the opener there has used the keys, too."""
+        handshake = self._half_open.find(origin)
+        if handshake is not None and handshake.protection is protection:
+            self._step(now, handshake, ResponderEvent.HEARD)
+
+    # From the endpoint
+
+    def refuse(self, handshake: ResponderHandshake, refuse: bytes) -> None:
+        """Carry a REFUSE to the opener, and end its handshake."""
+        if handshake.take(ResponderEvent.REFUSED):
+            self._outgoing.append(handshake.carry(refuse))
+            self._half_open.forget(handshake.origin)
+
+    # Actions
+
+    def _step(
+        self, now: float, handshake: ResponderHandshake, event: ResponderEvent
+    ) -> ResponderHandshake | Progress | None:
+        """Take an event; return what the endpoint is to do."""
+        output: ResponderHandshake | Progress | None = None
+        for action in handshake.take(event):
+            match action:
+                case ResponderAction.KEEP:
+                    # It would not ask if it had heard the answer: its silence counts from now on.
+                    is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
+                    if is_kept and keys is not None and keys.own:
+                        output = Progress(keys.own)
+                case ResponderAction.REPEAT:
+                    if handshake.answer is not None:
+                        self._outgoing.append(handshake.answer)
+                case ResponderAction.PRESENT:
+                    output = self._present(now, handshake)
+                case ResponderAction.FORGET:
+                    self._half_open.forget(handshake.origin)
+        return output
+
+    def _present(self, now: float, handshake: ResponderHandshake) -> ResponderHandshake | None:
+        """Let those in that the authenticator knows; the endpoint answers them."""
+        connect = decode_connect_untrusted(handshake.connect)
+        verdict = self._context.authenticator.judge(handshake.key, connect.offer.peer_id)
+        if not is_free(self._peers, handshake.key, handshake.origin):
+            verdict = Verdict.REJECT
+        if verdict is Verdict.ACCEPT:
+            return handshake
+        if verdict is Verdict.REJECT:
+            self._counters.denied += 1
+            refuse = Refuse(handshake.token, Refusal.DENIED)
+            self.refuse(handshake, encode_refuse(handshake.origin[1], refuse))
+        else:
+            # Introductions travel by way of the servers, and may come a moment after this.
+            self._counters.strangers += 1
+            self._half_open.forget(handshake.origin)
+        return None
+
+    # Taking somebody in
+
+    def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
+        """Whether a GREET shows nothing of what only those know who were introduced.
+
+        Who knows this side's key, or has the secret, was; unless such a GREET from the same host
+        was found to be made up of late. Each kind has a budget of its own, so that strangers take
+        neither the time nor the places of members.
+        """
+        pattern = PATTERNS.get(greet.pattern)
+        is_introduced = pattern is not None and (pattern.responder_known or pattern.has_psk)
+        return not is_introduced or self._suspects.has(now, address[0])
+
+    def _has_room(self, now: float, origin: Origin, *, is_stranger: bool) -> bool:
+        there = self._peers.get(origin)
+        if there is not None and there.is_used:
+            # An old GREET that somebody sends again must not shake a channel.
+            return False
+        if not self._has_time(now, is_stranger=is_stranger):
+            return False
+        if not self._half_open.is_full or self._half_open.find(origin) is not None:
+            return True
+        # Somebody goes without an answer: this one, or a stranger for it.
+        self._counters.handshakes_over_limit += 1
+        return self._half_open.make_room(origin[0][0], is_stranger)
+
+    def _has_time(self, now: float, *, is_stranger: bool) -> bool:
+        """Whether one more message may be computed, be it true or not."""
+        if self._rates[is_stranger].take(now):
+            return True
+        self._counters.handshakes_over_rate += 1
+        return False
+
+    def _begin(
+        self, now: float, origin: Origin, greet: Greet, *, is_stranger: bool
+    ) -> ResponderHandshake | None:
+        pattern, context = PATTERNS.get(greet.pattern), self._context
+        if pattern is None or pattern.has_psk != (context.psk is not None):
+            self._hint(origin, greet, Refusal.DENIED)
+            return None
+        noise = NoiseHandshake(
+            pattern,
+            initiator=False,
+            identity=context.identity,
+            secrets=context.secrets,
+            prologue=prologue(pattern, greet.opener, greet.token),
+            psk=context.psk,
+        )
+        try:
+            payload = self._read(noise, greet.noise)
+        except RemoteError:
+            # Meant for another key, or made with another secret, or garbage.
+            self._suspects.note(now, origin[0][0])
+            self._hint(origin, greet, Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER)
+            return None
+        handshake = ResponderHandshake(
+            context, origin, greet.token, greet.noise, noise, now, is_stranger=is_stranger
+        )
+        self._half_open.add(now, handshake)
+        if pattern.responder_known:
+            self._replays.note(greet.noise, origin)
+            self._identify(handshake, payload)
+            return self._present(now, handshake)
+        handshake.state = ResponderState.ASKED
+        handshake.answer = handshake.welcome(b"")
+        self._outgoing.append(handshake.answer)
+        return None
+
+    def _identify(self, handshake: ResponderHandshake, payload: bytes) -> None:
+        """Take note of what an opener wants; what contradicts its GREET is refused."""
+        try:
+            handshake.proof, handshake.connect = read_payload_untrusted(payload)
+            kind, _ = decode_front_untrusted(handshake.connect)
+            connect = decode_connect_untrusted(handshake.connect)
+            says = kind, connect.offer.connection_id, connect.token
+            if says != (Kind.CONNECT, handshake.origin[1], handshake.token):
+                # The endpoint would take it for something that came from somebody else.
+                raise RemoteError("no CONNECT, or that of somebody else")
+        except RemoteError:
+            self._half_open.forget(handshake.origin)
+            raise
+
+    def _read(self, noise: NoiseHandshake, message: bytes) -> bytes:
+        try:
+            return noise.read_untrusted(message)
+        except RemoteError:
+            self._counters.forged += 1
+            raise
+
+    def _hint(self, origin: Origin, greet: Greet, why: Refusal) -> None:
+        address, opener = origin
+        refuse = encode_refuse(opener, Refuse(greet.token, why))
+        self._outgoing.append(Datagrams.of(address, refuse))
+
+
+def _name(address: Address) -> bytes:
+    host, port = address
+    return f"{host} {port}".encode()

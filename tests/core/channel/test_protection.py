@@ -1,0 +1,87 @@
+"""Keys that are none, and those that are not needed any more."""
+
+from collections.abc import Iterator
+from gc import get_referents
+from types import FunctionType, ModuleType
+
+import pytest
+
+from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
+from sphtp.core.secure.noise_framework import PRIME, SMALL_ORDER, HandshakeState, NoiseHandshake
+from sphtp.errors import SettingsError, UnreachableError
+from tests.core.channel.sealed import RIGHT, SealedPair, identity, keys_of
+from tests.core.channel.test_sealed_refusals import check_empty
+
+KNOWN = PeerPin(identity("right").public)
+
+
+@pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
+def test_keys_are_forgotten_while_the_channel_lives(
+    expectation: PeerPin, monkeypatch: pytest.MonkeyPatch
+):
+    """Two epochs on, neither side has anything left that gives the first keys again."""
+    first: set[bytes] = set()
+    split = NoiseHandshake.split
+
+    def overheard(handshake: NoiseHandshake) -> tuple[bytes, bytes]:
+        keys = split(handshake)
+        first.update(keys)
+        return keys
+
+    monkeypatch.setattr(NoiseHandshake, "split", overheard)
+    pair = SealedPair()
+    left, right = pair.open(expectation)
+    assert len(first) == 2
+    pair.run(HandshakeLimits().handshake_timeout + 1)
+    for _ in range(2):
+        for connection, other in ((left, right), (right, left)):
+            keys = keys_of(connection)
+            assert keys._sealer is not None
+            keys._sealer._next_epoch()
+            present, _ = keys._sealer.present
+            assert pair.transfer(connection, other, [b"x"]) == [b"x"]
+    held = list(reach(pair.left, pair.right))
+    assert present in held
+    assert not [it for it in held if isinstance(it, bytes) and it in first]
+    assert not [it for it in held if isinstance(it, NoiseHandshake | HandshakeState)]
+
+
+def reach(*roots: object) -> Iterator[object]:
+    """All that can be come at from these, but by way of types, modules and what functions know."""
+    seen, waiting = {id(root) for root in roots}, list(roots)
+    while waiting:
+        it = waiting.pop()
+        yield it
+        referents = it.__closure__ or () if isinstance(it, FunctionType) else get_referents(it)
+        for one in referents:
+            if id(one) not in seen and not isinstance(one, type | ModuleType):
+                seen.add(id(one))
+                waiting.append(one)
+
+
+class Told:
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+
+
+NO_KEYS = [b"", b"x", bytes(33), *(number.to_bytes(32, "little") for number in SMALL_ORDER)]
+
+
+@pytest.mark.parametrize("key", NO_KEYS)
+def test_whoever_gives_a_key_that_is_none_is_told_so(key: bytes):
+    with pytest.raises(SettingsError, match=r"^key "):
+        PeerPin(key)
+
+
+def test_any_other_is_a_key():
+    assert PeerPin((PRIME + 2).to_bytes(32, "little")).key
+    assert PeerPin((9).to_bytes(32, "little")).key
+
+
+@pytest.mark.parametrize("key", NO_KEYS[1:])
+def test_a_peer_that_tells_a_key_that_is_none_is_unreachable(key: bytes):
+    """Its key is no setting of the one who dials; and nothing of the attempt is left."""
+    pair = SealedPair(trust=RosterAuthenticator({3: Told(key)}))
+    with pytest.raises(UnreachableError, match=r"^peer 0x00000003 .*: its key "):
+        pair.left.dial(0.0, [RIGHT], 3)
+    check_empty(pair.left)
