@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from sphtp.core.channel.frames import Close
+from sphtp.core.channel.frames import DATA, Close, decode_data_untrusted, encode_data
 from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
@@ -22,7 +22,6 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import DATA, decode_data_untrusted, encode_data
 from sphtp.core.channel.packet import (
     Packet,
     decode_packet_untrusted,

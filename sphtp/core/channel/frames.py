@@ -1,13 +1,18 @@
-"""What a packet carries behind its header: a row of frames, each a kind byte and its fields.
+"""What a packet is made of: the seed's header, then frames, each a kind byte and its fields.
 
-Here are the frames and their layouts; ``framing`` encodes and decodes them.
+version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32, then frames
+
+Here are header, frames and their layouts; ``framing`` encodes and decodes frames.
 """
 
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
+
+from sphtp.core.front import VERSION, Kind
+from sphtp.errors import RemoteError
 
 MAX_MESSAGES_PER_FRAME = 65_535
 MAX_CLOSE_TEXT = 120
@@ -58,9 +63,39 @@ CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
 
+# Room for the header and for any frame that a connection itself has to say.
+SMALLEST_DATAGRAM = 256
+
+DATA = struct.Struct("<BIHHI")
+DATA_FIRST = VERSION << 4 | Kind.DATA
+SEALED_FIRST = bytes([VERSION << 4 | Kind.SEALED])
+
+# What a packet has beside the frames of its load, at most: the header, and how late its ack is.
+OVERHEAD = DATA.size + ACK_DELAY_OVERHEAD
+
 # Delays are told in steps of this many seconds, and a longer one than fits as the longest.
 DELAY_STEP = 1e-4
 LONGEST_DELAY = 65_535 * DELAY_STEP
+
+
+class Header(NamedTuple):
+    """The seed's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself."""
+
+    sequence: int
+    ack: int
+    ack_bits: int
+
+
+def encode_data(connection_id: int, header: Header) -> bytes:
+    """Start a DATA datagram; frames follow."""
+    return DATA.pack(DATA_FIRST, connection_id, *header)
+
+
+def decode_data_untrusted(datagram: bytes) -> Header:
+    """Read the header of a DATA datagram; its frames start at ``DATA.size``."""
+    if len(datagram) < DATA.size:
+        raise RemoteError(f"a DATA datagram of {len(datagram)} bytes has no header")
+    return Header(*DATA.unpack_from(datagram)[2:])
 
 
 # These two are not frozen as the others are: most packets are made of them, and making one would

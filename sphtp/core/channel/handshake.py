@@ -7,7 +7,7 @@ it. The opener's token is echoed, so that an answer to an older attempt is told 
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sphtp.core.channel.header import SMALLEST_DATAGRAM
+from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.schema import Mismatch
 from sphtp.core.wire import Reader, Writer

@@ -13,16 +13,19 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from sphtp.core.channel.frames import (
+    DATA,
+    DATA_FIRST,
     FRAGMENT_LAYOUT,
     RUN_LAYOUT,
     Buffer,
     Fragment,
     Frame,
     FrameKind,
+    Header,
     Messages,
+    decode_data_untrusted,
 )
 from sphtp.core.channel.framing import RUN, decode_frames_untrusted, encode_frames
-from sphtp.core.channel.header import DATA, DATA_FIRST, Header, decode_data_untrusted
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.datagrams import Datagrams

@@ -18,12 +18,13 @@ from sphtp.core.channel.frames import (
     Close,
     Credit,
     Frame,
+    Header,
     Messages,
     Padding,
+    encode_data,
 )
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.packet import encode_loads, encode_lone, encode_run
 from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.send_lane import SendLane

@@ -8,7 +8,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.frames import Close, Credit, Frame, Messages, Ping
+from sphtp.core.channel.frames import Close, Credit, Frame, Header, Messages, Ping, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.gate.trust import Expectation
 from sphtp.core.channel.gate.wire import (
@@ -28,7 +28,6 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import KINDS, VERSION, Kind, encode_front

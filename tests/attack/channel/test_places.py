@@ -3,7 +3,7 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.frames import Messages
+from sphtp.core.channel.frames import DATA, Header, Messages, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.gate.greeting import prologue
 from sphtp.core.channel.gate.trust import Expectation
@@ -23,7 +23,6 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.front import FRONT, Kind, encode_front

@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from sphtp.core.channel.delivery import FLAG
-from sphtp.core.channel.frames import FRAGMENT_LAYOUT, RUN_LAYOUT, FrameKind
-from sphtp.core.channel.header import DATA, DATA_FIRST
+from sphtp.core.channel.frames import DATA, DATA_FIRST, FRAGMENT_LAYOUT, RUN_LAYOUT, FrameKind
 from sphtp.core.serial import wrap
 
 ACK = 7

@@ -10,9 +10,15 @@ from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.flow_control import ReceiveCredit
-from sphtp.core.channel.frames import Close, Messages
+from sphtp.core.channel.frames import (
+    DATA,
+    Close,
+    Header,
+    Messages,
+    decode_data_untrusted,
+    encode_data,
+)
 from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
-from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, encode_lone
 from sphtp.core.channel.packet_builder import PacketBuilder

@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.frames import (
+    DATA,
     Close,
     Credit,
     Fragment,
     Frame,
+    Header,
     Messages,
     Ping,
     Skip,
     Unreliable,
+    encode_data,
 )
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair

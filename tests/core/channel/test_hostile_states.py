@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.events import Closed
-from sphtp.core.channel.frames import Fragment
+from sphtp.core.channel.frames import Fragment, Header, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import COST
 from sphtp.core.channel.settings import ChannelSettings

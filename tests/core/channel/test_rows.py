@@ -8,9 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.frames import RUN_LAYOUT, FrameKind, asks_for_ack
+from sphtp.core.channel.frames import (
+    RUN_LAYOUT,
+    FrameKind,
+    Header,
+    asks_for_ack,
+    decode_data_untrusted,
+    encode_data,
+)
 from sphtp.core.channel.gate.endpoint import SealedEndpoint
-from sphtp.core.channel.header import Header, decode_data_untrusted, encode_data
 from sphtp.core.channel.packet import decode_packet_untrusted
 from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
 from sphtp.core.channel.settings import ChannelSettings

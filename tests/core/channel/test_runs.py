@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow_control import ReceiveCredit
-from sphtp.core.channel.frames import Fragment, Padding, Ping
-from sphtp.core.channel.header import DATA, Header
+from sphtp.core.channel.frames import DATA, Fragment, Header, Padding, Ping
 from sphtp.core.channel.packet import decode_packet_untrusted
 from sphtp.core.channel.packet_builder import PacketBuilder
 from sphtp.core.channel.receive_queue import ReceiveQueue

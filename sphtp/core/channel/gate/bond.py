@@ -1,7 +1,7 @@
 """Two nodes that share keys: one channel's seal in both directions, and where the other one is."""
 
+from sphtp.core.channel.frames import DATA_FIRST
 from sphtp.core.channel.gate.counters import GateCounters
-from sphtp.core.channel.header import DATA_FIRST
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.secure.seal import Opener, Sealer

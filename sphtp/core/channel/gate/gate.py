@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.frames import SEALED_FIRST
 from sphtp.core.channel.gate.bonds import Bonds
 from sphtp.core.channel.gate.caller import Caller
 from sphtp.core.channel.gate.counters import GateCounters
@@ -16,7 +17,6 @@ from sphtp.core.channel.gate.resets import Resets
 from sphtp.core.channel.gate.security import Security
 from sphtp.core.channel.gate.wire import SEAL_OVERHEAD
 from sphtp.core.channel.handshake import Refuse
-from sphtp.core.channel.header import SEALED_FIRST
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, divide
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import FRONT, Kind

@@ -8,10 +8,9 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.events import CloseReason
-from sphtp.core.channel.frames import Frame, Messages, Ping
+from sphtp.core.channel.frames import Frame, Header, Messages, Ping, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Connect, Refusal, encode_connect
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.services import Services
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.records import Drop
