@@ -8,7 +8,7 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
+from sphtp.core.datagrams import MOST_BYTES, Datagrams
 from sphtp.errors import RemoteError, WireError
 from tests.fuzz import flood as floods
 from tests.fuzz.choices import Dice, Script
@@ -22,10 +22,10 @@ from tests.fuzz.targets import MOST_ENTRIES, _feed, check_size
 class Raising(Endpoint):
     """Raises when two datagrams come that it has no channel for."""
 
-    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        super().handle_row_untrusted(now, row)
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        super().handle_datagrams_untrusted(now, datagrams)
         if self.counters.unknown > 2:
-            raise KeyError(row.data[:5])
+            raise KeyError(datagrams.data[:5])
 
 
 class Chattering(Endpoint):
@@ -48,8 +48,8 @@ class Hoarding(Endpoint):
 
     kept: list[bytes]
 
-    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
-        super().handle_datagram_untrusted(now, address, datagram)
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        super().handle_datagrams_untrusted(now, datagrams)
         self.__dict__.setdefault("kept", []).append(bytes(50_000))
 
 

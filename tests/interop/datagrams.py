@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 from sphtp.core import front
 from sphtp.core.channel import framing, handshake
-from sphtp.core.channel.frames import DATA, Header, decode_data_untrusted, encode_data
+from sphtp.core.channel.frames import (
+    DATA,
+    Header,
+    decode_data_untrusted,
+    decode_frames_untrusted,
+    encode_data,
+)
 from sphtp.core.channel.gate import wire
 from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
@@ -28,7 +34,7 @@ def name_offer(offer: handshake.TransportParameters) -> dict[str, int]:
 
 def read_data(data: bytes) -> dict[str, Any]:
     head = decode_data_untrusted(data)
-    frames = framing.decode_frames_untrusted(data, DATA.size)
+    frames = decode_frames_untrusted(data, DATA.size)
     named = [name_frame(frame) for frame in frames]
     numbers = {"sequence": head.sequence, "ack": head.ack, "ack_bits": head.ack_bits}
     return {**numbers, "frames": named}

@@ -13,7 +13,7 @@ from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.port import MessagePort
-from sphtp.core.channel.receive_side import NO_NEWS, Heard, ReceiveSide
+from sphtp.core.channel.receive_side import NO_NEWS, ReceiveSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
@@ -125,23 +125,19 @@ class Connection:
             # Should no other candidate answer, this is what to tell.
             self.handle_hint(refuse)
 
-    def handle_data_untrusted(
-        self, now: float, address: Address, data: bytes, size: int = 0
-    ) -> None:
-        """Take a DATA datagram, or with ``size`` several of that many bytes that are a run.
-
-        What is malformed or from elsewhere is counted and dropped.
-        """
-        number = len(data) // size if size else 1
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        """Take DATA datagrams; what is malformed or from elsewhere is counted and dropped."""
         if self._transport is None:
-            self._counters.too_early += number
-        elif address != self.address:
-            self._counters.foreign_address += number
-        elif size:
-            for heard in self._transport.handle_run_untrusted(now, data, size):
-                self._hear(now, heard)
+            self._counters.too_early += datagrams.number
+        elif datagrams.address != self.address:
+            self._counters.foreign_address += datagrams.number
         else:
-            self._hear(now, self._transport.handle_data_untrusted(now, data))
+            _, data, size = datagrams
+            is_alive, close = self._transport.handle_datagrams_untrusted(now, data, size)
+            if is_alive:
+                self._alarms.move(Timer.IDLE, now + self._settings.timeout)
+            if close is not None or (is_alive and self.state is not State.OPEN):
+                self._handle_life(now, close)
 
     def handle_forgotten(self, now: float) -> None:
         """Take it that the peer knows nothing of this connection any more."""
@@ -215,15 +211,11 @@ class Connection:
 
     # Events
 
-    def _hear(self, now: float, heard: Heard | None) -> None:
-        if heard is None or self._transport is None:
-            return
-        self._alarms.move(Timer.IDLE, now + self._settings.timeout)
-        if self.state is State.OPEN and heard.close is None:
-            return
+    def _handle_life(self, now: float, close: Close | None) -> None:
+        """The peer is alive, where that matters to the state, or has sent CLOSE."""
         self._step(now, Event.CONFIRMED)
         self._catch_up(now)
-        if (close := heard.close) is not None:
+        if close is not None:
             self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))
         self._check_drained(now)
 

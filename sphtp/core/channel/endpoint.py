@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from sphtp.core.channel.accept_queue import AcceptQueue, opener_of
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import ConnectionTable
+from sphtp.core.channel.frames import DATA_FIRST
 from sphtp.core.channel.gate.wire import decode_greet_untrusted
 from sphtp.core.channel.handshake import (
     Connect,
@@ -18,15 +19,14 @@ from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening, make_dial, make_offer
 from sphtp.core.channel.origins import Origins
-from sphtp.core.channel.packet import divide
 from sphtp.core.channel.refusals import Refusals
 from sphtp.core.channel.services import Services
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.simultaneous_open import SimultaneousOpen
 from sphtp.core.channel.statistics import EndpointCounters
-from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
+from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, divide
 from sphtp.core.entropy import Secrets
-from sphtp.core.front import Kind, decode_front_untrusted
+from sphtp.core.front import FRONT, Kind, decode_front_untrusted
 from sphtp.core.schema import Schema
 from sphtp.errors import RemoteError
 
@@ -62,7 +62,6 @@ class Endpoint:
         self._asking = b""
         self._removed: Callable[[Connection], None] = lambda _: None
         self._handlers: dict[Kind, Callable[[float, Address, int, bytes], None]] = {
-            Kind.DATA: self._handle_data_untrusted,
             Kind.CONNECT: self._handle_connect_untrusted,
             Kind.ACCEPT: self._handle_accept_untrusted,
             Kind.REFUSE: self._handle_refuse_untrusted,
@@ -129,16 +128,31 @@ class Endpoint:
 
     # Inputs
 
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        """Take any datagrams; what is malformed or meant for nobody is counted and dropped."""
+        is_one = len(datagrams.data) <= datagrams.size
+        for alike in (datagrams,) if is_one else divide(datagrams, FRONT.size):
+            data = alike.data
+            if len(data) >= FRONT.size and data[0] == DATA_FIRST:
+                _, connection_id = FRONT.unpack_from(data)
+                connection = self._turns.find(connection_id)
+                if connection is None:
+                    self.counters.unknown += alike.number
+                    continue
+                if connection.state is State.ANSWERING:
+                    connection = self._chosen(now, alike.address, connection)
+                connection.handle_datagrams_untrusted(now, alike)
+                continue
+            for datagram in alike.datagrams:
+                self._handle_other_untrusted(now, alike.address, datagram)
+
+    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
+        """Take datagrams that came together."""
+        self.handle_datagrams_untrusted(now, row)
+
     def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
-        """Take any datagram; what is malformed or meant for nobody is counted and dropped."""
-        try:
-            kind, connection_id = decode_front_untrusted(datagram)
-            handle = self._handlers.get(kind)
-            if handle is None:
-                raise RemoteError(f"{kind.name} is not for a side without keys")
-            handle(now, address, connection_id, datagram)
-        except RemoteError:
-            self.counters.malformed += 1
+        """Take a datagram that came alone."""
+        self.handle_datagrams_untrusted(now, Datagrams.of(address, datagram))
 
     def handle_introduced_untrusted(
         self, now: float, address: Address, key: bytes, datagram: bytes
@@ -149,20 +163,6 @@ class Endpoint:
             self.handle_datagram_untrusted(now, address, datagram)
         finally:
             self._asking = b""
-
-    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
-        if len(row.data) <= row.size:
-            self.handle_datagram_untrusted(now, row.address, row.data)
-            return
-        for run in divide(row):
-            if run.number == 1:
-                self.handle_datagram_untrusted(now, run.address, run.data)
-                continue
-            _, connection_id = decode_front_untrusted(run.data)
-            connection = self._hear(now, run.address, connection_id, run.number)
-            if connection is not None:
-                connection.handle_data_untrusted(now, run.address, run.data, run.size)
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
         """Take it that the host sends no datagram of that size to an address."""
@@ -196,12 +196,16 @@ class Endpoint:
 
     # Datagrams by kind
 
-    def _handle_data_untrusted(
-        self, now: float, address: Address, connection_id: int, datagram: bytes
-    ) -> None:
-        connection = self._hear(now, address, connection_id)
-        if connection is not None:
-            connection.handle_data_untrusted(now, address, datagram)
+    def _handle_other_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
+        """Take a datagram that is no DATA."""
+        try:
+            kind, connection_id = decode_front_untrusted(datagram)
+            handle = self._handlers.get(kind)
+            if handle is None:
+                raise RemoteError(f"{kind.name} is not for a side without keys")
+            handle(now, address, connection_id, datagram)
+        except RemoteError:
+            self.counters.malformed += 1
 
     def _handle_accept_untrusted(
         self, now: float, address: Address, connection_id: int, datagram: bytes
@@ -301,18 +305,16 @@ class Endpoint:
 
     # Bookkeeping
 
-    def _hear(self, now: float, address: Address, own: int, number: int = 1) -> Connection | None:
-        """The connection that DATA is for."""
-        connection = self._find(own, number)
-        if connection is None or connection.state is not State.ANSWERING:
-            return connection
-        is_heard = self._dials.is_crossing(own) and address == connection.address
-        return self._give_way(now, connection) if is_heard else connection
+    def _chosen(self, now: float, address: Address, answered: Connection) -> Connection:
+        """The connection that goes on when DATA comes for one that was answered here."""
+        is_crossing = self._dials.is_crossing(answered.connection_id)
+        is_heard = is_crossing and address == answered.address
+        return self._give_way(now, answered) if is_heard else answered
 
-    def _find(self, connection_id: int, datagrams: int = 1) -> Connection | None:
+    def _find(self, connection_id: int) -> Connection | None:
         connection = self._turns.find(connection_id)
         if connection is None:
-            self.counters.unknown += datagrams
+            self.counters.unknown += 1
         return connection
 
     def _settle(self, connection: Connection) -> None:

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import Final
 
 from sphtp.core.alarms import earliest
-from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.allowance import FARTHEST
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import (
@@ -26,7 +25,7 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.packet import encode_loads, encode_lone, encode_run
-from sphtp.core.channel.received_packets import ReceivedPackets
+from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.send_queue import Load
 from sphtp.core.channel.send_side import SendSide

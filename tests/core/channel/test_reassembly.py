@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.frames import Fragment
-from sphtp.core.channel.memory import Ahead
 from sphtp.core.channel.reassembly import OversizeError, Reassembly
-from sphtp.core.channel.receive_lane import OrderedLane
+from sphtp.core.channel.receive_queue import ReceiveQueue
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import RemoteError
 
 
@@ -111,7 +111,7 @@ def test_another_total_is_refused() -> None:
 
 
 def test_a_total_over_the_limit_is_refused() -> None:
-    lane = OrderedLane(0, 1024, 100, Ahead())
-    assert lane.admits(Fragment(0, 0, 0, 100, b"a"))
+    box = ReceiveQueue(ChannelSettings(max_message=100), 0)
+    assert box.insert([Fragment(0, 0, 0, 100, b"a")], 0)
     with pytest.raises(OversizeError, match="101 bytes is over the limit of 100"):
-        lane.admits(Fragment(0, 0, 0, 101, b"a"))
+        box.insert([Fragment(0, 1, 0, 101, b"a")], 1)

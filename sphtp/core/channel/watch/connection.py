@@ -15,7 +15,7 @@ from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.parts import Watch, WatchedPort, WatchedTransport
 from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.core.channel.watch.tally import Tally
-from sphtp.core.datagrams import Address
+from sphtp.core.datagrams import Datagrams
 
 # A forged ack counts as malformed as well, and comes first for that.
 DROPS: Final[Mapping[str, Drop]] = {
@@ -47,15 +47,13 @@ class WatchedConnection(Connection):
         self.port = WatchedPort(self._counters, self._sending, self._watch)
         instrument.channel_opening(now, self._watch.channel)
 
-    def handle_data_untrusted(
-        self, now: float, address: Address, data: bytes, size: int = 0
-    ) -> None:
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         """Take a datagram, and tell if it is dropped; a watched endpoint gives them singly."""
-        super().handle_data_untrusted(now, address, data, size)
+        super().handle_datagrams_untrusted(now, datagrams)
         why = self._drops.news()
         if why is not None:
-            watch = self._watch
-            watch.instrument.datagram_dropped(now, watch.channel, address, len(data), why)
+            watch, size = self._watch, len(datagrams.data)
+            watch.instrument.datagram_dropped(now, watch.channel, datagrams.address, size, why)
 
     def _open(self, now: float, closed: Closed) -> None:
         super()._open(now, closed)
@@ -68,4 +66,4 @@ class WatchedConnection(Connection):
             self._watch.instrument.channel_closed(now, self._watch.channel, closed)
 
     def _make_transport(self, offer: TransportParameters) -> ReceiveSide:
-        return WatchedTransport(self._settings, offer, self._counters, self._watch, self._node)
+        return WatchedTransport(self._settings, offer, self._counters, self._node, self._watch)

@@ -11,7 +11,7 @@ from sphtp.core.channel.watch.connection import WatchedConnection
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import Drop
 from sphtp.core.channel.watch.tally import Tally
-from sphtp.core.datagrams import Address, Datagrams
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.entropy import Secrets
 from sphtp.core.schema import Schema
 
@@ -56,15 +56,12 @@ class WatchedEndpoint(Endpoint):
         self._drops = Tally(self.counters, DROPS)
         self._refusal_counts = Tally(self.counters, REFUSALS)
 
-    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        """Take datagrams that came together one by one, for what is told of each."""
-        for datagram in row.datagrams:
-            self.handle_datagram_untrusted(now, row.address, datagram)
-
-    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
-        """Take a datagram, and tell if it is dropped or its channel refused."""
-        super().handle_datagram_untrusted(now, address, datagram)
-        if (why := self._drops.news()) is not None:
-            self._instrument.datagram_dropped(now, None, address, len(datagram), why)
-        if (refusal := self._refusal_counts.news()) is not None:
-            self._instrument.channel_refused(now, address, refusal)
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        """Take datagrams one by one, and tell of each that is dropped or its channel refused."""
+        for datagram in datagrams.datagrams:
+            super().handle_datagrams_untrusted(now, Datagrams.of(datagrams.address, datagram))
+            if (why := self._drops.news()) is not None:
+                size = len(datagram)
+                self._instrument.datagram_dropped(now, None, datagrams.address, size, why)
+            if (refusal := self._refusal_counts.news()) is not None:
+                self._instrument.channel_refused(now, datagrams.address, refusal)

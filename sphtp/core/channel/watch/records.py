@@ -13,6 +13,7 @@ from sphtp.core.channel.frames import (
     Fragment,
     Frame,
     Messages,
+    Packet,
     Padding,
     Ping,
     Skip,
@@ -145,6 +146,20 @@ def describe(sequence: int, size: int, frames: Iterable[Frame]) -> PacketInfo:
     """Describe a packet."""
     infos = [DESCRIBERS[type(frame)](frame) for frame in frames if type(frame) is not AckDelay]
     return PacketInfo(sequence, size, tuple(infos))
+
+
+def describe_received(sequence: int, packet: Packet) -> list[PacketInfo]:
+    """Describe the packets of a batch, each with its share of what they carry together."""
+    number = packet.number
+    if number == 1:
+        return [describe(sequence, packet.size, packet.frames)]
+    infos: tuple[FrameInfo, ...] = describe(0, 0, packet.frames).frames
+    shares = tuple(
+        frame._replace(messages=frame.messages // number, size=frame.size // number)
+        for frame in infos
+    )
+    size = packet.size // number
+    return [PacketInfo(at, size, shares) for at in range(sequence, sequence + number)]
 
 
 def _describe_whole(kind: str) -> Callable[[Messages | Unreliable], FrameInfo]:
