@@ -39,6 +39,7 @@ from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
+from sphtp.core.channel.watch.records import Drop
 from sphtp.errors import RemoteError
 
 if TYPE_CHECKING:
@@ -59,10 +60,14 @@ NO_NEWS: Final = News()
 LOST_CLOSE: Final = News(events=(Event.CLOSE_LOST,))
 
 
+class ForgedAckError(RemoteError):
+    """A packet acks another that was never sent."""
+
+
 class ReceiveSide:
     """Takes in the packets of one connection.
 
-    ``observer`` is told of packets and credit received; it changes nothing.
+    ``observer`` is told what is received and what is dropped; it changes nothing.
     """
 
     def __init__(
@@ -169,11 +174,15 @@ class ReceiveSide:
                 packet = decode_packet_untrusted(data, start, size, most)
                 number = packet.number
                 is_life, closing = self._handle_packet(now, packet)
-            except RemoteError:
+            except RemoteError as error:
                 if number > 1:
                     split = start + number * size
                     continue
+                is_forged = isinstance(error, ForgedAckError)
                 self._counters.malformed += 1
+                self._counters.forged_acks += is_forged
+                why = Drop.FORGED_ACK if is_forged else Drop.MALFORMED
+                self._dropped(now, min(size, len(data) - start), why)
             else:
                 self._counters.received += number
                 self._counters.bytes_received += packet.size
@@ -198,13 +207,12 @@ class ReceiveSide:
                 raise RemoteError("a batch of which some may have come before")
             if (arrival := self._received.arrival(sequence)) is not Arrival.FRESH:
                 # The acks of a packet that old may mean packets of another round of the 16 bits.
-                self._handle_repeat(now, arrival, is_eliciting)
+                self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
         try:
             newest_acked = self._sent_packets.named(ack)
-        except RemoteError:
-            self._counters.forged_acks += number == 1
-            raise
+        except RemoteError as error:
+            raise ForgedAckError(str(error)) from error
         batch_bytes = size if number > 1 else 0
         is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
         if not is_accepted and number > 1:
@@ -212,6 +220,7 @@ class ReceiveSide:
         self.send_side.heard(now, newest_acked, ack_bits, delay)
         if not is_accepted:
             self._counters.too_early += 1
+            self._dropped(now, size, Drop.TOO_EARLY)
             return True, None
         if self._observer is not None:
             self._observer.packet_received(now, sequence, packet)
@@ -230,14 +239,20 @@ class ReceiveSide:
                 self._ack_timer.owe_again(now)
         return close
 
-    def _handle_repeat(self, now: float, arrival: Arrival, is_eliciting: bool) -> None:
+    def _handle_repeat(self, now: float, arrival: Arrival, size: int, is_eliciting: bool) -> None:
         if arrival is Arrival.TOO_OLD:
             self._counters.too_old += 1
+            self._dropped(now, size, Drop.TOO_OLD)
             return
         self._counters.duplicates += 1
+        self._dropped(now, size, Drop.DUPLICATE)
         # Our ack may have been what got lost. An ack is never acked, or two sides would never stop.
         if is_eliciting:
             self._ack_timer.owe_again(now)
+
+    def _dropped(self, now: float, size: int, why: Drop) -> None:
+        if self._observer is not None:
+            self._observer.datagram_dropped(now, size, why)
 
     def _record(self, now: float, sequence: int, number: int, is_eliciting: bool) -> None:
         """Note which packets came, and which acks they make due.

@@ -13,12 +13,14 @@ from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.frames import Header, decode_packet_untrusted, encode_data
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.watch.records import Drop
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow
 from tests.profiles import brisk
+from tests.recorder import Recorder
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 ACK = 7
@@ -58,11 +60,11 @@ limits = st.fixed_dictionaries(
 class Side:
     """One side of a pair whose network carries nothing: datagrams are handed over by the test."""
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, observer: Recorder | None = None, **changes: Any) -> None:
         settings = ChannelSettings(
             congestion="fixed:1e9", lanes=(Lane(), Lane(ordered=False)), **changes
         )
-        self.pair = Pair(1, settings=settings)
+        self.pair = Pair(1, settings=settings, right_instrument=observer)
         self.left, self.right = self.pair.open()
         self.pair.run(0.5)
         self.pair.network.set_default(Faults(blocked=True))
@@ -172,6 +174,27 @@ def test_a_batch_does_what_its_datagrams_do(
     assert acked[0] == acked[1]
     if not together.figures()["too_early"]:
         assert acked[0] >= {decode_packet_untrusted(it).sequence for batch in came for it in batch}
+
+
+def test_of_a_batch_an_observer_is_told_what_it_is_of_its_datagrams() -> None:
+    observers = [Recorder(), Recorder()]
+    for together, observer in enumerate(observers):
+        side = Side(observer, max_datagram=1200)
+        messages = [(40_000, 2, 0, Delivery.RELIABLE), (200, 250, 1, Delivery.RELIABLE)]
+        send(side.left, side.now, messages)
+        datagrams = side.leaving(side.left)
+        datagrams[20] = flip(datagrams[20], 13, 0x40)
+        datagrams[30] = flip(datagrams[30], 8, 0x40)
+        datagrams[40] = flip(datagrams[40], 1, 0x40)
+        datagrams[50] = flip(datagrams[50], 0, 0x40)
+        for batch in batches(datagrams, [(0, 60), (-5, 40), (2, 50), (-30, 9)]):
+            for part in [batch] if together else [[it] for it in batch]:
+                side.take(LEFT, part)
+    for event in ("packet_received", "datagram_dropped", "credit_received"):
+        one, other = (observer.of(event) for observer in observers)
+        assert sorted(map(repr, one)) == sorted(map(repr, other))
+    whys = {why for *_, why in observers[0].of("datagram_dropped")}
+    assert whys == {Drop.MALFORMED, Drop.FORGED_ACK, Drop.UNKNOWN, Drop.DUPLICATE}
 
 
 @brisk

@@ -1,8 +1,5 @@
 """A connection that tells an instrument of its life."""
 
-from collections.abc import Mapping
-from typing import Final
-
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import TransportParameters
@@ -14,18 +11,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.parts import Watch, WatchedPort, WatchedTransport
 from sphtp.core.channel.watch.records import Drop, WatchedChannel
-from sphtp.core.channel.watch.tally import Tally
 from sphtp.core.datagrams import Datagrams
-
-# A forged ack counts as malformed as well, and comes first for that.
-DROPS: Final[Mapping[str, Drop]] = {
-    "forged_acks": Drop.FORGED_ACK,
-    "malformed": Drop.MALFORMED,
-    "foreign_address": Drop.FOREIGN_ADDRESS,
-    "duplicates": Drop.DUPLICATE,
-    "too_old": Drop.TOO_OLD,
-    "too_early": Drop.TOO_EARLY,
-}
 
 
 class WatchedConnection(Connection):
@@ -43,17 +29,18 @@ class WatchedConnection(Connection):
     ) -> None:
         super().__init__(now, settings, opening, state, node)
         self._watch = Watch(instrument, WatchedChannel(self))
-        self._drops = Tally(self._counters, DROPS)
         self.port = WatchedPort(self._counters, self._sending, self._watch)
         instrument.channel_opening(now, self._watch.channel)
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
-        """Take a datagram, and tell if it is dropped; a watched endpoint gives them singly."""
+        """Take datagrams, and tell of those that its receive side does not get to see."""
+        is_early, is_foreign = self._transport is None, datagrams.address != self.address
         super().handle_datagrams_untrusted(now, datagrams)
-        why = self._drops.news()
-        if why is not None:
-            watch, size = self._watch, len(datagrams.data)
-            watch.instrument.datagram_dropped(now, watch.channel, datagrams.address, size, why)
+        if is_early or is_foreign:
+            watch, why = self._watch, Drop.TOO_EARLY if is_early else Drop.FOREIGN_ADDRESS
+            for it in datagrams.datagrams:
+                size = len(it)
+                watch.instrument.datagram_dropped(now, watch.channel, datagrams.address, size, why)
 
     def _open(self, now: float, closed: Closed) -> None:
         super()._open(now, closed)

@@ -57,11 +57,10 @@ class WatchedEndpoint(Endpoint):
         self._refusal_counts = Tally(self.counters, REFUSALS)
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
-        """Take datagrams one by one, and tell of each that is dropped or its channel refused."""
-        for datagram in datagrams.datagrams:
-            super().handle_datagrams_untrusted(now, Datagrams.of(datagrams.address, datagram))
-            if (why := self._drops.news()) is not None:
-                size = len(datagram)
-                self._instrument.datagram_dropped(now, None, datagrams.address, size, why)
-            if (refusal := self._refusal_counts.news()) is not None:
-                self._instrument.channel_refused(now, datagrams.address, refusal)
+        """Take datagrams, and tell of each that is dropped or its channel refused."""
+        super().handle_datagrams_untrusted(now, datagrams)
+        address, size = datagrams.address, min(datagrams.size, len(datagrams.data))
+        for why in self._drops.news():
+            self._instrument.datagram_dropped(now, None, address, size, why)
+        for refusal in self._refusal_counts.news():
+            self._instrument.channel_refused(now, address, refusal)

@@ -20,6 +20,7 @@ from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import (
     CongestionInfo,
+    Drop,
     FrameInfo,
     LostBy,
     Obstacle,
@@ -61,6 +62,11 @@ class Watch:
         """Tell of a packet that was accepted, or of each one in a batch of packets."""
         for info in describe_received(sequence, packet):
             self.instrument.packet_received(now, self.channel, info)
+
+    def datagram_dropped(self, now: float, size: int, why: Drop) -> None:
+        """Tell of a datagram of the peer that was thrown away."""
+        if (address := self.channel.peer_address) is not None:
+            self.instrument.datagram_dropped(now, self.channel, address, size, why)
 
     def credit_received(self, now: float, frame: Credit) -> None:
         """Tell of the peer's credit."""

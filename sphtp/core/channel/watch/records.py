@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import FLAG
 from sphtp.core.channel.frames import (
     AckDelay,
@@ -22,6 +21,9 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.datagrams import Address
 
+if TYPE_CHECKING:
+    from sphtp.core.channel.connection import Connection
+
 
 class WatchedChannel:
     """The channel that something is told of: the same object every time, fit as a key.
@@ -32,7 +34,7 @@ class WatchedChannel:
 
     __slots__ = ("_connection", "id", "is_dialled")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.id = connection.connection_id
         self.is_dialled = connection.opening.is_dialled

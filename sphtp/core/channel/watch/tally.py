@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Tally(Generic[T]):
-    """Watches counters, and says which one moved."""
+    """Watches counters, and says which of them moved."""
 
     __slots__ = ("_counters", "_meanings", "_read", "_seen")
 
@@ -18,10 +18,10 @@ class Tally(Generic[T]):
         self._read = attrgetter(*meanings)
         self._seen: tuple[int, ...] = self._read(counters)
 
-    def news(self) -> T | None:
-        """What the first counter means that has moved since this was last asked, if any has."""
+    def news(self) -> list[T]:
+        """What the counters mean that moved since this was last asked, once for each count."""
         before, self._seen = self._seen, self._read(self._counters)
         if self._seen == before:
-            return None
-        pairs = zip(before, self._seen, self._meanings, strict=True)
-        return next(meaning for old, new, meaning in pairs if old != new)
+            return []
+        moved = zip(before, self._seen, self._meanings, strict=True)
+        return [meaning for old, new, meaning in moved for _ in range(new - old)]
