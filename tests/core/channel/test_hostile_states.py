@@ -24,6 +24,7 @@ from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow
 from tests.core.channel.test_framing import frames
 from tests.core.channel.test_hostile import forge, open_pair
+from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 STRANGER: Address = ("10.0.0.9", 1)
@@ -137,6 +138,7 @@ def test_every_state_has_its_victim() -> None:
     }
 
 
+@brisk
 @given(st.sampled_from(State), attacks)
 def test_a_peer_that_talks_nonsense_is_survived(
     state: State, row: list[tuple[int, bool, bytes]]
@@ -155,6 +157,7 @@ def test_a_peer_that_talks_nonsense_is_survived(
     assert isinstance(events[-1], Closed)
 
 
+@brisk
 @given(st.sampled_from([state for state in State if state is not State.CLOSED]), attacks)
 def test_a_stranger_changes_nothing(state: State, row: list[tuple[int, bool, bytes]]) -> None:
     """It does not know the token; the id alone is worth nothing from another address."""
@@ -168,6 +171,7 @@ def test_a_stranger_changes_nothing(state: State, row: list[tuple[int, bool, byt
     assert due is None or (next_due is not None and next_due <= due)
 
 
+@brisk
 @given(st.sampled_from(STARTS), st.integers(0, 60), words, st.integers(0, 0xFFFFFFFF))
 def test_only_packets_that_were_sent_can_be_acked(
     start: int, count: int, ack: int, bits: int
@@ -195,6 +199,7 @@ def test_only_packets_that_were_sent_can_be_acked(
     assert all(ticket.outcome is None for ticket in unsent)
 
 
+@brisk
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(1, 12), st.binary(min_size=1)),

@@ -13,6 +13,7 @@ from sphtp.core.channel.reassembly import OversizeError, Reassembly
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import RemoteError
+from tests.profiles import brisk
 
 
 def test_fragments_in_any_order_make_the_message() -> None:
@@ -24,6 +25,7 @@ def test_fragments_in_any_order_make_the_message() -> None:
     assert reassembly.finish() == b"abcdefg"
 
 
+@brisk
 @given(st.binary(min_size=1, max_size=300), st.randoms(use_true_random=False))
 def test_overlapping_fragments_make_the_message(payload: bytes, random: Random) -> None:
     """Cut at random, again and again, as when the path takes smaller and smaller packets."""
@@ -70,6 +72,7 @@ def test_in_any_order_bytes_cost_little_more_than_bytes(order: str) -> None:
     assert memory_of(10_001, offsets) < 60_000
 
 
+@brisk
 @given(
     st.lists(st.tuples(st.integers(0, 199), st.integers(1, 30)), max_size=20),
     st.integers(0, 199),
@@ -94,6 +97,7 @@ def test_what_came_first_is_kept() -> None:
     assert reassembly.finish() == b"XbcX"
 
 
+@brisk
 @given(st.lists(st.tuples(st.integers(0, 100), st.binary(max_size=100)), max_size=50))
 @example([(0, bytes(50))])
 def test_whatever_is_claimed_no_more_than_the_whole_is_kept(parts: list[tuple[int, bytes]]) -> None:

@@ -15,6 +15,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
+from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 
@@ -286,6 +287,7 @@ def test_a_flood_of_first_fragments_stays_bounded() -> None:
     assert len(take(box)) <= 64
 
 
+@brisk
 @given(
     st.sampled_from(STARTS),
     st.lists(st.tuples(st.binary(max_size=40), st.sampled_from(("whole", "cut", "skip")))),
