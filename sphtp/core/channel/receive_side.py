@@ -197,9 +197,11 @@ class ReceiveSide:
         Return whether it is a sign of life, and the CLOSE in it. Raises ``RemoteError`` when it is
         malformed, or a batch has to be taken packet by packet; it has changed nothing then.
         """
+        # The steps are those of the wire format. 1: the datagram's size.
         short, ack, ack_bits, delay, content, control, size, number = packet
         if size > number * self._largest:
             raise RemoteError(f"a datagram of {size // number} bytes is over the limit")
+        # 2: old packets and duplicates.
         is_eliciting = bool(content or control)
         sequence = self._received.restore(short)
         if sequence <= self._received.highest:
@@ -209,19 +211,23 @@ class ReceiveSide:
                 # The acks of a packet that old may mean packets of another round of the 16 bits.
                 self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
+        # 4: acks of what was never sent.
         try:
             newest_acked = self._sent_packets.named(ack)
         except RemoteError as error:
             raise ForgedAckError(str(error)) from error
+        # 3 and 6: messages that cannot be, and those without room. All are taken in, or none.
         batch_bytes = size if number > 1 else 0
         is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
         if not is_accepted and number > 1:
             raise RemoteError("a batch for which there is no room as a whole")
+        # 5: what the header acks counts although there was no room.
         self.send_side.heard(now, newest_acked, ack_bits, delay)
         if not is_accepted:
             self._counters.too_early += 1
             self._dropped(now, size, Drop.TOO_EARLY)
             return True, None
+        # 7: the packet counts as received, and is acked.
         if self._observer is not None:
             self._observer.packet_received(now, sequence, packet)
         self._record(now, sequence, number, is_eliciting)
