@@ -18,7 +18,7 @@ FRONT: Final = Struct("<BI")
 class Kind(IntEnum):
     """The low four bits of a datagram's first byte."""
 
-    # Channels: sphtp.core.channel.header, and from GREET on sphtp.core.channel.noise.
+    # Channels: sphtp.core.channel.frames, and from GREET on sphtp.core.channel.noise.
     DATA = 0
     CONNECT = 1
     ACCEPT = 2

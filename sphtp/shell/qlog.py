@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
 
 from sphtp.core.channel.delivery import Delivery
+from sphtp.core.channel.frames import DATA
 from sphtp.core.channel.handshake import Refusal
-from sphtp.core.channel.header import DATA
 from sphtp.core.channel.lifecycle import Closed, CloseReason
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import (

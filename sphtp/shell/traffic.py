@@ -186,9 +186,9 @@ class Traffic:
     def _take(self, now: float, row: Datagrams) -> None:
         if self._desk.is_busy:
             for part in self._desk.take_own_untrusted(now, row):
-                self._endpoint.handle_row_untrusted(now, part)
+                self._endpoint.handle_datagrams_untrusted(now, part)
         else:
-            self._endpoint.handle_row_untrusted(now, row)
+            self._endpoint.handle_datagrams_untrusted(now, row)
 
     def _tell(self) -> bool:
         """Tell of connections that have news; true when somebody waited for it."""

@@ -114,7 +114,7 @@ class Stage(Simulation):
         for destination, row in rows(self.network.take_due(self.now)):
             endpoint = self.endpoints.get(destination)
             if endpoint is not None:
-                endpoint.handle_row_untrusted(self.now, row)
+                endpoint.handle_datagrams_untrusted(self.now, row)
         for endpoint in self.endpoints.values():
             endpoint.handle_timeout(self.now)
 

@@ -160,7 +160,7 @@ class Crossing:
     def _arrive(self, it: Flying) -> None:
         self._past = [*self._past[-MOST_FLYING:], it]
         row = Datagrams(it.source, it.data, it.size)
-        self._sides[it.destination].node.handle_row_untrusted(self.now, row)
+        self._sides[it.destination].node.handle_datagrams_untrusted(self.now, row)
         self._flush()
 
     def _flush(self) -> None:

@@ -12,8 +12,16 @@ from typing import Any, Final
 from rich.console import Console
 
 from sphtp.core.arrays import array_parts, read_array_untrusted
-from sphtp.core.channel.frames import Close
-from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
+from sphtp.core.channel.frames import (
+    DATA,
+    Close,
+    Packet,
+    decode_data_untrusted,
+    decode_frames_untrusted,
+    decode_packet_untrusted,
+    encode_data,
+)
+from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
     decode_accept_untrusted,
@@ -23,17 +31,9 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import DATA, decode_data_untrusted, encode_data
-from sphtp.core.channel.packet import (
-    Packet,
-    decode_packet_untrusted,
-    decode_run_untrusted,
-    divide,
-)
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Counters
 from sphtp.core.control.intake import Intake
-from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import decode_front_untrusted, encode_front
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
@@ -88,25 +88,21 @@ def packet(data: bytes) -> None:
 
 
 def runs(data: bytes) -> None:
-    """A row of datagrams, divided into runs: nothing is left out, and nothing comes twice."""
+    """Datagrams that came together: taken as one they say what they say one by one."""
     script = Script(data)
-    row = Datagrams(ADDRESS, data[2:], 1 + script.below(2048))
-    divided = list(divide(row))
-    assert [it for run in divided for it in run.datagrams] == row.datagrams
-    for run in divided:
-        if run.number > 1:
-            _run(run)
-
-
-def _run(run: Datagrams) -> None:
-    """Packets taken as one say what they say one by one."""
-    try:
-        whole = decode_run_untrusted(run.data, run.size)
-    except RemoteError:
-        return
-    single = [decode_packet_untrusted(it) for it in run.datagrams]
-    assert (whole.number, whole.size) == (len(single), sum(it.size for it in single))
-    assert _said([whole]) == _said(single)
+    size, data = 1 + script.below(2048), data[2:]
+    start = 0
+    while start < len(data):
+        try:
+            together = decode_packet_untrusted(data, start, size)
+        except RemoteError:
+            start += size
+            continue
+        cuts = range(start, start + together.number * size, size)
+        single = [decode_packet_untrusted(data[cut : cut + size]) for cut in cuts]
+        assert together.size == sum(it.size for it in single)
+        assert _said([together]) == _said(single)
+        start += together.number * size
 
 
 def _said(packets: list[Packet]) -> list[bytes]:

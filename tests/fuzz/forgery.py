@@ -7,6 +7,8 @@ from typing import Final
 
 from sphtp.core.channel.delivery import FLAG
 from sphtp.core.channel.frames import (
+    DATA,
+    DATA_FIRST,
     AckDelay,
     Close,
     Credit,
@@ -19,7 +21,6 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.header import DATA, DATA_FIRST
 from sphtp.core.front import FRONT
 from sphtp.core.serial import MASK
 from tests.fuzz.choices import Choices

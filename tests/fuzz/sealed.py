@@ -74,7 +74,7 @@ def unprotected(data: bytes) -> None:
     said(node)
     script = Script(data)
     kind = script.below(16)
-    node.handle_datagram_untrusted(0.1, LEFT, bytes([0x10 | kind]) + data[1:])
+    node.handle_datagrams_untrusted(0.1, Datagrams.of(LEFT, bytes([0x10 | kind]) + data[1:]))
     said(node)
 
 
@@ -88,7 +88,9 @@ def protected(data: bytes) -> None:
     front = encode_front(Kind(script.below(len(Kind))), right.connection_id)
     for inner in (data[2:], front + data[2:]):
         sealed = keys.seal(RIGHT, inner or b"\0", len(inner) or 1)
-        pair.right.handle_row_untrusted(pair.now, Datagrams(address, sealed.data, sealed.size))
+        pair.right.handle_datagrams_untrusted(
+            pair.now, Datagrams(address, sealed.data, sealed.size)
+        )
         said(pair.right)
 
 
@@ -103,12 +105,12 @@ def responder(data: bytes) -> None:
             cookie = wire.decode_answer_untrusted(said(node)[0].data).content
         opening = wire.Greet(OPENER, TOKEN, NUMBERS[pattern.name], cookie, noise)
         padded = wire.encode_greet(opening).ljust(wire.SMALLEST_GREET, b"\0")
-        node.handle_datagram_untrusted(0.0, LEFT, padded)
+        node.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, padded))
     answers = said(node)
     if pattern is XX:
         handshake.read_untrusted(wire.decode_answer_untrusted(answers[0].data).content)
         told = wire.Confirm(OPENER, TOKEN, handshake.write(data[1:]))
-        node.handle_datagram_untrusted(0.0, LEFT, wire.encode_confirm(told))
+        node.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, wire.encode_confirm(told)))
         said(node)
 
 
@@ -122,8 +124,8 @@ def initiator(data: bytes) -> None:
     handshake.read_untrusted(asked.noise)
     data = data.replace(_names(OPENER, TOKEN), _names(asked.opener, asked.token))
     welcome = wire.Answer(asked.token, handshake.write(data))
-    node.handle_datagram_untrusted(
-        0.1, RIGHT, wire.encode_answer(Kind.WELCOME, asked.opener, welcome)
+    node.handle_datagrams_untrusted(
+        0.1, Datagrams.of(RIGHT, wire.encode_answer(Kind.WELCOME, asked.opener, welcome))
     )
     said(node)
 

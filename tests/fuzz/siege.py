@@ -138,7 +138,7 @@ class Siege:
         for datagram in datagrams:
             self.watch(datagram)
         for row in _rows(address, datagrams):
-            self._node.node.handle_row_untrusted(self.now, row)
+            self._node.node.handle_datagrams_untrusted(self.now, row)
 
     def _say(self, side: Application) -> None:
         if not side.channels:
@@ -171,9 +171,13 @@ class Siege:
             if to == NODE:
                 for datagram in row.datagrams:
                     self._forger.hear(datagram)
-                self._node.node.handle_row_untrusted(self.now, Datagrams(PEER, row.data, row.size))
+                self._node.node.handle_datagrams_untrusted(
+                    self.now, Datagrams(PEER, row.data, row.size)
+                )
             else:
-                self._peer.node.handle_row_untrusted(self.now, Datagrams(NODE, row.data, row.size))
+                self._peer.node.handle_datagrams_untrusted(
+                    self.now, Datagrams(NODE, row.data, row.size)
+                )
 
     def _pass_time(self, seconds: float) -> None:
         self.now += seconds

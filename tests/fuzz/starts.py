@@ -16,11 +16,13 @@ from sphtp.core.channel.frames import (
     Credit,
     Fragment,
     Frame,
+    Header,
     Messages,
     Padding,
     Ping,
     Skip,
     Unreliable,
+    encode_data,
 )
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import (
@@ -33,7 +35,6 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.shell.encoding import PLAIN

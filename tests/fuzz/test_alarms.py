@@ -22,10 +22,10 @@ from tests.fuzz.targets import MOST_ENTRIES, _feed, check_size
 class Raising(Endpoint):
     """Raises when two datagrams come that it has no channel for."""
 
-    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        super().handle_row_untrusted(now, row)
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        super().handle_datagrams_untrusted(now, datagrams)
         if self.counters.unknown > 2:
-            raise KeyError(row.data[:5])
+            raise KeyError(datagrams.data[:5])
 
 
 class Chattering(Endpoint):
@@ -48,8 +48,8 @@ class Hoarding(Endpoint):
 
     kept: list[bytes]
 
-    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        super().handle_row_untrusted(now, row)
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        super().handle_datagrams_untrusted(now, datagrams)
         self.__dict__.setdefault("kept", []).append(bytes(50_000))
 
 

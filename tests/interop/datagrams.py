@@ -5,8 +5,15 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from sphtp.core import front
-from sphtp.core.channel import framing, handshake, header, path_validation, stateless_reset
+from sphtp.core.channel import framing, handshake, path_validation, stateless_reset
 from sphtp.core.channel import noise as wire
+from sphtp.core.channel.frames import (
+    DATA,
+    Header,
+    decode_data_untrusted,
+    decode_frames_untrusted,
+    encode_data,
+)
 from sphtp.core.front import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.core.secure.seal import COUNTER, TAG_SIZE
@@ -26,8 +33,8 @@ def name_offer(offer: handshake.TransportParameters) -> dict[str, int]:
 
 
 def read_data(data: bytes) -> dict[str, Any]:
-    head = header.decode_data_untrusted(data)
-    frames = framing.decode_frames_untrusted(data, header.DATA.size)
+    head = decode_data_untrusted(data)
+    frames = decode_frames_untrusted(data, DATA.size)
     named = [name_frame(frame) for frame in frames]
     numbers = {"sequence": head.sequence, "ack": head.ack, "ack_bits": head.ack_bits}
     return {**numbers, "frames": named}
@@ -112,8 +119,8 @@ def write_datagram(named: dict[str, Any]) -> bytes:
 
 
 def write_data(_: Kind, to: int, named: dict[str, Any]) -> bytes:
-    head = header.Header(named["sequence"], named["ack"], named["ack_bits"])
-    return header.encode_data(to, head) + framing.encode_frames(map(frame_of, named["frames"]))
+    head = Header(named["sequence"], named["ack"], named["ack_bits"])
+    return encode_data(to, head) + framing.encode_frames(map(frame_of, named["frames"]))
 
 
 def write_connect(_: Kind, __: int, named: dict[str, Any]) -> bytes:

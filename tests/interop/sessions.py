@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.security import PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.identity import Identity
 
 NAMES = ("opener", "answerer")
@@ -70,7 +71,9 @@ def _talk(sides: dict[str, Endpoint]) -> Iterator[Spoken]:
             silent = 0
             for datagram in row.datagrams:
                 yield Spoken(speaker, datagram)
-                sides[hearer].handle_datagram_untrusted(0.0, ADDRESSES[speaker], datagram)
+                sides[hearer].handle_datagrams_untrusted(
+                    0.0, Datagrams.of(ADDRESSES[speaker], datagram)
+                )
         while sides[speaker].poll_active() is not None:
             pass
         speaker, hearer = hearer, speaker

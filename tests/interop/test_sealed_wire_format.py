@@ -12,6 +12,7 @@ from sphtp.core.channel.noise import PADDING, PATTERNS, prologue
 from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.security import RANGES, HandshakeCounters, HandshakeLimits, PeerPin
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.schema import Schema
 from sphtp.core.secure.seal import EPOCH_BITS, WINDOW, Opener, Sealer, _Key
@@ -105,7 +106,7 @@ def test_our_proof_is_that(vector: Vector) -> None:
     side = {"static": vector.fields["static"], "ephemeral": "00" * 32, "connection_id": 1}
     endpoint = sessions.make_endpoint({"token": 1, "answerer": side}, "answerer")
     stray = encode_front(Kind.SEALED, vector.fields["connection_id"]) + bytes(40)
-    endpoint.handle_datagram_untrusted(0.0, LEFT, stray)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, stray))
     answer = endpoint.poll_transmit(0.0)
     assert answer is not None
     assert answer.data == stateless_reset.encode_reset(vector.fields["connection_id"], vector.data)
@@ -161,14 +162,16 @@ class TestRefusalsInTheClear:
 
     def ask(self, datagram: bytes, psk: bytes | None = None) -> bytes:
         endpoint = make_sealed("right", psk=psk)
-        endpoint.handle_datagram_untrusted(0.0, LEFT, datagram)
+        endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, datagram))
         answer = endpoint.poll_transmit(0.0)
         assert answer is not None
         assert endpoint.poll_transmit(0.0) is None
         if answer.data[0] & 0x0F != Kind.COOKIE:
             return answer.data
         cookie = wire.decode_answer_untrusted(answer.data).content
-        endpoint.handle_datagram_untrusted(0.0, LEFT, datagram[:18] + cookie + datagram[34:])
+        endpoint.handle_datagrams_untrusted(
+            0.0, Datagrams.of(LEFT, datagram[:18] + cookie + datagram[34:])
+        )
         answer = endpoint.poll_transmit(0.0)
         assert answer is not None
         return answer.data
@@ -211,7 +214,7 @@ def test_with_types_a_greeting_is_as_large_as_any_path_takes(known: bool) -> Non
 def test_cookies_hold_for_one_address_opener_token_and_noise() -> None:
     endpoint = make_sealed("right")
     base = unanswered("datagram/GREET", pattern=2)
-    endpoint.handle_datagram_untrusted(0.0, LEFT, base)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, base))
     row = endpoint.poll_transmit(0.0)
     assert row is not None
     cookie = wire.decode_answer_untrusted(row.data).content
@@ -219,11 +222,11 @@ def test_cookies_hold_for_one_address_opener_token_and_noise() -> None:
     random = Random(1)
     for at in (5, 8, 9, 16, *random.sample(range(34, len(good)), 20)):
         bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
-        endpoint.handle_datagram_untrusted(0.0, LEFT, bad)
+        endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, bad))
         assert answered_with(endpoint) == Kind.COOKIE, at
-    endpoint.handle_datagram_untrusted(0.0, (LEFT[0], LEFT[1] + 1), good)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of((LEFT[0], LEFT[1] + 1), good))
     assert answered_with(endpoint) == Kind.COOKIE
-    endpoint.handle_datagram_untrusted(0.0, LEFT, good)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, good))
     assert answered_with(endpoint) == Kind.WELCOME
 
 

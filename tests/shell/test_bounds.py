@@ -16,7 +16,7 @@ from sphtp import (
     ServerLimits,
     StreamSettings,
 )
-from sphtp.core.channel.frames import Fragment, Frame, Messages, Unreliable
+from sphtp.core.channel.frames import Content, Fragment, Messages, Unreliable
 from sphtp.core.channel.limit_counters import BoundCounters, LimitCounters
 from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.receive_queue import ReceiveQueue
@@ -95,7 +95,7 @@ async def test_too_many_channels(settings: ChannelSettings, setting: str, lines:
         assert not any("reached: over_" in line and setting not in line for line in lines)
 
 
-FRAMES: dict[str, tuple[ChannelSettings, Frame]] = {
+FRAMES: dict[str, tuple[ChannelSettings, Content]] = {
     "receive_buffer": (ChannelSettings(receive_buffer=2), Messages(0, 0, [b""] * 3)),
     "max_message": (ChannelSettings(max_message=9), Fragment(0, 0, 0, 10, b"1")),
 }
@@ -107,7 +107,7 @@ def test_a_peer_that_goes_beyond_what_it_may_send(setting: str) -> None:
     bounds, counters = LimitCounters(), BoundCounters()
     receive_queue = ReceiveQueue(settings, 0, bounds)
     try:
-        assert not receive_queue.admits([frame])
+        assert not receive_queue.insert([frame], 0)
     except RemoteError:
         assert setting == "max_message"
     bounds.move_to(counters)
@@ -122,9 +122,8 @@ def test_a_peer_that_fills_the_memory() -> None:
     )
     for number in range(100):
         frame = Messages(0, number, [bytes(60_000)])
-        if not receive_queue.admits([frame]):
+        if not receive_queue.insert([frame], number):
             break
-        receive_queue.insert(frame, number)
     bounds.move_to(counters)
     assert counters.over_receive_buffer_bytes == 1
 
@@ -136,8 +135,7 @@ def test_floods_of_unreliable_messages_that_fill_the_node() -> None:
     for number in range(256):
         for receive_queue in flooded:
             frames = [Unreliable(0, number, [number.to_bytes(2, "big") + bytes(1000)])]
-            assert receive_queue.admits(frames)
-            receive_queue.insert(frames[0], number)
+            assert receive_queue.insert(frames, number)
     assert 90_000 < node.held <= 100_000
     bounds.move_to(counters)
     assert counters.over_node_buffer_bytes > 2000
@@ -157,17 +155,15 @@ def test_peers_that_fill_the_node() -> None:
     for number in range(40):
         for receive_queue in greedy:
             # Each lacks its first message, so that nothing can be read.
-            frames = [Messages(0, number + 1, [bytes(10_000)])]
-            if receive_queue.admits(frames):
-                receive_queue.insert(frames[0], number)
+            receive_queue.insert([Messages(0, number + 1, [bytes(10_000)])], number)
     assert 300_000 < node.held < 320_000
     bounds.move_to(counters)
     assert counters.over_node_buffer_bytes > 0
-    assert modest.admits([Messages(0, 0, [bytes(60_000)])])
+    assert modest.insert([Messages(0, 0, [bytes(60_000)])], 0)
+    assert modest.receive_many(9)
     missing = [Messages(0, 0, [bytes(10_000)])]
     for receive_queue in greedy:
-        assert receive_queue.admits(missing), "what all others wait for"
-        receive_queue.insert(missing[0], 100)
+        assert receive_queue.insert(missing, 100), "what all others wait for"
         assert receive_queue.receive_many(999)
         receive_queue.leave_node()
     assert (node.held, node.channels) == (0, 1)

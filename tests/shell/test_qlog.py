@@ -10,6 +10,7 @@ import pytest
 
 import sphtp
 from sphtp import watch
+from sphtp.core.datagrams import Datagrams
 from sphtp.testing import Faults, Pair
 from sphtp.watch import QlogWriter
 from tests.core.channel.talk import follow, send_once
@@ -106,7 +107,7 @@ def logged(
         follow(left, b"x", pair.now, deadline=0.001)
         pair.touch(left)
         pair.run(1)
-        pair.left.handle_datagram_untrusted(pair.now, ("10.9.9.9", 9), b"")
+        pair.left.handle_datagrams_untrusted(pair.now, Datagrams.of(("10.9.9.9", 9), b""))
         left.close(pair.now)
         pair.touch(left)
         pair.run(3)

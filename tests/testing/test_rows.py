@@ -46,12 +46,12 @@ def test_what_is_alike_is_one_row_and_a_shorter_one_ends_it() -> None:
 def test_a_stage_hands_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(1)
     left, right = pair.open()
-    sizes, handle = list[int](), pair.right.handle_row_untrusted
+    sizes, handle = list[int](), pair.right.handle_datagrams_untrusted
 
     def watch(now: float, row: Datagrams) -> None:
         sizes.append(row.number)
         handle(now, row)
 
-    monkeypatch.setattr(pair.right, "handle_row_untrusted", watch)
+    monkeypatch.setattr(pair.right, "handle_datagrams_untrusted", watch)
     assert pair.transfer(left, right, [bytes(100_000)]) == [bytes(100_000)]
     assert max(sizes) > 5

@@ -37,7 +37,7 @@ from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.path_validation import PathValidation, encode_path
 from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.protection import PLAIN, AesGcm, PacketProtection
-from sphtp.core.channel.receive_side import NO_NEWS, Heard, ReceiveSide
+from sphtp.core.channel.receive_side import NO_NEWS, ReceiveSide
 from sphtp.core.channel.responder import ResponderHandshake
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
@@ -244,23 +244,19 @@ class Connection:
             # Should no other candidate answer, this is what to tell.
             self.handle_hint(refuse)
 
-    def handle_data_untrusted(
-        self, now: float, address: Address, data: bytes, size: int = 0
-    ) -> None:
-        """Take a DATA datagram, or with ``size`` several of that many bytes that are a run.
-
-        What is malformed or from elsewhere is counted and dropped.
-        """
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        """Take DATA datagrams; what is malformed or from elsewhere is counted and dropped."""
         if self._transport is None:
-            self._counters.too_early += self._drop(now, address, data, size, Drop.TOO_EARLY)
-        elif address != self.address:
-            why = Drop.FOREIGN_ADDRESS
-            self._counters.foreign_address += self._drop(now, address, data, size, why)
-        elif size:
-            for heard in self._transport.handle_run_untrusted(now, data, size):
-                self._hear(now, heard)
+            self._counters.too_early += self._drop(now, datagrams, Drop.TOO_EARLY)
+        elif datagrams.address != self.address:
+            self._counters.foreign_address += self._drop(now, datagrams, Drop.FOREIGN_ADDRESS)
         else:
-            self._hear(now, self._transport.handle_data_untrusted(now, data))
+            _, data, size = datagrams
+            is_alive, close = self._transport.handle_datagrams_untrusted(now, data, size)
+            if is_alive:
+                self._alarms.move(Timer.IDLE, now + self._settings.timeout)
+            if close is not None or (is_alive and self.state is not State.OPEN):
+                self._handle_life(now, close)
 
     def handle_moved(self, now: float, address: Address, secrets: Secrets) -> bool:
         """Take it that something new came from another address: ask whether the peer is there.
@@ -366,15 +362,11 @@ class Connection:
 
     # Events
 
-    def _hear(self, now: float, heard: Heard | None) -> None:
-        if heard is None or self._transport is None:
-            return
-        self._alarms.move(Timer.IDLE, now + self._settings.timeout)
-        if self.state is State.OPEN and heard.close is None:
-            return
+    def _handle_life(self, now: float, close: Close | None) -> None:
+        """The peer is alive, where that matters to the state, or has sent CLOSE."""
         self._step(now, Event.CONFIRMED)
         self._catch_up(now)
-        if (close := heard.close) is not None:
+        if close is not None:
             self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))
         self._check_drained(now)
 
@@ -530,13 +522,12 @@ class Connection:
         frames, self._control = self._control, []
         return frames
 
-    def _drop(self, now: float, address: Address, data: bytes, size: int, why: Drop) -> int:
+    def _drop(self, now: float, dropped: Datagrams, why: Drop) -> int:
         """Tell of datagrams that are thrown away; return how many they are."""
-        dropped = Datagrams(address, data, size or len(data))
         if self._watch is not None:
+            tell, channel = self._watch.instrument, self._watch.channel
             for datagram in dropped.datagrams:
-                length, watch = len(datagram), self._watch
-                watch.instrument.datagram_dropped(now, watch.channel, address, length, why)
+                tell.datagram_dropped(now, channel, dropped.address, len(datagram), why)
         return dropped.number
 
     def _meet(self, address: Address, offer: TransportParameters) -> None:
@@ -546,7 +537,7 @@ class Connection:
             transport = ReceiveSide(self._settings, offer, self._counters, self._node)
         else:
             transport = WatchedTransport(
-                self._settings, offer, self._counters, self._watch, self._node
+                self._settings, offer, self._counters, self._node, self._watch
             )
         self._transport = self.port.transport = transport
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from sphtp.core.channel.accept_queue import AcceptQueue, AcceptQueues, opener_of
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import ConnectionTable
+from sphtp.core.channel.frames import DATA_FIRST, SEALED_FIRST
 from sphtp.core.channel.handshake import (
     Accept,
     ClearHandshake,
@@ -31,7 +32,6 @@ from sphtp.core.channel.handshake import (
     make_dial,
     make_offer,
 )
-from sphtp.core.channel.header import SEALED_FIRST
 from sphtp.core.channel.initiator import Initiator, SealedAnswer
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import NodeMemory
@@ -42,7 +42,6 @@ from sphtp.core.channel.noise import (
     decode_greet_untrusted,
     decode_stranger_untrusted,
 )
-from sphtp.core.channel.packet import divide
 from sphtp.core.channel.path_validation import decode_path_untrusted
 from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
 from sphtp.core.channel.responder import Progress, Responder, ResponderHandshake
@@ -58,8 +57,7 @@ from sphtp.core.channel.stateless_reset import (
 from sphtp.core.channel.statistics import EndpointCounters
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import Drop
-from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
-from sphtp.core.datagrams import divide as divide_by_front
+from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, divide
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import FRONT, VERSION, Kind, decode_front_untrusted
 from sphtp.core.schema import Mismatch, Schema
@@ -238,25 +236,14 @@ class Endpoint:
 
     # Inputs
 
-    def handle_datagram_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
-        """Take any datagram; malformed, forged or unknown ones are counted and dropped."""
-        self.handle_row_untrusted(now, Datagrams.of(address, datagram))
-
-    def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        """Take datagrams that came together; as ``handle_datagram_untrusted`` for each."""
-        if self._keys is None:
-            self._handle_clear_untrusted(now, row)
-            return
-        is_one = len(row.data) <= row.size
-        for part in (row,) if is_one else divide_by_front(row, FRONT.size):
-            if part.data[:1] == SEALED_FIRST and min(part.size, len(part.data)) >= SEAL_OVERHEAD:
-                self._handle_sealed_untrusted(now, self._keys, part)
-                continue
-            for datagram in part.datagrams:
-                try:
-                    self._handle_unsealed_untrusted(now, self._keys, part.address, datagram)
-                except RemoteError:
-                    self._count_malformed(now, part.address, datagram)
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        """Take datagrams; malformed, forged or unknown ones are counted and dropped."""
+        is_one = len(datagrams.data) <= datagrams.size
+        for alike in (datagrams,) if is_one else divide(datagrams, FRONT.size):
+            if self._keys is None:
+                self._handle_clear_untrusted(now, alike)
+            else:
+                self._handle_secure_untrusted(now, self._keys, alike)
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
         """Take it that the host sends no datagram of that size to an address."""
@@ -306,24 +293,20 @@ class Endpoint:
 
     # Datagrams in the clear
 
-    def _handle_clear_untrusted(self, now: float, row: Datagrams) -> None:
-        if len(row.data) <= row.size:
-            self._handle_one_untrusted(now, row)
+    def _handle_clear_untrusted(self, now: float, alike: Datagrams) -> None:
+        """Take datagrams of one front: DATA for one connection, or a step of a handshake."""
+        data = alike.data
+        if len(data) >= FRONT.size and data[0] == DATA_FIRST:
+            _, own = FRONT.unpack_from(data)
+            self._handle_data_untrusted(now, alike, own)
             return
-        for run in divide(row):
-            if run.number == 1:
-                self._handle_one_untrusted(now, run)
-                continue
-            _, own = decode_front_untrusted(run.data)
-            self._handle_data_untrusted(now, run, own, run.size)
+        for datagram in alike.datagrams:
+            self._handle_opening_untrusted(now, alike.address, datagram)
 
-    def _handle_one_untrusted(self, now: float, one: Datagrams) -> None:
-        address, datagram, _ = one
+    def _handle_opening_untrusted(self, now: float, address: Address, datagram: bytes) -> None:
         try:
             kind, own = decode_front_untrusted(datagram)
-            if kind is Kind.DATA:
-                self._handle_data_untrusted(now, one, own)
-            elif kind is Kind.CONNECT:
+            if kind is Kind.CONNECT:
                 self._handle_connect(now, _Request(address, decode_connect_untrusted(datagram)))
             elif kind is Kind.ACCEPT:
                 accept = decode_accept_untrusted(datagram)
@@ -333,7 +316,7 @@ class Endpoint:
                 if (connection := self._table.find(own)) is not None:
                     connection.handle_refuse(now, address, refuse)
                 else:
-                    self._count_unknown(now, one)
+                    self._count_unknown(now, Datagrams.of(address, datagram))
             elif kind is Kind.GREET:
                 greet = decode_greet_untrusted(datagram)
                 self._count_refusal(now, address, Refusal.CLEAR)
@@ -344,17 +327,27 @@ class Endpoint:
         except RemoteError:
             self._count_malformed(now, address, datagram)
 
-    def _handle_data_untrusted(self, now: float, run: Datagrams, own: int, size: int = 0) -> None:
-        """Take DATA in the clear: a datagram, or with ``size`` several of that many bytes."""
+    def _handle_data_untrusted(self, now: float, data: Datagrams, own: int) -> None:
         connection = self._table.find(own)
         if connection is None:
-            self._count_unknown(now, run)
+            self._count_unknown(now, data)
             return
-        if connection.state is State.ANSWERING and run.address == connection.address:
+        if connection.state is State.ANSWERING and data.address == connection.address:
             connection = self._decide(now, connection)
-        connection.handle_data_untrusted(now, run.address, run.data, size)
+        connection.handle_datagrams_untrusted(now, data)
 
-    # Datagrams to a node with keys that are not sealed: handshakes, and what strangers say
+    # Datagrams to a node with keys: sealed, or handshakes, and what strangers say
+
+    def _handle_secure_untrusted(self, now: float, keys: _Keys, alike: Datagrams) -> None:
+        is_sealed = alike.data[:1] == SEALED_FIRST
+        if is_sealed and min(alike.size, len(alike.data)) >= SEAL_OVERHEAD:
+            self._handle_sealed_untrusted(now, keys, alike)
+            return
+        for datagram in alike.datagrams:
+            try:
+                self._handle_unsealed_untrusted(now, keys, alike.address, datagram)
+            except RemoteError:
+                self._count_malformed(now, alike.address, datagram)
 
     def _handle_unsealed_untrusted(
         self, now: float, keys: _Keys, address: Address, datagram: bytes
@@ -514,7 +507,8 @@ class Endpoint:
                 if connection.state is State.ANSWERING:
                     connection = self._decide(now, connection)
                 # It is authentic, wherever it came from.
-                connection.handle_data_untrusted(now, connection.address or row.address, plain)
+                there = connection.address or row.address
+                connection.handle_datagrams_untrusted(now, Datagrams.of(there, plain))
                 continue
             try:
                 self._handle_opened_untrusted(now, connection, row.address, plain)
@@ -545,9 +539,8 @@ class Endpoint:
         if connection.state is State.ANSWERING:
             connection = self._decide(now, connection)
         address = connection.address or source
-        for run in divide(Datagrams(address, b"".join(opened), len(opened[0]))):
-            size = run.size if run.number > 1 else 0
-            connection.handle_data_untrusted(now, address, run.data, size)
+        packets = Datagrams(address, b"".join(opened), len(opened[0]))
+        connection.handle_datagrams_untrusted(now, packets)
 
     def _handle_opened_untrusted(
         self, now: float, connection: Connection, address: Address, datagram: bytes

@@ -65,14 +65,14 @@ class SendCredit:
 class ReceiveCredit:
     """What this side allows: what was read, and a buffer on top of it."""
 
-    __slots__ = ("_bytes", "_bytes_read", "_messages", "_messages_read", "_told")
+    __slots__ = ("_advertised", "_bytes", "_bytes_read", "_messages", "_messages_read")
 
     def __init__(self, messages: int, size: int) -> None:
         self._messages = messages
         self._bytes = size
         self._messages_read = 0
         self._bytes_read = 0
-        self._told = (0, 0)
+        self._advertised = (0, 0)
 
     @property
     def allowed(self) -> tuple[int, int]:
@@ -81,8 +81,8 @@ class ReceiveCredit:
 
     @property
     def is_due(self) -> bool:
-        """Whether enough was read since the peer was told, a quarter of a buffer, to tell it."""
-        messages, size = self._told
+        """Whether enough was read for another CREDIT: a quarter of a buffer since the last one."""
+        messages, size = self._advertised
         return self._messages_read - messages >= max(
             1, self._messages // 4
         ) or self._bytes_read - size >= max(1, self._bytes // 4)
@@ -93,11 +93,11 @@ class ReceiveCredit:
         self._bytes_read += size
 
     def tell(self) -> tuple[int, int]:
-        """Return what to tell the peer, and take it as told."""
-        self._told = (self._messages_read, self._bytes_read)
+        """Return what CREDIT advertises, and take it as sent."""
+        self._advertised = (self._messages_read, self._bytes_read)
         messages, size = self.allowed
         return MESSAGES.wrap(messages), size
 
     def forget(self) -> None:
-        """The packet that told it is lost: tell again."""
-        self._told = (-self._messages, -self._bytes)
+        """The packet with the last CREDIT is lost: another is due."""
+        self._advertised = (-self._messages, -self._bytes)

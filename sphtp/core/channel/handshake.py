@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from sphtp.core.channel.header import SMALLEST_DATAGRAM
+from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.settings import ChannelSettings

@@ -10,10 +10,6 @@ from typing import Final
 COST: Final = 256
 """Memory that a message takes beside its bytes."""
 
-MOST_GAPS: Final = 16_384
-"""Gaps in the messages of a channel that have begun to arrive. Each is a packet on its way, and no
-more packets are between the newest one and the oldest that is not acked."""
-
 
 class NodeMemory:
     """What all channels of a node hold, and how much that may be, in bytes.
@@ -34,27 +30,3 @@ class NodeMemory:
     def share(self) -> int:
         """What a channel may hold although the node is full."""
         return self.limit // max(self.channels, 1)
-
-
-class Ahead:
-    """Reliable messages of all lanes of a channel that are not in their turn, or not whole.
-
-    ``messages``, ``size`` of them in bytes, and ``gaps`` in those that come in fragments.
-    """
-
-    __slots__ = ("gaps", "messages", "size")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self.gaps = 0
-
-    def add(self, size: int) -> None:
-        """Count a message."""
-        self.messages += 1
-        self.size += size
-
-    def remove(self, size: int) -> None:
-        """Count a message no more."""
-        self.messages -= 1
-        self.size -= size

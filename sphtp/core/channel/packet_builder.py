@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.allowance import FARTHEST
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import (
@@ -17,14 +16,15 @@ from sphtp.core.channel.frames import (
     Close,
     Credit,
     Frame,
+    Header,
     Messages,
     Padding,
+    encode_data,
 )
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.packet import encode_loads, encode_lone, encode_run
-from sphtp.core.channel.received_packets import ReceivedPackets
+from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.send_queue import Load
 from sphtp.core.channel.send_side import SendSide

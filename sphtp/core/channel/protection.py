@@ -7,8 +7,8 @@ the nonce, and the key epochs. Either takes one packet or many of one size, and 
 
 from typing import Final
 
+from sphtp.core.channel.frames import DATA_FIRST
 from sphtp.core.channel.handshake import Origin
-from sphtp.core.channel.header import DATA_FIRST
 from sphtp.core.channel.security import HandshakeCounters
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import FRONT, Kind, encode_front

@@ -1,4 +1,15 @@
-"""The receive queue of a channel: what can be read, and how much more may come."""
+"""The receive queue of a channel: each reliable message once, each lane's in order, and bounded.
+
+This is the seed's message algorithm, on receive. A lane delivers the message with the next id and
+those behind it that wait already. What waits ahead is kept by its id, and which of the ids ahead
+are done, delivered or given up, in one integer: bit n stands for the id n after the next one, as
+bits stand for packets in acks. So memory follows what came, and not the distance between two ids,
+which the peer picks. Messages that were delivered before are ignored; their packet is acked all the
+same, for else it would come for ever.
+
+A packet is taken in whole or not at all, and only what was taken in is acked. First each id is
+restored and each frame checked against the limits, then all are taken in.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,23 +17,181 @@ from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.flow_control import ReceiveCredit
-from sphtp.core.channel.frames import RELIABLE, Fragment, Frame, Messages, Skip, Unreliable
+from sphtp.core.channel.frames import Content, Fragment, Messages, Skip, Unreliable
 from sphtp.core.channel.limit_counters import LimitCounters
-from sphtp.core.channel.memory import COST, Ahead, NodeMemory
-from sphtp.core.channel.reassembly import Arriving, OversizeError
-from sphtp.core.channel.receive_lane import OrderedLane, UnorderedLane
+from sphtp.core.channel.memory import COST, NodeMemory
+from sphtp.core.channel.reassembly import Arriving, OversizeError, Reassembly
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.unreliable import COST as UNRELIABLE_COST
-from sphtp.core.channel.unreliable import UnreliableInbox
+from sphtp.core.channel.unreliable import UnreliableReceiveQueue
 from sphtp.core.packing import READ_BYTES
+from sphtp.core.serial import unwrap
 from sphtp.errors import RemoteError
 
 BATCH: Final = 1024
 BATCH_BYTES: Final = 128 * 1024
 """Messages, and bytes in them, that are handed on in one list."""
 
+MOST_GAPS: Final = 16_384
+"""Gaps in the messages of a channel that have begun to arrive. Each is a packet on its way, and no
+more packets are between the newest one and the oldest that is not acked."""
+
 UNBOUNDED: Final = 1 << 62
 """The limit of a node that has none."""
+
+
+class Blocked:
+    """Reliable messages of all lanes that cannot be read yet.
+
+    They wait for one with a lower id, which is head-of-line blocking, or for a part of their own.
+    ``size`` counts the bytes that they will have, and ``gaps`` the holes in them.
+    """
+
+    __slots__ = ("gaps", "messages", "size")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.size = 0
+        self.gaps = 0
+
+    def add(self, size: int) -> None:
+        """Count a message."""
+        self.messages += 1
+        self.size += size
+
+    def remove(self, size: int) -> None:
+        """Count a message no more."""
+        self.messages -= 1
+        self.size -= size
+
+
+class UnorderedLane:
+    """Delivers messages as they come; of the ids ahead of the next one it remembers which did."""
+
+    __slots__ = ("_blocked", "_done", "_waiting", "next_id")
+
+    def __init__(self, first_id: int, blocked: Blocked) -> None:
+        self.next_id = first_id
+        self._done = 0
+        self._waiting: dict[int, bytes | Reassembly] = {}
+        self._blocked = blocked
+
+    def admits(self, message_id: int, frame: Fragment, limit: int) -> bool:
+        """Whether a fragment can be kept.
+
+        Raises ``RemoteError`` when its message is over the limit or contradicts what is here.
+        """
+        known = self._waiting.get(message_id)
+        if isinstance(known, Reassembly):
+            known.check(frame)
+            return self._blocked.gaps < MOST_GAPS or not known.is_apart(frame)
+        if frame.total > limit:
+            raise OversizeError(frame.total, limit)
+        return True
+
+    def new_sizes(self, message_id: int, frame: Messages | Fragment | Skip) -> list[int]:
+        """The sizes of the messages that a frame begins, or brings whole."""
+        if isinstance(frame, Messages):
+            rows = enumerate(frame.payloads, message_id)
+            return [len(payload) for at, payload in rows if not self._is_known(at)]
+        if isinstance(frame, Skip) or self._is_known(message_id):
+            return []
+        return [frame.total]
+
+    def insert_messages(self, message_id: int, payloads: Sequence[bytes]) -> Sequence[bytes]:
+        """Take in messages with ids from ``message_id`` on; return those to deliver now."""
+        if message_id == self.next_id and not self._waiting and not self._done:
+            # The path without loss and reordering: the frame's own list goes on as it is.
+            self.next_id += len(payloads)
+            return payloads
+        released: list[bytes] = []
+        for at, payload in enumerate(payloads, message_id):
+            if not self._is_known(at):
+                self._store(at, payload, released)
+        self._release(released)
+        return released
+
+    def insert_fragment(self, message_id: int, frame: Fragment) -> Sequence[bytes]:
+        """Take a fragment in; return the messages to deliver now."""
+        entry = self._waiting.get(message_id)
+        if entry is None:
+            if self._is_known(message_id):
+                return ()
+            entry = self._waiting[message_id] = Reassembly(frame.total)
+            self._blocked.add(frame.total)
+        if not isinstance(entry, Reassembly):
+            return ()
+        before = entry.gaps
+        entry.add(frame.offset, frame.payload)
+        self._blocked.gaps += entry.gaps - before
+        whole = entry.finish()
+        if whole is None:
+            return ()
+        self._forget(message_id, entry)
+        return self.insert_messages(message_id, (whole,))
+
+    def insert_skip(self, message_id: int) -> Sequence[bytes] | None:
+        """Wait no more for a message; return those to deliver now, or None if it was done."""
+        entry = self._waiting.get(message_id)
+        if isinstance(entry, Reassembly):
+            self._forget(message_id, entry)
+        elif self._is_known(message_id):
+            return None
+        self._done |= 1 << message_id - self.next_id
+        released: list[bytes] = []
+        self._release(released)
+        return released
+
+    def incomplete(self) -> list[Reassembly]:
+        """The messages of which a part has arrived, oldest first."""
+        waiting = sorted(self._waiting)
+        return [it for at in waiting if isinstance(it := self._waiting[at], Reassembly)]
+
+    def _is_known(self, message_id: int) -> bool:
+        ahead = message_id - self.next_id
+        return ahead < 0 or message_id in self._waiting or bool(self._done >> ahead & 1)
+
+    def _forget(self, message_id: int, entry: Reassembly) -> None:
+        del self._waiting[message_id]
+        self._blocked.remove(entry.total)
+        self._blocked.gaps -= entry.gaps
+
+    def _store(self, message_id: int, payload: bytes, released: list[bytes]) -> None:
+        released.append(payload)
+        self._done |= 1 << message_id - self.next_id
+
+    def _release(self, _released: list[bytes]) -> None:
+        """Go on to the next id that is not done."""
+        if self._done & 1:
+            number = (~self._done & self._done + 1).bit_length() - 1
+            self._done >>= number
+            self.next_id += number
+
+
+class OrderedLane(UnorderedLane):
+    """Holds back what came before its turn; of the ids ahead, those are done that were given up."""
+
+    __slots__ = ()
+
+    def _store(self, message_id: int, payload: bytes, released: list[bytes]) -> None:
+        self._waiting[message_id] = payload
+        self._blocked.add(len(payload))
+
+    def _release(self, released: list[bytes]) -> None:
+        while True:
+            super()._release(released)
+            entry = self._waiting.get(self.next_id)
+            if not isinstance(entry, bytes):
+                return
+            del self._waiting[self.next_id]
+            self._blocked.remove(len(entry))
+            released.append(entry)
+            self.next_id += 1
+            self._done >>= 1
+
+
+Restored = tuple[UnorderedLane, int, Messages | Fragment | Skip]
+"""A reliable frame, its lane, and the first message id in it, in full."""
 
 
 class ReceiveQueue:
@@ -38,23 +207,23 @@ class ReceiveQueue:
         self,
         settings: ChannelSettings,
         first_id: int,
-        bounds: LimitCounters | None = None,
+        limits: LimitCounters | None = None,
         node: NodeMemory | None = None,
     ) -> None:
         self.credit = ReceiveCredit(settings.receive_buffer, settings.receive_buffer_bytes)
         largest = settings.unreliable_buffer * (settings.max_datagram + UNRELIABLE_COST)
-        self.unreliable = UnreliableInbox(settings.unreliable_buffer, largest)
-        self._bounds = LimitCounters() if bounds is None else bounds
-        self._settings = settings
+        self.unreliable = UnreliableReceiveQueue(settings.unreliable_buffer, largest)
+        self._limits = LimitCounters() if limits is None else limits
         self._first_id = first_id
+        self._window = settings.receive_buffer
+        self._max_message = settings.max_message
         # Credit may be overdrawn by a packet or a message.
         overdrawn = max(settings.max_message, settings.max_datagram)
         self._limit = settings.receive_buffer_bytes + overdrawn
         # Where every packet is smaller than the limit of a message, nothing whole is over it.
         self._may_be_over = settings.max_message < settings.max_datagram
         self._lanes: dict[int, UnorderedLane] = {}
-        # Of all lanes: what cannot be read yet.
-        self._ahead = Ahead()
+        self._blocked = Blocked()
         # In the lists in which they came, and how much of the first one was read.
         self._ready: deque[Sequence[bytes]] = deque()
         self._read = 0
@@ -71,195 +240,57 @@ class ReceiveQueue:
     @property
     def held(self) -> int:
         """Memory to account for, in bytes; messages in fragments count whole."""
-        messages = self._ready_count + self._ahead.messages
-        return self._reliable_bytes + COST * messages + self.unreliable.held
+        messages = self._ready_count + self._blocked.messages
+        reliable = self._ready_bytes + self._blocked.size + COST * messages
+        return reliable + self.unreliable.held
 
     @property
-    def _reliable_bytes(self) -> int:
-        return self._ready_bytes + self._ahead.size
+    def gaps(self) -> int:
+        """Holes in the messages of which parts are here."""
+        return self._blocked.gaps
 
-    def leave_node(self) -> None:
-        """The channel has ended: what is left to be read is its reader's."""
-        self._node.held -= self._counted
-        self._node.channels -= 1
-        self._node, self._counted = NodeMemory(UNBOUNDED), 0
-        self._node.channels += 1
+    def insert(self, frames: Sequence[Content], sequence: int, batch_bytes: int = 0) -> bool:
+        """Take in the messages of the packet ``sequence``, all of them or none; true if all.
 
-    def _account(self) -> None:
-        held = self.held
-        self._node.held += held - self._counted
-        self._counted = held
-
-    def admits(self, frames: Sequence[Frame]) -> bool:
-        """Whether every message of a packet has room.
+        ``batch_bytes`` is the size of a batch of packets that ``frames`` stand for, 0 for a single
+        packet. A single packet may overdraw credit, and what a full node refuses of it may be taken
+        in part; a batch that does not fit has to be handed in packet by packet.
 
         Raises ``RemoteError`` when a message is over the limit, in a lane that cannot be, or
-        fragments contradict one another.
+        fragments contradict one another; nothing is taken in then.
         """
-        try:
-            most = self._most_new(frames)
-        except OversizeError:
-            self._bounds.count("over_max_message")
-            raise
-        if (name := self._objection(frames, most)) is not None:
-            self._bounds.count(name)
-            return False
-        return True
-
-    def _most_new(self, frames: Sequence[Frame]) -> tuple[int, int] | None:
-        """How many messages may be new, and how many bytes have those in fragments.
-
-        None where ids cannot be told apart; raises as ``admits``.
-        """
-        messages = size = 0
-        for frame in frames:
-            if self._may_be_over and isinstance(frame, Messages | Unreliable):
-                self._check_sizes(frame.payloads)
-            if isinstance(frame, RELIABLE):
-                if not self._lane(frame.lane).admits(frame):
-                    return None
-                if isinstance(frame, Messages):
-                    messages += len(frame.payloads)
-                elif isinstance(frame, Fragment):
-                    messages += 1
-                    size += frame.total
-            elif isinstance(frame, Unreliable):
-                self._check_number(frame.lane)
-        return messages, size
-
-    def _objection(self, frames: Sequence[Frame], most: tuple[int, int] | None) -> str | None:
-        """Which bound keeps frames out that have ``most`` new messages, and bytes; None if none."""
-        if most is None:
-            return "over_receive_buffer"
-        if not self._fits(*most):
-            # Not all of it may be new.
-            sizes = self._new_sizes(frames)
-            if not self._fits(len(sizes), sum(sizes)):
-                is_many = self._unread + len(sizes) > self._settings.receive_buffer
-                return "over_receive_buffer" if is_many else "over_receive_buffer_bytes"
-        if self._node.held > self._node.limit and not self._may_go_on(frames):
-            return "over_node_buffer_bytes"
-        return None
-
-    @property
-    def _unread(self) -> int:
-        """Reliable messages that have come, or begun to, and were not read."""
-        return self._ready_count + self._ahead.messages
-
-    def _fits(self, messages: int, size: int) -> bool:
-        """Whether there is room for so many messages, and for fragments of so many bytes in all.
-
-        Bytes may be overdrawn by the whole messages of one packet.
-        """
-        is_in_bounds = self._reliable_bytes + size <= self._limit
-        return is_in_bounds and self._unread + messages <= self._settings.receive_buffer
-
-    def _new_sizes(self, frames: Sequence[Frame]) -> list[int]:
-        """The sizes of the messages that a packet begins, or brings whole."""
-        begun: dict[tuple[int, int], int] = {}
-        sizes: list[int] = []
-        for frame in frames:
-            if isinstance(frame, Fragment):
-                for size in self._lanes[frame.lane].new_sizes(frame):
-                    begun[frame.lane, frame.message_id] = size
-            elif isinstance(frame, RELIABLE):
-                sizes += self._lanes[frame.lane].new_sizes(frame)
-        return sizes + list(begun.values())
-
-    def _may_go_on(self, frames: Sequence[Frame]) -> bool:
-        """Whether a packet may be taken in although the node is full.
-
-        So it is for who has less than a share, and for what can lead to a message that is read:
-        parts of messages that have begun, and, where nothing can be read, what a lane waits for.
-        """
-        if self.held <= self._node.share:
+        if not frames:
             return True
-        return all(self._is_wanted(it) for it in frames if isinstance(it, RELIABLE))
-
-    def _is_wanted(self, frame: Messages | Fragment | Skip) -> bool:
-        lane = self._lanes[frame.lane]
-        sizes = lane.new_sizes(frame)
-        is_first = not self._ready_count and lane.is_next(frame)
-        return not sizes or (is_first and self._fits(len(sizes), sum(sizes)))
-
-    def insert_wanted(self, frames: Sequence[Frame], sequence: int) -> None:
-        """Of a packet that a full node has refused, take in what can lead to a message to read.
-
-        It comes again, for its packet is not acked; but it may come with others in its packet for
-        ever, and were it not taken in, nothing would ever be read that makes room.
-        """
-        if self._node.held <= self._node.limit:
-            return
-        for frame in frames:
-            if isinstance(frame, RELIABLE):
-                lane = self._lanes.get(frame.lane)
-                if lane is not None and lane.admits(frame) and self._is_wanted(frame):
-                    self.insert(frame, sequence)
-
-    def has_room(self, frames: Sequence[Frame], size: int) -> bool:
-        """Whether frames of many packets, ``size`` bytes in all, overdraw nothing.
-
-        A single packet may, and ``admits`` looks at one as a whole.
-        """
-        messages = sum([len(it.payloads) if isinstance(it, Messages) else 1 for it in frames])
-        return self._fits(messages, size)
-
-    def insert(self, frame: Messages | Fragment | Skip | Unreliable, sequence: int) -> None:
-        """Take in the messages of a frame of the packet ``sequence``, which ``admits`` has seen."""
-        if isinstance(frame, Messages):
-            self._deliver(self._lanes[frame.lane].insert_messages(frame))
-        elif isinstance(frame, Fragment):
-            self._deliver(self._lanes[frame.lane].insert_fragment(frame))
-        elif isinstance(frame, Skip):
-            released = self._lanes[frame.lane].insert_skip(frame)
-            if released is not None:
-                # Its sender paid for it, and nobody will read it.
-                self.credit.read(1, frame.size)
-                self._deliver(released)
+        try:
+            restored, messages, size, is_ahead = self._restore(frames)
+        except OversizeError:
+            if not batch_bytes:
+                self._limits.count("over_max_message")
+            raise
+        if is_ahead:
+            why: str | None = "over_receive_buffer"
+        elif self._fits(messages, max(size, batch_bytes)) and self._node.held <= self._node.limit:
+            why = None
         else:
-            self._insert_unreliable(frame, sequence)
-        self._account()
-
-    def _insert_unreliable(self, frame: Unreliable, sequence: int) -> None:
-        """Take messages in; in a full node the oldest of a channel go that has its share.
-
-        Their packet is acked all the same, for they are sent once.
-        """
-        if dropped := self.unreliable.insert(frame, sequence):
-            self._bounds.count("over_unreliable_buffer", dropped)
-        self._account()
-        excess = self._node.held - self._node.limit
-        if excess > 0:
-            unreliable = self.unreliable.held
-            share = max(self._node.share - (self.held - unreliable), 0)
-            if dropped := self.unreliable.shrink(max(share, unreliable - excess)):
-                self._bounds.count("over_node_buffer_bytes", dropped)
+            why = self._exceeded(restored)
+        if why is None:
+            self._take_in(restored)
+            if len(restored) < len(frames):
+                self._insert_unreliable(frames, sequence)
+        elif not batch_bytes:
+            self._limits.count(why)
+            if self._node.held > self._node.limit:
+                self._insert_wanted(restored)
+        return why is None
 
     def receive_many(self, limit: int) -> list[bytes]:
         """Take up to ``limit`` messages; unreliable ones, which grow stale, come first.
 
         It ends where they exceed ``READ_BYTES``.
         """
-        taken = self.unreliable.take(limit) if self.unreliable else []
-        reliable, size = self._take_ready(limit - len(taken))
-        self._ready_count -= len(reliable)
-        self._ready_bytes -= size
-        self.credit.read(len(reliable), size)
-        self._account()
-        return taken + reliable if taken else reliable
-
-    def arriving(self) -> list[Arriving]:
-        """The large messages of which a part is here, by lane, oldest first."""
-        return [
-            Arriving(number & ~FLAG, message.size, message.total)
-            for number, lane in sorted(self._lanes.items())
-            for message in lane.incomplete()
-        ]
-
-    def _take_ready(self, limit: int) -> tuple[list[bytes], int]:
-        """Return messages, and their bytes."""
+        once = self.unreliable.take(limit) if self.unreliable.held else []
         taken: list[bytes] = []
-        size = 0
+        size, limit = 0, limit - len(once)
         while self._ready and limit > len(taken) and size < READ_BYTES:
             batch, start = self._ready[0], self._read
             self._read += limit - len(taken)
@@ -269,7 +300,167 @@ class ReceiveQueue:
             if self._read >= len(batch):
                 self._ready.popleft()
                 self._read = 0
-        return taken, size
+        self._ready_count -= len(taken)
+        self._ready_bytes -= size
+        self.credit.read(len(taken), size)
+        self._account()
+        return once + taken if once else taken
+
+    def arriving(self) -> list[Arriving]:
+        """The large messages of which a part is here, by lane, oldest first."""
+        return [
+            Arriving(number & ~FLAG, message.size, message.total)
+            for number, lane in sorted(self._lanes.items())
+            for message in lane.incomplete()
+        ]
+
+    def leave_node(self) -> None:
+        """The channel has ended: what is left to be read is its reader's."""
+        self._node.held -= self._counted
+        self._node.channels -= 1
+        self._node, self._counted = NodeMemory(UNBOUNDED), 0
+        self._node.channels += 1
+
+    # Whether there is room
+
+    def _restore(self, frames: Sequence[Content]) -> tuple[list[Restored], int, int, bool]:
+        """Restore the ids of the reliable frames.
+
+        Return them, how many messages in them may be new, how many bytes have those in fragments,
+        and whether any is too far ahead for its id to be told apart or for its gap to be kept.
+        Raises as ``insert``.
+        """
+        restored: list[Restored] = []
+        messages = size = 0
+        is_ahead = False
+        for frame in frames:
+            if self._may_be_over and isinstance(frame, Messages | Unreliable):
+                self._check_sizes(frame.payloads)
+            if isinstance(frame, Unreliable):
+                self._check_number(frame.lane)
+                continue
+            lane = self._lanes.get(frame.lane) or self._open_lane(frame.lane)
+            if isinstance(frame, Messages):
+                message_id, count = unwrap(frame.first_id, lane.next_id), len(frame.payloads)
+                messages += count
+            else:
+                message_id, count = unwrap(frame.message_id, lane.next_id), 1
+            if isinstance(frame, Fragment):
+                messages += 1
+                size += frame.total
+                is_ahead |= not lane.admits(message_id, frame, self._max_message)
+            is_ahead |= message_id + count > lane.next_id + self._window
+            restored.append((lane, message_id, frame))
+        return restored, messages, size, is_ahead
+
+    def _fits(self, messages: int, size: int) -> bool:
+        """Whether there is room for so many messages, and for fragments of so many bytes in all.
+
+        Bytes may be overdrawn by the whole messages of one packet.
+        """
+        blocked = self._blocked
+        has_room = self._ready_count + blocked.messages + messages <= self._window
+        return has_room and self._ready_bytes + blocked.size + size <= self._limit
+
+    def _exceeded(self, restored: Sequence[Restored]) -> str | None:
+        """The limit that keeps frames out, of which not all messages may be new; None if none."""
+        sizes = self._new_sizes(restored)
+        if not self._fits(len(sizes), sum(sizes)):
+            unread = self._ready_count + self._blocked.messages
+            is_many = unread + len(sizes) > self._window
+            return "over_receive_buffer" if is_many else "over_receive_buffer_bytes"
+        if self._node.held > self._node.limit and not self._may_go_on(restored):
+            return "over_node_buffer_bytes"
+        return None
+
+    def _new_sizes(self, restored: Sequence[Restored]) -> list[int]:
+        """The sizes of the messages that a packet begins, or brings whole."""
+        begun: dict[tuple[int, int], int] = {}
+        sizes: list[int] = []
+        for lane, message_id, frame in restored:
+            if isinstance(frame, Fragment):
+                # Several fragments of one packet may begin the same message.
+                for size in lane.new_sizes(message_id, frame):
+                    begun[frame.lane, message_id] = size
+            else:
+                sizes += lane.new_sizes(message_id, frame)
+        return sizes + list(begun.values())
+
+    def _may_go_on(self, restored: Sequence[Restored]) -> bool:
+        """Whether a packet may be taken in although the node is full.
+
+        So it is for who has less than a share, and for what can lead to a message that is read:
+        parts of messages that have begun, and, where nothing can be read, what a lane waits for.
+        """
+        return self.held <= self._node.share or all(map(self._is_wanted, restored))
+
+    def _is_wanted(self, restored: Restored) -> bool:
+        lane, message_id, frame = restored
+        sizes = lane.new_sizes(message_id, frame)
+        is_first = not self._ready_count and message_id <= lane.next_id
+        return not sizes or (is_first and self._fits(len(sizes), sum(sizes)))
+
+    def _insert_wanted(self, restored: Sequence[Restored]) -> None:
+        """Of a packet that a full node has refused, take in what can lead to a message to read.
+
+        It comes again, for its packet is not acked; but it may come with others in its packet for
+        ever, and were it not taken in, nothing would ever be read that makes room.
+        """
+        for lane, message_id, frame in restored:
+            count = len(frame.payloads) if isinstance(frame, Messages) else 1
+            is_near = message_id + count <= lane.next_id + self._window
+            if isinstance(frame, Fragment):
+                is_near = is_near and lane.admits(message_id, frame, self._max_message)
+            if is_near and self._is_wanted((lane, message_id, frame)):
+                self._take_in([(lane, message_id, frame)])
+
+    def _open_lane(self, number: int) -> UnorderedLane:
+        self._check_number(number)
+        make = UnorderedLane if number & FLAG else OrderedLane
+        lane = self._lanes[number] = make(self._first_id, self._blocked)
+        return lane
+
+    def _check_sizes(self, payloads: Sequence[bytes]) -> None:
+        size = max(map(len, payloads))
+        if size > self._max_message:
+            raise OversizeError(size, self._max_message)
+
+    def _check_number(self, number: int) -> None:
+        if number & ~FLAG >= MOST_LANES:
+            raise RemoteError(f"lane {number & ~FLAG}; there are at most {MOST_LANES}")
+
+    # Taking in
+
+    def _take_in(self, restored: Sequence[Restored]) -> None:
+        for lane, message_id, frame in restored:
+            if isinstance(frame, Messages):
+                self._deliver(lane.insert_messages(message_id, frame.payloads))
+            elif isinstance(frame, Fragment):
+                self._deliver(lane.insert_fragment(message_id, frame))
+            elif (released := lane.insert_skip(message_id)) is not None:
+                # Its sender paid for it, and nobody will read it.
+                self.credit.read(1, frame.size)
+                self._deliver(released)
+        self._account()
+
+    def _insert_unreliable(self, frames: Sequence[Content], sequence: int) -> None:
+        """Take messages in; in a full node the oldest of a channel go that has its share.
+
+        Their packet is acked all the same, for they are sent once.
+        """
+        for frame in frames:
+            if isinstance(frame, Unreliable) and (
+                dropped := self.unreliable.insert(frame, sequence)
+            ):
+                self._limits.count("over_unreliable_buffer", dropped)
+        self._account()
+        excess = self._node.held - self._node.limit
+        if excess > 0:
+            unreliable = self.unreliable.held
+            share = max(self._node.share - (self.held - unreliable), 0)
+            if dropped := self.unreliable.shrink(max(share, unreliable - excess)):
+                self._limits.count("over_node_buffer_bytes", dropped)
+                self._account()
 
     def _deliver(self, payloads: Sequence[bytes]) -> None:
         if not payloads:
@@ -287,22 +478,10 @@ class ReceiveQueue:
         self._ready_count += len(payloads)
         self._ready_bytes += size
 
-    def _lane(self, number: int) -> UnorderedLane:
-        lane = self._lanes.get(number)
-        if lane is None:
-            self._check_number(number)
-            make = UnorderedLane if number & FLAG else OrderedLane
-            settings = self._settings
-            window, limit = settings.receive_buffer, settings.max_message
-            lane = make(self._first_id, window, limit, self._ahead)
-            self._lanes[number] = lane
-        return lane
-
-    def _check_sizes(self, payloads: Sequence[bytes]) -> None:
-        size, limit = max(map(len, payloads)), self._settings.max_message
-        if size > limit:
-            raise OversizeError(size, limit)
-
-    def _check_number(self, number: int) -> None:
-        if number & ~FLAG >= MOST_LANES:
-            raise RemoteError(f"lane {number & ~FLAG}; there are at most {MOST_LANES}")
+    def _account(self) -> None:
+        blocked = self._blocked
+        # As ``held``, which one call less makes: this runs for each packet and each reading.
+        held = self._ready_bytes + blocked.size + self.unreliable.held
+        held += COST * (self._ready_count + blocked.messages)
+        self._node.held += held - self._counted
+        self._counted = held

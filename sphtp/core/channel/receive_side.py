@@ -1,44 +1,49 @@
-"""The data path of an open connection: packets in, and what they mean for either side of it.
+"""The receive side of an open connection: packets in, and what they mean for either side of it.
 
-On receive this is the seed's ack algorithm and message algorithm, step by step; ``sender`` has the
-other half.
+This is the seed's ack algorithm, on receive, in the order of the wire format, "Receiving a packet".
+``receive_queue`` has the message algorithm, ``received_packets`` the ack bits and the ack timer,
+``flow_control`` how much may come.
+
+Datagrams come in batches of one or more, and packets that follow one another closely enough are
+decoded and taken in as one (``frames``). Whether they may be is for the connection to know: they
+must come behind all others, ack nothing that was never sent, and have room. Where they do not, the
+same bytes are taken packet by packet, which shows which of them is to blame.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sphtp.core.channel.ack_timer import EARLY, AckTimer
 from sphtp.core.channel.frames import (
-    CONTENT,
-    AckDelay,
+    MOST_TOGETHER,
     Close,
     Credit,
     Frame,
-    asks_for_ack,
+    Packet,
+    decode_packet_untrusted,
 )
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.packet import Packet, decode_packet_untrusted, decode_run_untrusted
 from sphtp.core.channel.packet_builder import NOTHING, PacketBuilder
 from sphtp.core.channel.path_mtu import Search
 from sphtp.core.channel.receive_queue import ReceiveQueue
-from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
+from sphtp.core.channel.received_packets import (
+    INFINITY,
+    MOST_UNACKED,
+    AckTimer,
+    Arrival,
+    ReceivedPackets,
+)
 from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
+from sphtp.core.channel.watch.records import Drop
 from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
-
-class Heard(NamedTuple):
-    """A packet came from the peer: a sign of life, perhaps its last."""
-
-    close: Close | None = None
-
-
-NOTHING_HEARD: Final = Heard()
+if TYPE_CHECKING:
+    from sphtp.core.channel.watch.parts import Watch
 
 
 class News(NamedTuple):
@@ -55,8 +60,15 @@ NO_NEWS: Final = News()
 LOST_CLOSE: Final = News(events=(Event.CLOSE_LOST,))
 
 
+class ForgedAckError(RemoteError):
+    """A packet acks another that was never sent."""
+
+
 class ReceiveSide:
-    """Acks, queues and estimates of one connection."""
+    """Takes in the packets of one connection.
+
+    ``observer`` is told what is received and what is dropped; it changes nothing.
+    """
 
     def __init__(
         self,
@@ -64,7 +76,9 @@ class ReceiveSide:
         peer: TransportParameters,
         counters: Counters,
         node: NodeMemory | None = None,
+        observer: "Watch | None" = None,
     ) -> None:
+        self._observer = observer
         self._largest = settings.max_datagram
         self._counters = counters
         self._sent_packets = SentPackets(settings.first_sequence)
@@ -143,118 +157,126 @@ class ReceiveSide:
         """Whether an ack leaves before long, whatever else there is to say."""
         return self._ack_timer.due is not None
 
-    def handle_data_untrusted(self, now: float, datagram: bytes) -> Heard | None:
-        """Take a DATA datagram in; None when that is no sign of life.
+    def handle_datagrams_untrusted(
+        self, now: float, data: bytes, size: int
+    ) -> tuple[bool, Close | None]:
+        """Take DATA datagrams in, of ``size`` bytes each, of which the last may be shorter.
 
-        What is malformed, forges acks or contradicts what is known is counted, and changes nothing.
+        Return whether there was a sign of life, and the CLOSE that came, if one did. What is
+        malformed, forges acks or contradicts what is known is counted, and changes nothing.
         """
-        try:
-            packet = decode_packet_untrusted(datagram)
-        except RemoteError:
-            self._counters.malformed += 1
-            return None
-        return self._take(now, packet)
+        is_alive, close = False, None
+        start = split = 0
+        while True:
+            number = 1
+            try:
+                most = 1 if start < split else MOST_TOGETHER
+                packet = decode_packet_untrusted(data, start, size, most)
+                number = packet.number
+                is_life, closing = self._handle_packet(now, packet)
+            except RemoteError as error:
+                if number > 1:
+                    split = start + number * size
+                    continue
+                is_forged = isinstance(error, ForgedAckError)
+                self._counters.malformed += 1
+                self._counters.forged_acks += is_forged
+                why = Drop.FORGED_ACK if is_forged else Drop.MALFORMED
+                self._dropped(now, min(size, len(data) - start), why)
+            else:
+                self._counters.received += number
+                self._counters.bytes_received += packet.size
+                is_alive, close = is_alive or is_life, close or closing
+            start += number * size
+            if start >= len(data):
+                return is_alive, close
 
-    def handle_run_untrusted(self, now: float, data: bytes, size: int) -> Iterator[Heard | None]:
-        """Take DATA datagrams in, of ``size`` bytes each, that ``divide`` has found to be a run."""
-        try:
-            packet = decode_run_untrusted(data, size)
-            is_one = self._takes_as_one(packet)
-        except RemoteError:
-            # One by one it shows which of them is to blame.
-            is_one = False
-        if is_one:
-            yield self._take(now, packet)
-            return
-        for start in range(0, len(data), size):
-            yield self.handle_data_untrusted(now, data[start : start + size])
+    def _handle_packet(self, now: float, packet: Packet) -> tuple[bool, Close | None]:
+        """Take a packet in, or a batch of packets that mean what one would.
 
-    def _takes_as_one(self, packet: Packet) -> bool:
-        """Whether they come behind all others, and there is room for what they hold.
-
-        Raises ``RemoteError`` when they lie in their acks, or as ``ReceiveQueue.admits``.
+        Return whether it is a sign of life, and the CLOSE in it. Raises ``RemoteError`` when it is
+        malformed, or a batch has to be taken packet by packet; it has changed nothing then.
         """
-        is_new = self._received.restore(packet.header.sequence) > self._received.highest
-        self._sent_packets.named(packet.header.ack)
-        has_room = self.receive_queue.has_room(packet.frames, packet.size)
-        return is_new and has_room and self.receive_queue.admits(packet.frames)
-
-    def _take(self, now: float, packet: Packet) -> Heard | None:
-        try:
-            heard = self._handle_packet(now, packet)
-        except RemoteError:
-            # What is wrong here is wrong with all of them.
-            self._counters.malformed += packet.number
-            return None
-        self._counters.received += packet.number
-        self._counters.bytes_received += packet.size
-        return heard
-
-    def _handle_packet(self, now: float, packet: Packet) -> Heard | None:
-        header, frames, size, number = packet
+        # The steps are those of the wire format. 1: the datagram's size.
+        short, ack, ack_bits, delay, content, control, size, number = packet
         if size > number * self._largest:
-            raise RemoteError(f"a datagram of {size} bytes is over the limit")
-        sequence = self._received.restore(header.sequence)
-        arrival = self._received.arrival(sequence)
-        if arrival is not Arrival.FRESH:
-            # The acks of a packet that old may mean packets of another round of the 16 bits.
-            self._handle_repeat(now, arrival, frames)
-            return None
-        is_admitted = self.receive_queue.admits(frames)
+            raise RemoteError(f"a datagram of {size // number} bytes is over the limit")
+        # 2: old packets and duplicates.
+        is_eliciting = bool(content or control)
+        sequence = self._received.restore(short)
+        if sequence <= self._received.highest:
+            if number > 1:
+                raise RemoteError("a batch of which some may have come before")
+            if (arrival := self._received.arrival(sequence)) is not Arrival.FRESH:
+                # The acks of a packet that old may mean packets of another round of the 16 bits.
+                self._handle_repeat(now, arrival, size, is_eliciting)
+                return False, None
+        # 4: acks of what was never sent.
         try:
-            newest = self._sent_packets.named(header.ack)
-        except RemoteError:
-            self._counters.forged_acks += number
-            raise
-        self.send_side.heard(now, newest, header.ack_bits, _delay(frames))
-        if not is_admitted:
-            self._counters.too_early += number
-            self.receive_queue.insert_wanted(frames, sequence)
-            return NOTHING_HEARD
-        close = self._accept(now, sequence, packet)
-        return Heard(close=close) if close else NOTHING_HEARD
+            newest_acked = self._sent_packets.named(ack)
+        except RemoteError as error:
+            raise ForgedAckError(str(error)) from error
+        # 3 and 6: messages that cannot be, and those without room. All are taken in, or none.
+        batch_bytes = size if number > 1 else 0
+        is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
+        if not is_accepted and number > 1:
+            raise RemoteError("a batch for which there is no room as a whole")
+        # 5: what the header acks counts although there was no room.
+        self.send_side.heard(now, newest_acked, ack_bits, delay)
+        if not is_accepted:
+            self._counters.too_early += 1
+            self._dropped(now, size, Drop.TOO_EARLY)
+            return True, None
+        # 7: the packet counts as received, and is acked.
+        if self._observer is not None:
+            self._observer.packet_received(now, sequence, packet, newest_acked)
+        self._record(now, sequence, number, is_eliciting)
+        return True, self._handle_control(now, control) if control else None
 
-    def _handle_repeat(self, now: float, arrival: Arrival, frames: Sequence[Frame]) -> None:
-        if arrival is Arrival.TOO_OLD:
-            self._counters.too_old += 1
-            return
-        self._counters.duplicates += 1
-        # Our ack may have been what got lost. An ack is never acked, or two sides would never stop.
-        if asks_for_ack(frames):
-            self._ack_timer.owe_again(now)
-
-    def _accept(self, now: float, sequence: int, packet: Packet) -> Close | None:
-        asks = asks_for_ack(packet.frames)
-        self._record(now, sequence, packet.number, asks=asks)
+    def _handle_control(self, now: float, control: Sequence[Frame]) -> Close | None:
         close = None
-        for frame in packet.frames:
-            if isinstance(frame, CONTENT):
-                self.receive_queue.insert(frame, sequence)
-            elif isinstance(frame, Credit):
+        for frame in control:
+            if isinstance(frame, Credit):
                 self.send_side.send_queue.credit.raise_to(frame.messages, frame.size)
+                if self._observer is not None:
+                    self._observer.credit_received(now, frame)
             elif isinstance(frame, Close):
                 close = frame
                 self._ack_timer.owe_again(now)
         return close
 
-    def _record(self, now: float, sequence: int, number: int, *, asks: bool) -> None:
-        """Note which packets came, and what acks that makes due."""
-        if sequence > self._received.highest:
-            self._ack_timer.heard(now, asks=asks)
+    def _handle_repeat(self, now: float, arrival: Arrival, size: int, is_eliciting: bool) -> None:
+        if arrival is Arrival.TOO_OLD:
+            self._counters.too_old += 1
+            self._dropped(now, size, Drop.TOO_OLD)
+            return
+        self._counters.duplicates += 1
+        self._dropped(now, size, Drop.DUPLICATE)
+        # Our ack may have been what got lost. An ack is never acked, or two sides would never stop.
+        if is_eliciting:
+            self._ack_timer.owe_again(now)
+
+    def _dropped(self, now: float, size: int, why: Drop) -> None:
+        if self._observer is not None:
+            self._observer.datagram_dropped(now, size, why)
+
+    def _record(self, now: float, sequence: int, number: int, is_eliciting: bool) -> None:
+        """Note which packets came, and which acks they make due.
+
+        An ack names 32 packets. So of packets that are handled many at a time, an ack is made
+        every 16; and a packet that fills a gap further back gets an ack of its own.
+        """
+        received, timer = self._received, self._ack_timer
+        if sequence > received.highest:
+            timer.newest_at = now if is_eliciting else INFINITY
         end = sequence + number
-        for first in range(sequence, end, EARLY):
-            # Or the first of so many packets would fall off the ack bits.
-            if self._ack_timer.is_overdue(first):
+        for first in range(sequence, end, MOST_UNACKED):
+            if first >= timer.overdue_from:
                 self.sender.ack_early(now)
-            row = min(EARLY, end - first)
-            fills_gap = self._received.received(first, row)
-            if asks and fills_gap and self._received.is_out_of_reach(first):
+            count = min(MOST_UNACKED, end - first)
+            is_out_of_order = received.received(first, count)
+            if is_eliciting and is_out_of_order and received.is_out_of_reach(first):
                 self.sender.ack_late(now, first)
-            elif asks:
-                missing = self._received.missing
-                self._ack_timer.owe(now, first, row, at_once=fills_gap, missing=missing)
-
-
-def _delay(frames: Sequence[Frame]) -> float:
-    first = frames[0] if frames else None
-    return first.delay if isinstance(first, AckDelay) else 0.0
+            elif is_eliciting:
+                missing = received.missing
+                timer.owe(now, first, count, at_once=is_out_of_order, missing=missing)

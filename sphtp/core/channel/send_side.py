@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sphtp.core.channel.flow_control import ReceiveCredit
+from sphtp.core.channel.frames import OVERHEAD
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.header import OVERHEAD
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path import Path
 from sphtp.core.channel.send_queue import SendQueue

@@ -5,7 +5,7 @@ from typing import Self
 
 from sphtp.core.channel.congestion.controller import make_controller
 from sphtp.core.channel.delivery import Lane, check_lanes
-from sphtp.core.channel.header import SMALLEST_DATAGRAM
+from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.errors import SettingsError
 
 

@@ -102,7 +102,7 @@ class _Unread:
         return payload
 
 
-class UnreliableInbox:
+class UnreliableReceiveQueue:
     """Keeps messages until they are read: of each lane ``limit``, of all of them ``size`` bytes.
 
     A ``SEQUENCED`` message is dated by the packet that it came in, whose sequence is known whole:

@@ -16,7 +16,7 @@ from sphtp.core.channel.noise import (
     encode_greet,
     prologue,
 )
-from sphtp.core.datagrams import Address
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import KINDS, Kind
 from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake, Pattern
 from sphtp.testing.stage import Stage
@@ -38,7 +38,7 @@ def answers(stage: Stage, endpoint: Endpoint, source: Address, datagram: bytes) 
     What it sends elsewhere goes its way.
     """
     here = next(address for address, it in stage.endpoints.items() if it is endpoint)
-    endpoint.handle_datagram_untrusted(stage.now, source, datagram)
+    endpoint.handle_datagrams_untrusted(stage.now, Datagrams.of(source, datagram))
     answered: list[bytes] = []
     while (row := endpoint.poll_transmit(stage.now)) is not None:
         for one in row.datagrams:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.frames import Close, Credit, Frame, Messages, Ping
+from sphtp.core.channel.frames import Close, Credit, Frame, Header, Messages, Ping, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import (
     Accept,
@@ -18,7 +18,6 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.channel.noise import Answer, Greet, encode_answer, encode_greet
 from sphtp.core.channel.path_validation import encode_path
@@ -93,8 +92,8 @@ def test_lies_to_an_open_channel_change_nothing(known: bool):
         for source in (there, ("10.6.6.6", 6), RIGHT, LEFT):
             for name in (own.connection_id, peer.connection_id, 0, 4711):
                 for lie in lies(name, token):
-                    endpoint.handle_datagram_untrusted(pair.now, source, lie)
-                    endpoint.handle_row_untrusted(
+                    endpoint.handle_datagrams_untrusted(pair.now, Datagrams.of(source, lie))
+                    endpoint.handle_datagrams_untrusted(
                         pair.now, Datagrams(source, lie * 3, len(lie) or 1)
                     )
     sure(pair, left, right)
@@ -114,8 +113,8 @@ def test_lies_to_an_attempt_change_nothing(known: bool):
     for _ in range(6):
         pair.run(0.03)
         for lie in lies(left.connection_id, left.handshake.token):
-            pair.left.handle_datagram_untrusted(pair.now, RIGHT, lie)
-            pair.right.handle_datagram_untrusted(pair.now, LEFT, lie)
+            pair.left.handle_datagrams_untrusted(pair.now, Datagrams.of(RIGHT, lie))
+            pair.right.handle_datagrams_untrusted(pair.now, Datagrams.of(LEFT, lie))
     pair.drive(lambda: pair.right.has_incoming, 4)
     right = pair.right.poll_incoming()
     assert right is not None
@@ -134,7 +133,7 @@ def test_what_has_been_seen_changes_nothing_when_it_comes_again():
     before = right.port.statistics()
     for source in (LEFT, ("10.6.6.6", 6)):
         for datagram in old:
-            pair.right.handle_datagram_untrusted(pair.now, source, datagram)
+            pair.right.handle_datagrams_untrusted(pair.now, Datagrams.of(source, datagram))
     sealed = sum(it[0] & 0x0F == Kind.SEALED for it in old)
     assert pair.right.handshake_counters.replayed == 2 * sealed
     assert right.port.statistics().received == before.received
@@ -154,7 +153,7 @@ def test_noise_raises_nothing_and_keeps_nothing(seed: int):
         data = (front + random.randbytes(size))[: size + 1]
         row = Datagrams(random.choice((LEFT, RIGHT)), data, random.randrange(1, len(data) + 2))
         for endpoint in (pair.left, pair.right):
-            endpoint.handle_row_untrusted(pair.now, row)
+            endpoint.handle_datagrams_untrusted(pair.now, row)
             while endpoint.poll_transmit(pair.now) is not None:
                 pass
     sure(pair, left, right)

@@ -3,7 +3,7 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.frames import Messages
+from sphtp.core.channel.frames import DATA, Header, Messages, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import (
     Accept,
@@ -14,7 +14,6 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import DATA, Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.noise import Answer, decode_greet_untrusted, encode_answer, prologue
 from sphtp.core.channel.path_validation import decode_path_untrusted, encode_path

@@ -140,10 +140,10 @@ def test_a_reset_is_shorter_than_what_it_answers():
 def test_many_that_came_as_a_row_draw_one_reset_and_small_ones_none():
     pair = SealedPair(1)
     small = encode_front(Kind.SEALED, 4711)[:3] * 100
-    pair.right.handle_row_untrusted(pair.now, Datagrams(AWAY, small, 3))
+    pair.right.handle_datagrams_untrusted(pair.now, Datagrams(AWAY, small, 3))
     assert pair.right.poll_transmit(pair.now) is None
     large = encode_front(Kind.SEALED, 4711).ljust(40, b"\0") * 60
-    pair.right.handle_row_untrusted(pair.now, Datagrams(AWAY, large, 40))
+    pair.right.handle_datagrams_untrusted(pair.now, Datagrams(AWAY, large, 40))
     row = pair.right.poll_transmit(pair.now)
     assert row is not None
     assert len(row.data) == RESET_SIZE

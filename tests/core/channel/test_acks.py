@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.header import Header
+from sphtp.core.channel.frames import Header
 from sphtp.core.channel.received_packets import ACK_BITS, BUFFER, Arrival, ReceivedPackets
 from sphtp.core.channel.sent_packets import FARTHEST, Hit, SentPackets
 from sphtp.core.serial import wrap

@@ -2,29 +2,32 @@
 
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.flow_control import ReceiveCredit
-from sphtp.core.channel.frames import Close, Messages
-from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
-from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
+from sphtp.core.channel.frames import (
+    Close,
+    Header,
+    Messages,
+    decode_packet_untrusted,
+    encode_data,
+)
+from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.packet import Packet, decode_packet_untrusted, encode_lone
+from sphtp.core.channel.packet import encode_lone
 from sphtp.core.channel.packet_builder import PacketBuilder
 from sphtp.core.channel.receive_side import ReceiveSide
-from sphtp.core.channel.received_packets import ReceivedPackets
+from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.send_side import MOST_AHEAD, SendSide
 from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.serial import HALF, wrap
-from sphtp.errors import RemoteError
 from sphtp.testing import Pair
 from tests.core.channel.talk import offer
 
@@ -182,11 +185,11 @@ def asked(settings: ChannelSettings | None = None) -> tuple[Pair, Connection, Co
     assert left.poll_transmit(pair.now) is None
     assert left.address is not None
     assert right.address is not None
-    right.handle_data_untrusted(pair.now + 0.25, right.address, question.data)
+    right.handle_datagrams_untrusted(pair.now + 0.25, Datagrams.of(right.address, question.data))
     right.port.send(b"answer", Ticket(pair.now), Delivery.RELIABLE)
     answer = right.poll_transmit(pair.now + 0.25)
     assert answer is not None
-    left.handle_data_untrusted(pair.now + 0.5, left.address, answer.data)
+    left.handle_datagrams_untrusted(pair.now + 0.5, Datagrams.of(left.address, answer.data))
     return pair, left, right
 
 
@@ -220,23 +223,3 @@ def test_a_packet_of_one_message_is_the_same_however_it_is_made(
     header, frame = Header(7, 65535, 2**32 - 1), Messages(lane, first_id, [payload])
     datagram = encode_lone(5, header, frame)
     assert datagram == encode_frames([frame], encode_data(5, header))
-    packet = decode_packet_untrusted(datagram)
-    assert (packet.header, list(packet.frames)) == (header, [frame])
-
-
-@given(st.binary(max_size=12), st.integers(0, 12), st.integers(0, 3), st.integers(0, 20))
-def test_a_packet_of_one_message_is_read_as_any_other(
-    rest: bytes, kind: int, count: int, length: int
-) -> None:
-    """By the short way or the long one; that it is no such packet shows either way."""
-    fields = bytes([kind, 3]) + b"".join(it.to_bytes(2, "little") for it in (9, count, length))
-    datagram = encode_data(5, Header(1, 2, 3)) + fields + rest
-    try:
-        frames = decode_frames_untrusted(datagram, DATA.size)
-    except RemoteError:
-        with pytest.raises(RemoteError):
-            decode_packet_untrusted(datagram)
-        return
-    packet = decode_packet_untrusted(datagram)
-    long = Packet(decode_data_untrusted(datagram), frames, len(datagram))
-    assert packet._replace(frames=list(packet.frames)) == long

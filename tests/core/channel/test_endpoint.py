@@ -19,7 +19,7 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Address
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, decode_front_untrusted
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
@@ -113,7 +113,7 @@ def test_a_peer_that_claims_another_id_is_not_taken() -> None:
     endpoint = Endpoint(Random(1), ChannelSettings())
     dialled = endpoint.dial(0.0, [RIGHT], wanted=9)
     accept = encode_accept(dialled.connection_id, Accept(dialled.handshake.token, offer(77, 8)))
-    endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(RIGHT, accept))
     assert dialled.state is State.CONNECTING
 
 
@@ -128,7 +128,7 @@ def test_a_refusal_with_another_token_or_from_elsewhere_is_nothing() -> None:
     ):
         datagram = bytes([0x13]) + connection.connection_id.to_bytes(4, "little")
         datagram += token.to_bytes(8, "little") + b"\1"
-        pair.left.handle_datagram_untrusted(0.0, address, datagram)
+        pair.left.handle_datagrams_untrusted(0.0, Datagrams.of(address, datagram))
     assert dialled.state is other.state is State.CONNECTING
 
 
@@ -152,7 +152,7 @@ def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
     endpoint = Endpoint(Random(1), settings)
     for number in range(1, 20_001):
         address = (f"10.1.{number >> 8}.{number & 255}", 1000)
-        endpoint.handle_datagram_untrusted(0.0, address, connect(number))
+        endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(address, connect(number)))
     assert len(endpoint.connections) == 50
     assert endpoint.counters.refused_full == 19_950
     answers = poll_all(endpoint, 0.0)
@@ -169,7 +169,7 @@ def test_a_flood_of_connects_is_held_to_the_backlog() -> None:
 def test_answers_are_never_longer_than_questions_nor_more() -> None:
     endpoint = Endpoint(Random(1), ChannelSettings())
     for _ in range(5):
-        endpoint.handle_datagram_untrusted(0.0, LEFT, connect(1))
+        endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, connect(1)))
         (answer,) = poll_all(endpoint, 0.0)
         assert len(answer) < len(connect(1))
     now = 0.0
@@ -183,10 +183,10 @@ def test_answers_are_never_longer_than_questions_nor_more() -> None:
 def test_unknown_ids_are_counted_and_an_accept_is_declined() -> None:
     endpoint = Endpoint(Random(1), ChannelSettings())
     for first in (0x10, 0x12, 0x13):
-        endpoint.handle_datagram_untrusted(0.0, RIGHT, bytes([first]) + bytes(60))
+        endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(RIGHT, bytes([first]) + bytes(60)))
     assert (endpoint.counters.unknown, endpoint.counters.malformed) == (1, 2)
     accept = encode_accept(123, Accept(77, offer(55, 3)))
-    endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(RIGHT, accept))
     assert endpoint.counters.unknown == 2
     (answer,) = poll_all(endpoint, 0.0)
     assert decode_front_untrusted(answer) == (Kind.REFUSE, 55)

@@ -9,10 +9,11 @@ import pytest
 
 from sphtp.core.channel.delivery import FLAG, MOST_LANES
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Padding, Skip, Unreliable
-from sphtp.core.channel.memory import COST, MOST_GAPS
-from sphtp.core.channel.receive_queue import ReceiveQueue
+from sphtp.core.channel.memory import COST
+from sphtp.core.channel.receive_queue import MOST_GAPS, ReceiveQueue
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.unreliable import COST as UNRELIABLE
+from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT
 from tests.core.channel.test_hostile import forge, open_pair
 from tests.steps import steps
@@ -76,7 +77,7 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
     before, _ = tracemalloc.get_traced_memory()
     for sequence in range(10, 10 + COUNT):
         datagram = forge(right, FLOODS[flood](random), sequence=sequence & 0xFFFF)
-        endpoint.handle_datagram_untrusted(pair.now, LEFT, datagram)
+        endpoint.handle_datagrams_untrusted(pair.now, Datagrams.of(LEFT, datagram))
         if sequence % 16 == 0:
             while endpoint.poll_transmit(pair.now) is not None:
                 pass
@@ -92,7 +93,7 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
     # What is held may lie in packets that are an eighth larger; each message has a cost, as have
     # the lanes of both kinds, and the gaps in messages that come in parts.
     allowed = limit * 8 // 7 + BUFFER * PART + 2 * MOST_LANES * LANE + unreliable
-    allowed += GAP * transport.receive_queue._ahead.gaps
+    allowed += GAP * transport.receive_queue.gaps
     assert after - before <= allowed, f"{after - before:,} bytes, {allowed:,} allowed"
     assert right.port.statistics().malformed == 0
     assert all(message == b"ab" for message in pair.receive(right))
@@ -100,12 +101,7 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
 
 def take_in(receive_queue: ReceiveQueue, frames: Iterable[Messages | Fragment | Skip]) -> int:
     """Hand frames in, a packet each; return how many were admitted."""
-    admitted = 0
-    for sequence, frame in enumerate(frames):
-        if receive_queue.admits([frame]):
-            receive_queue.insert(frame, sequence)
-            admitted += 1
-    return admitted
+    return sum(receive_queue.insert([frame], sequence) for sequence, frame in enumerate(frames))
 
 
 def memory_and_steps(
@@ -160,7 +156,7 @@ def test_gaps_in_messages_are_bounded_and_what_closes_one_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = MOST_GAPS // 16
-    monkeypatch.setattr("sphtp.core.channel.receive_lane.MOST_GAPS", most)
+    monkeypatch.setattr("sphtp.core.channel.receive_queue.MOST_GAPS", most)
     receive_queue, total = ReceiveQueue(ChannelSettings(), 0), 16 * most
     apart = [Fragment(0, 0, at, total, b"x") for at in range(0, 4 * most, 2)]
     assert take_in(receive_queue, apart) == most + 1
@@ -169,4 +165,4 @@ def test_gaps_in_messages_are_bounded_and_what_closes_one_is_taken(
     assert take_in(receive_queue, rest) == len(rest)
     (whole,) = receive_queue.receive_many(9)
     assert len(whole) == total
-    assert receive_queue._ahead.gaps == 0
+    assert receive_queue.gaps == 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.channel.frames import (
     ACK_DELAY_OVERHEAD,
     CREDIT_OVERHEAD,
+    DATA,
     DELAY_STEP,
     FRAGMENT_OVERHEAD,
     LONGEST_DELAY,
@@ -22,14 +23,17 @@ from sphtp.core.channel.frames import (
     Fragment,
     Frame,
     FrameKind,
+    Header,
     Messages,
     Padding,
     Ping,
     Skip,
     Unreliable,
-    asks_for_ack,
+    decode_frames_untrusted,
+    decode_packet_untrusted,
+    encode_data,
 )
-from sphtp.core.channel.framing import decode_frames_untrusted, encode_frames
+from sphtp.core.channel.framing import encode_frames
 from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.errors import RemoteError
 
@@ -152,10 +156,16 @@ def test_a_row_of_messages_never_costs_more_than_was_reckoned(row: list[bytes]) 
 
 def test_no_frames_are_an_ack() -> None:
     assert decode_frames_untrusted(b"") == []
-    assert not asks_for_ack([])
-    assert not asks_for_ack([AckDelay(1)])
-    assert asks_for_ack([Ping()])
-    assert asks_for_ack([AckDelay(1), Padding(9)])
+    front = encode_data(1, Header(2, 3, 4))
+    rows: list[tuple[list[Frame], float, list[Frame]]] = [
+        ([], 0.0, []),
+        ([AckDelay(1)], 1.0, []),
+        ([Ping()], 0.0, [Ping()]),
+        ([AckDelay(1), Padding(9)], 1.0, [Padding(9)]),
+    ]
+    for row, delay, asking in rows:
+        packet = decode_packet_untrusted(encode_frames(row, front))
+        assert (packet.ack_delay, packet.frames) == (delay, asking)
 
 
 @pytest.mark.parametrize(
@@ -203,3 +213,23 @@ def test_a_flipped_bit_raises_only_remote_errors(row: list[Frame], data: st.Data
         decode_frames_untrusted(bytes(encoded))
     except RemoteError:
         return
+
+
+@given(st.binary(max_size=12), st.integers(0, 12), st.integers(0, 3), st.integers(0, 20))
+def test_a_packet_is_read_as_its_frames_are(
+    rest: bytes, kind: int, count: int, length: int
+) -> None:
+    """Whether or not its frame fills it; that it is no such packet shows either way."""
+    fields = bytes([kind, 3]) + b"".join(it.to_bytes(2, "little") for it in (9, count, length))
+    datagram = encode_data(5, Header(1, 2, 3)) + fields + rest
+    try:
+        row = decode_frames_untrusted(datagram, DATA.size)
+    except RemoteError:
+        with pytest.raises(RemoteError):
+            decode_packet_untrusted(datagram)
+        return
+    packet = decode_packet_untrusted(datagram)
+    assert (packet.sequence, packet.ack, packet.ack_bits) == (1, 2, 3)
+    assert (packet.size, packet.number) == (len(datagram), 1)
+    said = [frame for frame in row if not isinstance(frame, AckDelay)]
+    assert sorted(map(repr, packet.frames)) == sorted(map(repr, said))

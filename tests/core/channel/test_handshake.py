@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
     REFUSE_HEAD,
@@ -24,7 +25,6 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.channel.header import SMALLEST_DATAGRAM
 from sphtp.core.schema import Mismatch
 from sphtp.errors import RemoteError, WireError
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.header import DATA, Header, decode_data_untrusted, encode_data
+from sphtp.core.channel.frames import DATA, Header, decode_data_untrusted, encode_data
 from sphtp.errors import RemoteError
 
 # version 1 and kind, connection id, then sequence, ack, ack_bits; little-endian.

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.frames import Fragment
+from sphtp.core.channel.frames import Fragment, Header, encode_data
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import Closed, State
 from sphtp.core.channel.memory import COST
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Ticket
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import FRONT, VERSION, Kind
 from sphtp.core.serial import unwrap, wrap
 from sphtp.testing import Faults, Pair
@@ -23,6 +23,7 @@ from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow
 from tests.core.channel.test_framing import frames
 from tests.core.channel.test_hostile import forge, open_pair
+from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 STRANGER: Address = ("10.0.0.9", 1)
@@ -126,7 +127,7 @@ def attack(victim: Victim, source: Address, row: list[tuple[int, bool, bytes]]) 
     for kind, is_known, body in row:
         connection_id = victim.connection.connection_id if is_known else 77
         datagram = FRONT.pack(VERSION << 4 | kind, connection_id) + body
-        victim.endpoint.handle_datagram_untrusted(victim.pair.now, source, datagram)
+        victim.endpoint.handle_datagrams_untrusted(victim.pair.now, Datagrams.of(source, datagram))
         drain(victim)
 
 
@@ -136,6 +137,7 @@ def test_every_state_has_its_victim() -> None:
     }
 
 
+@brisk
 @given(st.sampled_from(State), attacks)
 def test_a_peer_that_talks_nonsense_is_survived(
     state: State, row: list[tuple[int, bool, bytes]]
@@ -154,6 +156,7 @@ def test_a_peer_that_talks_nonsense_is_survived(
     assert isinstance(events[-1], Closed)
 
 
+@brisk
 @given(st.sampled_from([state for state in State if state is not State.CLOSED]), attacks)
 def test_a_stranger_changes_nothing(state: State, row: list[tuple[int, bool, bytes]]) -> None:
     """It does not know the token; the id alone is worth nothing from another address."""
@@ -167,6 +170,7 @@ def test_a_stranger_changes_nothing(state: State, row: list[tuple[int, bool, byt
     assert due is None or (next_due is not None and next_due <= due)
 
 
+@brisk
 @given(st.sampled_from(STARTS), st.integers(0, 60), words, st.integers(0, 0xFFFFFFFF))
 def test_only_packets_that_were_sent_can_be_acked(
     start: int, count: int, ack: int, bits: int
@@ -185,7 +189,7 @@ def test_only_packets_that_were_sent_can_be_acked(
     last = start + left.port.statistics().sent - 1
     newest = unwrap(ack, last)
     datagram = forge(left, sequence=wrap(start + 40), ack=ack, bits=bits)
-    pair.left.handle_datagram_untrusted(pair.now, RIGHT, datagram)
+    pair.left.handle_datagrams_untrusted(pair.now, Datagrams.of(RIGHT, datagram))
     figures = left.port.statistics()
     assert figures.forged_acks == figures.malformed == (newest > last)
     named = {newest - bit for bit in range(32) if bits >> bit & 1 and newest <= last}
@@ -194,6 +198,7 @@ def test_only_packets_that_were_sent_can_be_acked(
     assert all(ticket.outcome is None for ticket in unsent)
 
 
+@brisk
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(1, 12), st.binary(min_size=1)),
@@ -209,7 +214,7 @@ def test_fragments_that_disagree_make_up_nothing(
     for sequence, (message_id, offset, total, payload) in enumerate(parts, 10):
         fragment = Fragment(0, message_id, offset, total, payload[:12])
         datagram = forge(right, [fragment], sequence=sequence)
-        pair.right.handle_datagram_untrusted(pair.now, LEFT, datagram)
+        pair.right.handle_datagrams_untrusted(pair.now, Datagrams.of(LEFT, datagram))
         for place, byte in enumerate(payload[:12], offset):
             sent.setdefault((total, place), set()).add(byte)
     received = pair.receive(right)

@@ -9,6 +9,7 @@ from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.noise import Answer, decode_greet_untrusted, encode_answer
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
@@ -202,7 +203,7 @@ def test_cookies_that_somebody_makes_up_do_not_keep_an_attempt_alive():
         for number in range(5):
             made_up = Answer(greet.token, number.to_bytes(16, "big"))
             cookie = encode_answer(Kind.COOKIE, greet.opener, made_up)
-            pair.left.handle_datagram_untrusted(pair.now, RIGHT, cookie)
+            pair.left.handle_datagrams_untrusted(pair.now, Datagrams.of(RIGHT, cookie))
         pair.run(0.1)
     assert pair.now == pytest.approx(1 + ChannelSettings().connect_timeout, abs=0.2)
     greets = sum(kind_of(it) is Kind.GREET for *_, it in seen)

@@ -69,7 +69,7 @@ def test_every_queue_is_empty_again() -> None:
     assert receive_queue.held == len(receive_queue) == 0
     for reorder in receive_queue._lanes.values():
         assert not reorder._waiting
-        assert not reorder._over
+        assert not reorder._done
     assert len(sender.recovery._flying) < 10
     assert right.port.statistics().too_early == 0
 

@@ -23,7 +23,7 @@ from sphtp.core.channel.unreliable import COST
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
-from tests.profiles import OF_CHANNELS
+from tests.profiles import CHOSEN, OF_CHANNELS
 
 Lanes = dict[int, list[bytes]]
 
@@ -300,6 +300,7 @@ class Channels(RuleBasedStateMachine):
 STEPS = 10 if OF_CHANNELS == "thorough" else 40
 
 TestChannels = Channels.TestCase
+# An example is a conversation of its own, and takes as long as a hundred of other properties.
 TestChannels.settings = hypothesis_settings(
-    hypothesis_settings.get_profile(OF_CHANNELS), stateful_step_count=STEPS
+    hypothesis_settings.get_profile(CHOSEN), stateful_step_count=STEPS
 )

@@ -9,10 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.frames import Fragment
-from sphtp.core.channel.memory import Ahead
 from sphtp.core.channel.reassembly import OversizeError, Reassembly
-from sphtp.core.channel.receive_lane import OrderedLane
+from sphtp.core.channel.receive_queue import ReceiveQueue
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import RemoteError
+from tests.profiles import brisk
 
 
 def test_fragments_in_any_order_make_the_message() -> None:
@@ -24,6 +25,7 @@ def test_fragments_in_any_order_make_the_message() -> None:
     assert reassembly.finish() == b"abcdefg"
 
 
+@brisk
 @given(st.binary(min_size=1, max_size=300), st.randoms(use_true_random=False))
 def test_overlapping_fragments_make_the_message(payload: bytes, random: Random) -> None:
     """Cut at random, again and again, as when the path takes smaller and smaller packets."""
@@ -70,6 +72,7 @@ def test_in_any_order_bytes_cost_little_more_than_bytes(order: str) -> None:
     assert memory_of(10_001, offsets) < 60_000
 
 
+@brisk
 @given(
     st.lists(st.tuples(st.integers(0, 199), st.integers(1, 30)), max_size=20),
     st.integers(0, 199),
@@ -94,6 +97,7 @@ def test_what_came_first_is_kept() -> None:
     assert reassembly.finish() == b"XbcX"
 
 
+@brisk
 @given(st.lists(st.tuples(st.integers(0, 100), st.binary(max_size=100)), max_size=50))
 @example([(0, bytes(50))])
 def test_whatever_is_claimed_no_more_than_the_whole_is_kept(parts: list[tuple[int, bytes]]) -> None:
@@ -111,7 +115,7 @@ def test_another_total_is_refused() -> None:
 
 
 def test_a_total_over_the_limit_is_refused() -> None:
-    lane = OrderedLane(0, 1024, 100, Ahead())
-    assert lane.admits(Fragment(0, 0, 0, 100, b"a"))
+    box = ReceiveQueue(ChannelSettings(max_message=100), 0)
+    assert box.insert([Fragment(0, 0, 0, 100, b"a")], 0)
     with pytest.raises(OversizeError, match="101 bytes is over the limit of 100"):
-        lane.admits(Fragment(0, 0, 0, 101, b"a"))
+        box.insert([Fragment(0, 1, 0, 101, b"a")], 1)

@@ -8,6 +8,7 @@ import pytest
 from sphtp.core.channel.noise import NO_COOKIE, Confirm, Greet, encode_confirm, encode_greet
 from sphtp.core.channel.security import RANGES, HandshakeLimits
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Datagrams
 from sphtp.errors import SettingsError
 from tests.attack.channel.mallory import Knocking, answers
 from tests.core.channel.sealed import LEFT, SealedPair, identity
@@ -27,7 +28,7 @@ def test_nothing_is_kept_of_addresses_that_bring_no_cookie():
     for number, address in enumerate(addresses(10_000)):
         cookie = NO_COOKIE if number % 2 else number.to_bytes(16, "little")
         greet = encode_greet(Greet(1 + number, number, 2, cookie, bytes(200)))
-        pair.right.handle_datagram_untrusted(0.0, address, greet)
+        pair.right.handle_datagrams_untrusted(0.0, Datagrams.of(address, greet))
         while pair.right.poll_transmit(0.0) is not None:
             pass
         assert pair.right.half_open == 0

@@ -6,15 +6,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow_control import ReceiveCredit
-from sphtp.core.channel.frames import Fragment, Padding, Ping
-from sphtp.core.channel.header import DATA, Header
-from sphtp.core.channel.packet import decode_packet_untrusted
+from sphtp.core.channel.frames import DATA, Fragment, Header, Ping, decode_packet_untrusted
 from sphtp.core.channel.packet_builder import PacketBuilder
 from sphtp.core.channel.receive_queue import ReceiveQueue
-from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
+from sphtp.core.channel.received_packets import AckTimer, Arrival, ReceivedPackets
 from sphtp.core.channel.runs import FragmentRun
 from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import SentPackets
@@ -105,14 +102,11 @@ class Talk:
 
     def arrive(self, datagram: bytes) -> None:
         packet = decode_packet_untrusted(datagram)
-        sequence = self.peer_acks.restore(packet.header.sequence)
+        sequence = self.peer_acks.restore(packet.sequence)
         if self.peer_acks.arrival(sequence) is not Arrival.FRESH:
             return
-        assert self.receive_queue.admits(packet.frames)
+        assert self.receive_queue.insert(packet.content, sequence)
         self.peer_acks.received(sequence)
-        for frame in packet.frames:
-            if not isinstance(frame, Ping | Padding):
-                self.receive_queue.insert(frame, sequence)  # type: ignore[arg-type]
         self.received += self.receive_queue.receive_many(1000)
 
     def ack(self) -> None:

@@ -157,7 +157,9 @@ def test_a_greet_of_another_version_is_refused_in_its_own():
         greet = in_version(
             version, bytes([Kind.GREET]) + bytes(4) + bytes([7, 0, 0, 0]) + b"12345678"
         )
-        pair.right.handle_datagram_untrusted(0.0, LEFT, greet.ljust(SMALLEST_GREET, b"?"))
+        pair.right.handle_datagrams_untrusted(
+            0.0, Datagrams.of(LEFT, greet.ljust(SMALLEST_GREET, b"?"))
+        )
         row = pair.right.poll_transmit(0.0)
         assert row is not None
         assert row.address == LEFT
@@ -174,7 +176,7 @@ def test_a_node_of_another_version_explains_the_timeout(
 ):
     """Right is of version 2: what it hears and says of this one's is a REFUSE, in our version."""
     right = make_sealed("right")
-    take: Callable[[float, Datagrams], None] = right.handle_row_untrusted
+    take: Callable[[float, Datagrams], None] = right.handle_datagrams_untrusted
     poll = right.poll_transmit
 
     def as_if_ours_were_another(now: float, row: Datagrams) -> None:
@@ -184,7 +186,7 @@ def test_a_node_of_another_version_explains_the_timeout(
         row = poll(now, most)
         return row and row._replace(data=in_version(VERSION, row.data))
 
-    monkeypatch.setattr(right, "handle_row_untrusted", as_if_ours_were_another)
+    monkeypatch.setattr(right, "handle_datagrams_untrusted", as_if_ours_were_another)
     monkeypatch.setattr(right, "poll_transmit", say)
     text = refused(right, make_sealed("left"), expectation, seconds=6)
     assert text.endswith("it speaks another version of the protocol")
@@ -197,7 +199,7 @@ def test_what_nobody_signed_decides_nothing():
     for reason in (*Refusal, 99):
         refuse = encode_refuse(dialled.connection_id, Refuse(dialled.handshake.token, reason))
         refuse += bytes(12) if reason == Refusal.SCHEMA else b""
-        pair.left.handle_datagram_untrusted(0.0, RIGHT, refuse)
+        pair.left.handle_datagrams_untrusted(0.0, Datagrams.of(RIGHT, refuse))
     pair.drive(lambda: pair.right.has_incoming)
     assert dialled.closed is None
     assert pair.left.counters.malformed == 0

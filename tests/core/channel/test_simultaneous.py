@@ -16,6 +16,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import Opened, State
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT, RIGHT
 
 SETTINGS = ChannelSettings(connect_timeout=120, timeout=240, keepalive=60)
@@ -60,7 +61,9 @@ class Duel:
         if fate != REPEAT:
             del self.flying[which]
         if fate != LOSE:
-            self.endpoints[destination].handle_datagram_untrusted(self.now, source, datagram)
+            self.endpoints[destination].handle_datagrams_untrusted(
+                self.now, Datagrams.of(source, datagram)
+            )
         self.flush()
 
     def tick(self) -> None:

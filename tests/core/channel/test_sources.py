@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.frames import SKIP_OVERHEAD, Messages, Skip
+from sphtp.core.channel.frames import OVERHEAD, SKIP_OVERHEAD, SMALLEST_DATAGRAM, Messages, Skip
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.header import OVERHEAD, SMALLEST_DATAGRAM
 from sphtp.core.channel.pieces import Piece
 from sphtp.core.channel.sources import Large, Small
 from sphtp.core.channel.ticket import Ticket

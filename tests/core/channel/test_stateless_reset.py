@@ -7,7 +7,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.channel.security import HandshakeLimits, PeerPin
 from sphtp.core.channel.stateless_reset import decode_reset_untrusted, encode_reset
-from sphtp.core.datagrams import Address
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.front import Kind, encode_front
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, kind_of, watch
@@ -185,6 +185,6 @@ def test_of_two_nodes_with_one_identity_neither_ends_the_other_s_channels(
 
 
 def answers_of(endpoint: Endpoint, datagram: bytes) -> list[bytes]:
-    endpoint.handle_datagram_untrusted(0.0, ("10.6.6.6", 6), datagram)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(("10.6.6.6", 6), datagram))
     row = endpoint.poll_transmit(0.0)
     return list(row.datagrams) if row is not None else []

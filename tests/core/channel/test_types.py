@@ -19,7 +19,7 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.lifecycle import Closed, CloseReason, State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Address
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults
 from sphtp.testing.pair import LEFT, RIGHT
@@ -94,11 +94,11 @@ def test_no_answer_is_longer_than_its_question(ours: Schema, theirs: Schema) -> 
     question = left.poll_transmit(0.0)
     assert question is not None
     assert len(question.data) <= ChannelSettings().base_datagram
-    right.handle_datagram_untrusted(0.0, LEFT, question.data)
+    right.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, question.data))
     answer = right.poll_transmit(0.0)
     assert answer is not None
     assert len(answer.data) <= len(question.data)
-    left.handle_datagram_untrusted(0.0, RIGHT, answer.data)
+    left.handle_datagrams_untrusted(0.0, Datagrams.of(RIGHT, answer.data))
     again = left.poll_transmit(0.0)
     assert again is None or len(again.data) <= len(answer.data)
 
@@ -106,7 +106,7 @@ def test_no_answer_is_longer_than_its_question(ours: Schema, theirs: Schema) -> 
 def test_an_answer_is_no_longer_than_any_path_takes() -> None:
     endpoint = Endpoint(Random(1), ChannelSettings(), schema=Schema([f"A: {'x' * 9000}"]))
     connect = encode_connect(Connect(1, 0, offer(1), size=60_000))
-    endpoint.handle_datagram_untrusted(0.0, LEFT, connect)
+    endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, connect))
     answer = endpoint.poll_transmit(0.0)
     assert answer is not None
     assert len(answer.data) == ChannelSettings().base_datagram
@@ -178,7 +178,7 @@ def test_an_accept_of_other_types_is_declined_on_both_sides(endings: Endings) ->
         accept = encode_accept(dialled.connection_id, Accept(token, theirs))
         while endpoint.poll_transmit(0.0) is not None:
             pass
-        endpoint.handle_datagram_untrusted(0.0, RIGHT, accept)
+        endpoint.handle_datagrams_untrusted(0.0, Datagrams.of(RIGHT, accept))
         answer = endpoint.poll_transmit(0.0)
         assert (answer is None) == (token != dialled.handshake.token)
     assert answer is not None
@@ -187,7 +187,7 @@ def test_an_accept_of_other_types_is_declined_on_both_sides(endings: Endings) ->
 
     answerer = Endpoint(Random(2), ChannelSettings(), schema=WIDER)
     connect = Connect(5, 0, replace(offer(77), schema_hash=WIDER.schema_hash))
-    answerer.handle_datagram_untrusted(0.0, LEFT, encode_connect(connect))
+    answerer.handle_datagrams_untrusted(0.0, Datagrams.of(LEFT, encode_connect(connect)))
     (half_open,) = answerer.connections
     refuse = replace(decode_refuse_untrusted(answer.data), token=5)
     half_open.handle_refuse(0.0, LEFT, refuse)
@@ -205,10 +205,10 @@ def test_a_forged_hash_opens_nothing_and_ends_nothing() -> None:
         left.connection_id,
         Accept(left.handshake.token, replace(right.handshake.offer, schema_hash=1)),
     )
-    scene.endpoints[LEFT].handle_datagram_untrusted(scene.now, RIGHT, accept)
-    scene.endpoints[RIGHT].handle_datagram_untrusted(scene.now, LEFT, connect)
+    scene.endpoints[LEFT].handle_datagrams_untrusted(scene.now, Datagrams.of(RIGHT, accept))
+    scene.endpoints[RIGHT].handle_datagrams_untrusted(scene.now, Datagrams.of(LEFT, connect))
     stranger = encode_connect(Connect(9, 0, replace(offer(9), schema_hash=STEP.schema_hash ^ 1)))
-    scene.endpoints[RIGHT].handle_datagram_untrusted(scene.now, NOWHERE, stranger)
+    scene.endpoints[RIGHT].handle_datagrams_untrusted(scene.now, Datagrams.of(NOWHERE, stranger))
     assert scene.endpoints[RIGHT].counters.refused_schema == 1
     assert scene.transfer(left, right, [b"x"]) == [b"x"]
     assert scene.transfer(right, left, [b"y"]) == [b"y"]

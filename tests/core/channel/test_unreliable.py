@@ -11,7 +11,7 @@ from sphtp.core.channel.frames import Unreliable
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket
-from sphtp.core.channel.unreliable import COST, UnreliableInbox, UnreliableOutbox
+from sphtp.core.channel.unreliable import COST, UnreliableOutbox, UnreliableReceiveQueue
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
@@ -59,7 +59,7 @@ def test_no_packet_is_overfull_and_each_message_leaves_once(
 
 def test_those_that_are_dropped_use_up_no_numbers() -> None:
     """Or the peer would take what comes after a burst of them for older than what it has."""
-    box, receive_queue = UnreliableOutbox(2), UnreliableInbox(99, 10**6)
+    box, receive_queue = UnreliableOutbox(2), UnreliableReceiveQueue(99, 10**6)
     for round_ in range(3):
         push(box, *[b"%d" % round_] * 40_000, lane=SEQUENCED)
         (frame,), _, _ = box.fill(100)
@@ -77,7 +77,7 @@ def test_what_nobody_needs_any_more_does_not_leave() -> None:
 
 
 def test_overtaken_messages_of_a_sequenced_lane_are_dropped() -> None:
-    box = UnreliableInbox(99, 10**6)
+    box = UnreliableReceiveQueue(99, 10**6)
     for sequence, payloads in ((0, [b"0"]), (3, [b"3", b"4"]), (1, [b"1", b"2"]), (4, [b"5"])):
         box.insert(Unreliable(SEQUENCED, 0, payloads), sequence)
     assert box.take(99) == [b"0", b"3", b"4", b"5"]
@@ -86,7 +86,7 @@ def test_overtaken_messages_of_a_sequenced_lane_are_dropped() -> None:
 
 def test_several_frames_of_a_sequenced_lane_share_a_packet() -> None:
     """As when others of the lane, which are not sequenced, lie between."""
-    box = UnreliableInbox(99, 10**6)
+    box = UnreliableReceiveQueue(99, 10**6)
     frames = (
         Unreliable(SEQUENCED, 0, [b"0"]),
         Unreliable(0, 0, [b"u"]),
@@ -98,7 +98,7 @@ def test_several_frames_of_a_sequenced_lane_share_a_packet() -> None:
 
 
 def test_without_the_flag_they_are_kept_and_lanes_are_told_apart() -> None:
-    box = UnreliableInbox(99, 10**6)
+    box = UnreliableReceiveQueue(99, 10**6)
     box.insert(Unreliable(0, 5, [b"5"]), 5)
     box.insert(Unreliable(0, 4, [b"4"]), 4)
     box.insert(Unreliable(SEQUENCED | 1, 5, [b"one 5"]), 5)
@@ -108,7 +108,7 @@ def test_without_the_flag_they_are_kept_and_lanes_are_told_apart() -> None:
 
 @pytest.mark.parametrize("lost", [1, 32_767, 32_768, 40_000, 65_535, 65_536, 100_000, 2**20])
 def test_however_many_are_lost_in_a_row_the_next_one_counts(lost: int) -> None:
-    box = UnreliableInbox(99, 10**6)
+    box = UnreliableReceiveQueue(99, 10**6)
     box.insert(Unreliable(SEQUENCED, 0, [b"before"]), 10)
     late = Unreliable(SEQUENCED, wrap(lost - 1), [b"late"])
     box.insert(Unreliable(SEQUENCED, wrap(lost), [b"after"]), 12)
@@ -118,7 +118,7 @@ def test_however_many_are_lost_in_a_row_the_next_one_counts(lost: int) -> None:
 
 
 def test_sequenced_lanes_go_on_through_wraps() -> None:
-    box, random, newest = UnreliableInbox(99, 10**6), Random(1), -1
+    box, random, newest = UnreliableReceiveQueue(99, 10**6), Random(1), -1
     for number in range(3 * 65_536):
         late = max(0, number - random.choice((0, 0, 0, 1, 5)))
         if late == newest:
@@ -130,7 +130,7 @@ def test_sequenced_lanes_go_on_through_wraps() -> None:
 
 
 def test_of_too_many_the_oldest_goes() -> None:
-    box = UnreliableInbox(3, 10**6)
+    box = UnreliableReceiveQueue(3, 10**6)
     box.insert(Unreliable(0, 0, [b"a", b"b", b"c", b"d", b"e"]), 0)
     assert (len(box), box.dropped, box.held) == (3, 2, 3 * (1 + COST))
     assert box.take(2) == [b"c", b"d"]
@@ -139,7 +139,7 @@ def test_of_too_many_the_oldest_goes() -> None:
 
 
 def test_a_flood_of_one_lane_takes_no_place_of_another_until_it_is_read() -> None:
-    box = UnreliableInbox(100, 10**6)
+    box = UnreliableReceiveQueue(100, 10**6)
     for number in range(100):
         box.insert(Unreliable(1, number, [b"%d" % number]), number)
     for number in range(500):
@@ -150,7 +150,7 @@ def test_a_flood_of_one_lane_takes_no_place_of_another_until_it_is_read() -> Non
 
 
 def test_bytes_of_all_lanes_are_bounded_and_the_fullest_pays() -> None:
-    box = UnreliableInbox(100, 20_000)
+    box = UnreliableReceiveQueue(100, 20_000)
     box.insert(Unreliable(1, 0, [b"kept"]), 0)
     for number in range(100):
         box.insert(Unreliable(2, number, [bytes(1000)]), number + 1)

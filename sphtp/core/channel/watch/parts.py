@@ -1,20 +1,17 @@
 """The watched parts of a connection."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from sphtp.core.channel.ack_timer import AckTimer
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.flow_control import ReceiveCredit
-from sphtp.core.channel.frames import Close, Credit, Frame
+from sphtp.core.channel.frames import Credit, Frame, Packet
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.packet import Packet
 from sphtp.core.channel.packet_builder import NO_LOAD, PacketBuilder
 from sphtp.core.channel.port import MessagePort
-from sphtp.core.channel.receive_side import Heard, ReceiveSide
-from sphtp.core.channel.received_packets import ReceivedPackets
+from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.send_queue import Load
 from sphtp.core.channel.send_side import AckReport, SendSide
 from sphtp.core.channel.sent_packets import Hit, SentBatch, SentPackets
@@ -34,6 +31,7 @@ from sphtp.core.channel.watch.records import (
     WatchedChannel,
     acked_ranges,
     describe,
+    describe_received,
 )
 from sphtp.core.datagrams import MOST_BYTES
 
@@ -71,6 +69,20 @@ class Watch:
         queued, self._queued = self._queued, {}
         for (lane, delivery), (messages, size) in queued.items():
             self.instrument.messages_queued(now, self.channel, lane, delivery, messages, size)
+
+    def packet_received(self, now: float, sequence: int, packet: Packet, acked: int) -> None:
+        """Tell of a packet that was accepted, or of each one in a batch; ``acked`` is its ack."""
+        for info in describe_received(sequence, packet, acked_ranges(acked, packet.ack_bits)):
+            self.instrument.packet_received(now, self.channel, info)
+
+    def datagram_dropped(self, now: float, size: int, why: Drop) -> None:
+        """Tell of a datagram of the peer that was thrown away."""
+        if (address := self.channel.peer_address) is not None:
+            self.instrument.datagram_dropped(now, self.channel, address, size, why)
+
+    def credit_received(self, now: float, frame: Credit) -> None:
+        """Tell of the peer's credit."""
+        self.instrument.credit_received(now, self.channel, frame.messages, frame.size)
 
 
 class WatchedPort(MessagePort):
@@ -122,55 +134,17 @@ class WatchedTickets(Tickets):
 
 
 class WatchedTransport(ReceiveSide):
-    """Tells of packets that are received."""
-
-    def __init__(
-        self,
-        settings: ChannelSettings,
-        peer: TransportParameters,
-        counters: Counters,
-        watch: Watch,
-        node: NodeMemory | None = None,
-    ) -> None:
-        self._watch = watch
-        super().__init__(settings, peer, counters, node)
+    """Makes its other half of watched parts."""
 
     def _make_sending(
         self, settings: ChannelSettings, peer: TransportParameters
     ) -> tuple[SendSide, PacketBuilder]:
-        sent, credit, watch = self._sent_packets, self.receive_queue.credit, self._watch
+        sent, credit, watch = self._sent_packets, self.receive_queue.credit, self._observer
+        assert watch is not None
         send_side = WatchedFlight(settings, peer, sent, credit, self._counters, watch)
         return send_side, WatchedSender(
             peer, send_side, sent, self._received, self._ack_timer, credit, watch
         )
-
-    def handle_data_untrusted(self, now: float, datagram: bytes) -> Heard | None:
-        """Take a datagram, and tell if it is dropped."""
-        before = _drops(self._counters)
-        heard = super().handle_data_untrusted(now, datagram)
-        if (after := _drops(self._counters)) != before:
-            moved = zip(before, after, DROPS.values(), strict=True)
-            why = next(drop for old, new, drop in moved if old != new)
-            address = self._watch.channel.peer_address
-            assert address is not None
-            tell, channel = self._watch.instrument, self._watch.channel
-            tell.datagram_dropped(now, channel, address, len(datagram), why)
-        return heard
-
-    def handle_run_untrusted(self, now: float, data: bytes, size: int) -> Iterator[Heard | None]:
-        """Take datagrams that are a run one by one, for what is told of each."""
-        for start in range(0, len(data), size):
-            yield self.handle_data_untrusted(now, data[start : start + size])
-
-    def _accept(self, now: float, sequence: int, packet: Packet) -> Close | None:
-        tell, channel = self._watch.instrument, self._watch.channel
-        header = packet.header
-        acked = acked_ranges(self._sent_packets.named(header.ack), header.ack_bits)
-        tell.packet_received(now, channel, describe(sequence, packet.size, packet.frames, acked))
-        for frame in packet.frames:
-            if isinstance(frame, Credit):
-                tell.credit_received(now, channel, frame.messages, frame.size)
-        return super()._accept(now, sequence, packet)
 
 
 class WatchedFlight(SendSide):

@@ -12,6 +12,7 @@ from sphtp.core.channel.frames import (
     Fragment,
     Frame,
     Messages,
+    Packet,
     Padding,
     Ping,
     Skip,
@@ -19,6 +20,7 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.ticket import Outcome
 from sphtp.core.datagrams import Address
+from sphtp.core.serial import wrap
 
 
 class Watched(Protocol):
@@ -184,6 +186,39 @@ def acked_ranges(newest: int, bits: int) -> tuple[tuple[int, int], ...]:
             first = ranges.pop()[0] if is_next else sequence
             ranges.append((first, sequence))
     return tuple(ranges)
+
+
+def describe_received(
+    sequence: int, packet: Packet, acked: tuple[tuple[int, int], ...]
+) -> list[PacketInfo]:
+    """Describe a packet, or those of a batch, each with its share of what they carry together.
+
+    Packets with content are a batch only if they ack the same; acks alone are put together, and
+    what they ack is told with the last of them.
+    """
+    number = packet.number
+    whole = describe(sequence, packet.size, packet.frames, acked)
+    if number == 1:
+        return [whole]
+    return [
+        PacketInfo(
+            sequence + at,
+            packet.size // number,
+            tuple(_share(frame, number, at) for frame in whole.frames),
+            acked if whole.frames or at == number - 1 else (),
+        )
+        for at in range(number)
+    ]
+
+
+def _share(frame: FrameInfo, number: int, at: int) -> FrameInfo:
+    """What the packet ``at`` carries of a frame that ``number`` packets carry together."""
+    messages, size = frame.messages // number, frame.size // number
+    message_id = frame.message_id
+    if message_id is not None:
+        message_id = wrap(message_id + at * messages)
+    offset = frame.offset + at * size if frame.total else frame.offset
+    return frame._replace(messages=messages, size=size, message_id=message_id, offset=offset)
 
 
 def _describe_messages(frame: Messages) -> FrameInfo:

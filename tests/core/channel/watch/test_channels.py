@@ -8,10 +8,9 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.frames import Frame, Messages, Ping
+from sphtp.core.channel.frames import Frame, Header, Messages, Ping, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import Connect, Refusal, encode_connect
-from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
@@ -108,7 +107,7 @@ def test_what_is_wrong_with_a_datagram_for_a_channel_is_told(why: Drop) -> None:
     assert not there.of("datagram_dropped")
     datagram = BAD[why](right)
     source = NOWHERE if why is Drop.FOREIGN_ADDRESS else LEFT
-    pair.right.handle_datagram_untrusted(pair.now, source, datagram)
+    pair.right.handle_datagrams_untrusted(pair.now, Datagrams.of(source, datagram))
     [channel] = there.last("channel_opened", 1)
     assert there.of("datagram_dropped") == [(pair.now, channel, source, len(datagram), why)]
 
@@ -116,7 +115,7 @@ def test_what_is_wrong_with_a_datagram_for_a_channel_is_told(why: Drop) -> None:
 def test_data_that_comes_before_its_channel_is_open_is_too_early() -> None:
     pair, here, _ = watched_pair()
     left = pair.left.dial(pair.now, [RIGHT])
-    pair.left.handle_datagram_untrusted(pair.now, RIGHT, data(left, [Ping()]))
+    pair.left.handle_datagrams_untrusted(pair.now, Datagrams.of(RIGHT, data(left, [Ping()])))
     assert here.last("datagram_dropped", 4) == [Drop.TOO_EARLY]
 
 
@@ -126,15 +125,15 @@ def test_data_that_comes_before_its_channel_is_open_is_too_early() -> None:
 )
 def test_a_datagram_for_no_channel_is_told(datagram: bytes, why: Drop) -> None:
     pair, here, _ = watched_pair()
-    pair.left.handle_datagram_untrusted(1.0, NOWHERE, datagram)
+    pair.left.handle_datagrams_untrusted(1.0, Datagrams.of(NOWHERE, datagram))
     assert here.told == [("datagram_dropped", (1.0, None, NOWHERE, len(datagram), why))]
 
 
 def test_a_good_datagram_after_a_bad_one_is_no_news() -> None:
     pair, here, _ = watched_pair()
-    pair.left.handle_datagram_untrusted(1.0, NOWHERE, b"")
+    pair.left.handle_datagrams_untrusted(1.0, Datagrams.of(NOWHERE, b""))
     connect = encode_connect(Connect(token=1, wanted=0, offer=offer(1, 5)))
-    pair.left.handle_datagram_untrusted(1.0, NOWHERE, connect)
+    pair.left.handle_datagrams_untrusted(1.0, Datagrams.of(NOWHERE, connect))
     assert here.names == ["datagram_dropped", "channel_opening"]
 
 
@@ -151,8 +150,8 @@ def test_a_sealed_node_tells_at_once_of_what_it_drops_and_refuses() -> None:
     settings, security = ChannelSettings(), Security()
     endpoint = Endpoint(Random(1), settings, observer=recorder, security=security)
     sealed = bytes([0x18]) + bytes(60)
-    endpoint.handle_row_untrusted(1.0, Datagrams(LEFT, sealed + sealed, len(sealed)))
-    endpoint.handle_datagram_untrusted(2.0, LEFT, sealed[:20])
+    endpoint.handle_datagrams_untrusted(1.0, Datagrams(LEFT, sealed + sealed, len(sealed)))
+    endpoint.handle_datagrams_untrusted(2.0, Datagrams.of(LEFT, sealed[:20]))
     assert recorder.of("datagram_dropped") == [
         (1.0, None, LEFT, len(sealed), Drop.UNKNOWN),
         (1.0, None, LEFT, len(sealed), Drop.UNKNOWN),
