@@ -13,7 +13,7 @@ from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
 from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.opening import Opening
 from sphtp.core.channel.port import MessagePort
-from sphtp.core.channel.receive_side import NO_NEWS, Heard, ReceiveSide
+from sphtp.core.channel.receive_side import Heard, ReceiveSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.timers import Timer
@@ -149,21 +149,20 @@ class Connection:
 
     def handle_new_path(self, now: float, address: Address) -> None:
         """Send to another address of the peer from now on."""
-        self._catch_up(now)
         self.address = address
         if self._transport is not None:
-            self._transport.handle_new_path(now)
+            self._transport.send_side.handle_new_path(now)
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
         if self._transport is not None:
-            self._transport.handle_too_large(now, size)
+            self._transport.send_side.handle_too_large(now, size)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
         if self._transport is not None and self._transport.send_side.handle_timeout(now):
             self._voice.say(Ping())
-        self._catch_up(now)
+        self._handle_events(now)
         while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
 
@@ -172,7 +171,7 @@ class Connection:
     def close(self, now: float) -> None:
         """Drain, then close. Does nothing on a connection that is ending already."""
         self._step(now, Event.CLOSE, endings.CLOSED_HERE)
-        self._catch_up(now)
+        self._check_drained(now)
 
     def abort(self, now: float, why: str = "aborted") -> None:
         """Close at once; messages not yet acked may be lost. ``why`` is told to the peer."""
@@ -186,17 +185,12 @@ class Connection:
             return datagram
         if self._transport is None or self.address is None or self.state is State.CLOSED:
             return None
-        data, size = self._transport.sender.poll_made()
-        if not data:
-            frames = self._voice.take_frames()
-            data, size = self._transport.poll_ahead(now, frames, most)
-        if not data:
-            self._catch_up(now)
-            if (datagram := self._voice.take_datagram()) is not None:
-                # What was noted has ended it, with a last word to say.
-                return datagram
-            frames = frames or self._voice.take_frames()
-            data, size = self._transport.sender.poll(now, frames, most)
+        send_side = self._transport.send_side
+        data, size = send_side.poll(now, self._voice.take_frames(), most)
+        if not data and self.state is State.DRAINING:
+            # No ack tells that messages which are sent once have left.
+            self._check_drained(now)
+            data, size = send_side.poll(now, self._voice.take_frames(), most)
         if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
@@ -210,7 +204,7 @@ class Connection:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
-        sending = self._transport.poll_timeout() if self._transport else None
+        sending = self._transport.send_side.poll_timeout() if self._transport else None
         return earliest(self._alarms.next_due(), sending)
 
     # Events
@@ -219,23 +213,24 @@ class Connection:
         if heard is None or self._transport is None:
             return
         self._alarms.move(Timer.IDLE, now + self._settings.timeout)
-        if self.state is State.OPEN and heard.close is None:
-            return
-        self._step(now, Event.CONFIRMED)
-        self._catch_up(now)
+        if self.state is not State.OPEN:
+            self._step(now, Event.CONFIRMED)
+        self._handle_events(now)
         if (close := heard.close) is not None:
             self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))
-        self._check_drained(now)
 
-    def _catch_up(self, now: float) -> None:
-        """Note what was put off for the sake of what had to leave."""
-        news = self._transport.catch_up() if self._transport else NO_NEWS
-        if news.progress:
-            # A drain may take long; what must not happen is that it makes no way.
-            self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
-        for event in news.events:
+    def _handle_events(self, now: float) -> None:
+        """Do what acks and losses mean for the life of the connection."""
+        if self._transport is None:
+            return
+        send_side = self._transport.send_side
+        for event in send_side.poll_events():
             self._step(now, event, self._path_ending(event))
-        self._check_drained(now)
+        if self.state is State.DRAINING:
+            if send_side.poll_progress():
+                # A drain may take long; what must not happen is that it makes no way.
+                self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
+            self._check_drained(now)
 
     def _path_ending(self, event: Event) -> Closed | None:
         if event is not Event.PATH_TOO_SMALL or self._transport is None:
@@ -297,7 +292,8 @@ class Connection:
 
     def _send_last_word(self, now: float, closed: Closed) -> None:
         if self._transport is not None and self.address is not None:
-            word, _ = self._transport.sender.poll(now, [Close(CloseReason.ABORTED, closed.text)])
+            close = Close(CloseReason.ABORTED, closed.text)
+            word = self._transport.send_side.encode_control(now, [close])
             self._voice.send([Datagrams.of(self.address, word)])
 
     def _open(self, now: float, _: Closed) -> None:
@@ -347,7 +343,6 @@ class Connection:
     def _report(self, now: float, closed: Closed) -> None:
         if self._transport is not None:
             self._transport.send_side.close(now, endings.outcome_of(closed))
-            self._transport.sender.stop()
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)

@@ -10,7 +10,7 @@ from sphtp.core.channel.congestion.delivery import Delivery
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path_mtu import PathMtu
-from sphtp.core.channel.sent_packets import Hit, SentBatch
+from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.pacing import Pacer
 
@@ -55,13 +55,14 @@ class Path:
         """What congestion control is up to, by name."""
         return self._controller.state
 
-    def has_window(self, ahead: int = 0) -> bool:
-        """Whether the window takes another packet; ``ahead`` bytes left that it does not know."""
-        return self._recovery.bytes_in_flight + ahead < self._controller.window
+    @property
+    def has_window(self) -> bool:
+        """Whether the window takes another packet."""
+        return self._recovery.bytes_in_flight < self._controller.window
 
-    def ready_at(self, now: float, ahead: int = 0) -> float:
-        """When the next packet may leave; ``ahead`` bytes left that the pacer does not know."""
-        return self._pacer.ready_at(now, self._size + ahead, self.rate)
+    def ready_at(self, now: float) -> float:
+        """When the next packet may leave, as far as its pace goes."""
+        return self._pacer.ready_at(now, self._size, self._controller.pacing_rate)
 
     def allowance(self, now: float) -> int:
         """How many packets per period may leave whatever the window says."""
@@ -79,60 +80,60 @@ class Path:
             return None
         return self._allowance.ready_at(now, number, self._recovery.patience)
 
-    def budget(self, now: float, most: int, largest: int, ahead: int = 0) -> int:
+    def budget(self, now: float, most: int, largest: int) -> int:
         """How many full packets may leave at once, at most ``most`` and ``largest`` bytes."""
         left = self._controller.window - self._recovery.bytes_in_flight
-        left = min(left, self._pacer.budget(now, self.rate)) - ahead
+        left = min(left, self._pacer.budget(now, self.rate))
         return min(most, min(left, largest) // self._size)
 
-    def sent(self, now: float, train: SentBatch) -> None:
+    def sent(self, now: float, batch: SentBatch) -> None:
         """Count packets that ask for an ack, before recovery does."""
-        in_flight, size = self._recovery.bytes_in_flight, train.number * train.size
-        train.stamp = self._delivery.stamp(now, in_flight)
-        if not train.has_content:
+        in_flight, size = self._recovery.bytes_in_flight, batch.number * batch.size
+        batch.stamp = self._delivery.stamp(now, in_flight)
+        if not batch.has_content:
             # A ping in a pause says nothing of what the path carries.
-            train.stamp = train.stamp._replace(starved=True)
+            batch.stamp = batch.stamp._replace(starved=True)
         self._controller.sent(now, size, in_flight)
-        self._pacer.sent(now, size, self.rate)
+        self._pacer.sent(now, size, self._controller.pacing_rate)
         # Those sent once count, too: they wait in the same line, and are let out by the same claim.
-        if train.has_messages or train.once:
-            self._allowance.sent(train.number)
+        if batch.has_messages:
+            self._allowance.sent(batch.number)
 
     def starved(self) -> None:
         """There was room to send, and nothing to send."""
         self._delivery.starve(self._recovery.bytes_in_flight)
 
-    def acked(self, now: float, hits: Sequence[Hit], sample: float | None) -> None:
+    def acked(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
         """Take newly acked packets, after recovery has; ``sample`` is the round trip, if any."""
-        eliciting = [hit for hit in hits if hit.train.eliciting]
+        eliciting = [subset for subset in subsets if subset.batch.eliciting]
         if not eliciting:
             return
         self._allowance.acked_at = now
         late = 0
-        for hit in eliciting:
-            if hit.train.probe:
-                self.mtu.probe_acked(now, hit.train.size)
-            elif hit.train.lost:
-                late += Hit(hit.train, hit.bits & hit.train.lost).size
-        self.mtu.packets_acked([hit.train.size for hit in eliciting])
+        for subset in eliciting:
+            if subset.batch.probe:
+                self.mtu.probe_acked(now, subset.batch.size)
+            elif subset.batch.lost:
+                late += PacketSubset(subset.batch, subset.bits & subset.batch.lost).size
+        self.mtu.packets_acked([subset.batch.size for subset in eliciting])
         if late:
             self._controller.spurious(now, late)
         self._tell(now, eliciting, sample)
 
-    def lost(self, now: float, hits: Sequence[Hit]) -> None:
+    def lost(self, now: float, subsets: Sequence[PacketSubset]) -> None:
         """Take packets that recovery has given up."""
-        data = [hit for hit in hits if not hit.train.probe]
-        for hit in hits:
-            if hit.train.probe:
-                self.mtu.probe_lost(now, hit.train.size)
+        data = [subset for subset in subsets if not subset.batch.probe]
+        for subset in subsets:
+            if subset.batch.probe:
+                self.mtu.probe_lost(now, subset.batch.size)
         if data:
-            size = sum([hit.size for hit in data])
+            size = sum([subset.size for subset in data])
             in_flight = self._recovery.bytes_in_flight
-            self._controller.lost(now, Lost(size, data[-1].train.sent_at, in_flight))
-            if self._recovery.is_congestion_persistent(hits):
+            self._controller.lost(now, Lost(size, data[-1].batch.sent_at, in_flight))
+            if self._recovery.is_congestion_persistent(subsets):
                 self._controller.persistent(now)
-            sizes = [hit.train.size for hit in data]
-            self.mtu.packets_lost(now, sizes, data[-1].train.sent_at)
+            sizes = [subset.batch.size for subset in data]
+            self.mtu.packets_lost(now, sizes, data[-1].batch.sent_at)
 
     def poll_probe(self, now: float) -> int | None:
         """The size of a datagram to send as a probe of the path; or None.
@@ -161,9 +162,9 @@ class Path:
         self._pacer.burst = max(BURST * self.mtu.base, 2 * self._size)
         return self._size
 
-    def _tell(self, now: float, hits: Sequence[Hit], sample: float | None) -> None:
-        trip, newest = self._recovery.round_trip, hits[-1].train
-        size = sum([hit.size for hit in hits])
+    def _tell(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
+        trip, newest = self._recovery.round_trip, subsets[-1].batch
+        size = sum([subset.size for subset in subsets])
         rate, limited = self._delivery.acked(now, newest.stamp, size, trip.minimum)
         if rate is not None:
             self.bandwidth.note(now, rate, trip.smoothed or 0.0)

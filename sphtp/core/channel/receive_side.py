@@ -1,13 +1,12 @@
 """The data path of an open connection: packets in, and what they mean for either side of it.
 
-On receive this is the seed's ack algorithm and message algorithm, step by step; ``sender`` has the
-other half.
+On receive this is the seed's ack algorithm and message algorithm, step by step; ``send_side``
+has the other half.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sphtp.core.alarms import earliest
 from sphtp.core.channel.ack_timer import EARLY, AckTimer
 from sphtp.core.channel.frames import (
     CONTENT,
@@ -18,11 +17,8 @@ from sphtp.core.channel.frames import (
     asks_for_ack,
 )
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.packet import Packet, decode_packet_untrusted, decode_run_untrusted
-from sphtp.core.channel.packet_builder import NOTHING, PacketBuilder
-from sphtp.core.channel.path_mtu import Search
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
 from sphtp.core.channel.send_side import SendSide
@@ -30,6 +26,9 @@ from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
 from sphtp.errors import RemoteError
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.observer import ChannelObserver
 
 
 class Heard(NamedTuple):
@@ -39,20 +38,6 @@ class Heard(NamedTuple):
 
 
 NOTHING_HEARD: Final = Heard()
-
-
-class News(NamedTuple):
-    """What was put off means for the life of a connection.
-
-    There is ``progress`` when packets were acked that held reliable messages.
-    """
-
-    progress: bool = False
-    events: Sequence[Event] = ()
-
-
-NO_NEWS: Final = News()
-LOST_CLOSE: Final = News(events=(Event.CLOSE_LOST,))
 
 
 class ReceiveSide:
@@ -71,21 +56,28 @@ class ReceiveSide:
         self._received = ReceivedPackets(peer.first_sequence)
         self._ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
         self.receive_queue = ReceiveQueue(settings, peer.first_sequence, counters.bounds, node)
-        self.send_side, self.sender = self._make_sending(settings, peer)
+        self.send_side = self._make_sending(settings, peer)
 
     def _make_sending(
-        self, settings: ChannelSettings, peer: TransportParameters
-    ) -> tuple[SendSide, PacketBuilder]:
-        sent, credit = self._sent_packets, self.receive_queue.credit
-        send_side = SendSide(settings, peer, sent, credit, self._counters)
-        return send_side, PacketBuilder(
-            peer, send_side, sent, self._received, self._ack_timer, credit
+        self,
+        settings: ChannelSettings,
+        peer: TransportParameters,
+        observer: "ChannelObserver | None" = None,
+    ) -> SendSide:
+        return SendSide(
+            settings,
+            peer,
+            self._sent_packets,
+            self._received,
+            self._ack_timer,
+            self.receive_queue.credit,
+            self._counters,
+            observer,
         )
 
     def estimates(self) -> Estimates:
         """What is measured by now."""
         send_side, receive_queue = self.send_side, self.receive_queue
-        send_side.catch_up()
         trip = send_side.recovery.round_trip
         return Estimates(
             unreliable_dropped=send_side.send_queue.unreliable_dropped
@@ -99,44 +91,6 @@ class ReceiveSide:
             window=send_side.path.window,
             datagram_size=send_side.path.mtu.size,
         )
-
-    def poll_timeout(self) -> float | None:
-        """When an ack or the next packet may leave, one is lost, or a message expires."""
-        return earliest(self.sender.poll_timeout(), self.send_side.poll_timeout())
-
-    def poll_ahead(self, now: float, frames: Sequence[Frame], most: int) -> tuple[bytes, int]:
-        """The next packets, should they be an answer that leaves before ``catch_up``.
-
-        What would go again may be acked by what is not noted yet.
-        """
-        if self.send_side.is_ahead or self.send_side.send_queue.sends_again:
-            return NOTHING
-        return self.sender.poll(now, frames, most)
-
-    def catch_up(self) -> News:
-        """Note what was put off, and tell what it means."""
-        self.send_side.catch_up()
-        is_lost, acked = self.send_side.poll_close_lost(), self.send_side.poll_acked()
-        if not acked:
-            return LOST_CLOSE if is_lost else NO_NEWS
-        events = [Event.CLOSE_LOST] if is_lost else []
-        if any(hit.train.closing for hit in acked):
-            events.append(Event.CLOSE_ACKED)
-        if self.send_side.path.mtu.state is Search.TOO_SMALL:
-            events.append(Event.PATH_TOO_SMALL)
-        return News(any(hit.train.has_messages for hit in acked), events)
-
-    def handle_new_path(self, now: float) -> None:
-        """Take it that packets go another way from now on."""
-        self.sender.forget_made()
-        self.send_side.path.path_changed(now)
-
-    def handle_too_large(self, now: float, size: int) -> None:
-        """Take it that a datagram of that size was too large to be sent."""
-        before = self.send_side.path.mtu.size
-        self.send_side.handle_too_large(now, size)
-        if self.send_side.path.mtu.size < before:
-            self.sender.forget_made()
 
     @property
     def owes_ack(self) -> bool:
@@ -245,11 +199,11 @@ class ReceiveSide:
         for first in range(sequence, end, EARLY):
             # Or the first of so many packets would fall off the ack bits.
             if self._ack_timer.is_overdue(first):
-                self.sender.ack_early(now)
+                self.send_side.ack_early(now)
             row = min(EARLY, end - first)
             fills_gap = self._received.received(first, row)
             if asks and fills_gap and self._received.is_out_of_reach(first):
-                self.sender.ack_late(now, first)
+                self.send_side.ack_late(now, first)
             elif asks:
                 missing = self._received.missing
                 self._ack_timer.owe(now, first, row, at_once=fills_gap, missing=missing)

@@ -61,7 +61,7 @@ def test_every_queue_is_empty_again() -> None:
     assert send_queue.idle
     assert send_queue.held == 0
     for lane in send_queue._lanes:
-        assert not lane._flying
+        assert not lane._unacked
         assert not lane._unsent
         assert all(piece.acked for piece in lane._resend)
     assert not sender.tickets._open
@@ -70,7 +70,7 @@ def test_every_queue_is_empty_again() -> None:
     for reorder in receive_queue._lanes.values():
         assert not reorder._waiting
         assert not reorder._over
-    assert len(sender.recovery._flying) < 10
+    assert len(sender.recovery._unacked) < 10
     assert right.port.statistics().too_early == 0
 
 

@@ -10,8 +10,8 @@ from sphtp.core.channel.sent_packets import SentBatch
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.core.channel.batches import acked, single
 from tests.core.channel.talk import follow
-from tests.core.channel.trains import acked, single
 
 
 class Sender:
@@ -31,16 +31,16 @@ class Sender:
         return packet
 
     def ack(self, now: float, *packets: SentBatch) -> None:
-        hits = acked(packets)
-        lost = self.recovery.acked(now, hits, 0.0)
-        self.path.acked(now, hits, self.recovery.round_trip.latest)
+        subsets = acked(packets)
+        lost = self.recovery.acked(now, subsets, 0.0)
+        self.path.acked(now, subsets, self.recovery.round_trip.latest)
         if lost:
             self.path.lost(now, lost)
 
 
 def test_the_window_is_what_may_be_in_flight() -> None:
     sender = Sender()
-    while sender.path.has_window():
+    while sender.path.has_window:
         sender.send(0.0, 1200)
     in_flight = sender.recovery.bytes_in_flight
     assert sender.path.window <= in_flight < sender.path.window + 1200
@@ -119,8 +119,7 @@ def test_a_user_who_gives_little_does_not_open_the_window() -> None:
     left, right = pair.open()
     for _ in range(200):
         pair.transfer(left, right, [b"x"])
-    assert left.port.transport is not None
-    assert left.port.transport.sender._path.window < 50_000
+    assert left.port.statistics().window < 50_000
 
 
 def test_the_rate_never_falls_under_what_pings_take() -> None:

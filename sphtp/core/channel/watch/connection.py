@@ -8,11 +8,13 @@ from sphtp.core.channel.events import Closed
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import NodeMemory
+from sphtp.core.channel.observer import ChannelObserver
 from sphtp.core.channel.opening import Opening
+from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.channel.watch.parts import Watch, WatchedPort, WatchedTransport
+from sphtp.core.channel.watch.parts import WatchedTransport
 from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.core.channel.watch.tally import Tally
 from sphtp.core.datagrams import Address
@@ -42,9 +44,9 @@ class WatchedConnection(Connection):
         instrument: Instrument,
     ) -> None:
         super().__init__(now, settings, opening, state, node)
-        self._watch = Watch(instrument, WatchedChannel(self))
+        self._watch = ChannelObserver(instrument, WatchedChannel(self))
         self._drops = Tally(self._counters, DROPS)
-        self.port = WatchedPort(self._counters, self._sending, self._watch)
+        self.port = MessagePort(self._counters, self._sending, self._watch)
         instrument.channel_opening(now, self._watch.channel)
 
     def handle_data_untrusted(
