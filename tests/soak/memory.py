@@ -9,10 +9,10 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.frames import Fragment, Messages, Unreliable
+from sphtp.core.channel.queued_messages import FragmentedMessage, MessageRun
 from sphtp.core.channel.reassembly import Reassembly
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.received_packets import BUFFER
-from sphtp.core.channel.send_lane import FragmentedMessage, MessageRun
 from sphtp.core.channel.sent_packets import FragmentRun, SentBatch, SentFrame
 from sphtp.core.channel.ticket import Ticket
 
@@ -63,7 +63,7 @@ def check_residue(conversation: "Conversation") -> Residue:
         _check_empty(transport)
         # Those acked meanwhile go when the next packet leaves that they could ride in.
         copies = transport.send_side.send_queue._redundancy
-        riding.update(copies._resting, copies._due)
+        riding.update(copies.resting, copies.due)
         # An ack may still name those near the newest acked, and all that left since.
         acks = transport._sent_packets
         most_packets += BUFFER + acks.next_sequence - acks._newest_acked

@@ -181,6 +181,8 @@ class Connection:
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
+        if self._transport is not None and self._transport.send_side.events:
+            self._handle_events(now)
         if (datagram := self._voice.take_datagram()) is not None:
             return datagram
         if self._transport is None or self.address is None or self.state is State.CLOSED:
@@ -213,8 +215,9 @@ class Connection:
         if heard is None or self._transport is None:
             return
         self._alarms.move(Timer.IDLE, now + self._settings.timeout)
-        if self.state is not State.OPEN:
-            self._step(now, Event.CONFIRMED)
+        if self.state is State.OPEN and heard.close is None:
+            return
+        self._step(now, Event.CONFIRMED)
         self._handle_events(now)
         if (close := heard.close) is not None:
             self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))

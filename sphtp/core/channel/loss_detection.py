@@ -1,5 +1,7 @@
 """Which packets are lost, and when to ask (RFC 9002, sections 5, 6 and 7.6).
 
+The round trip is smoothed, with its mean deviation (RFC 6298, section 2).
+
 A packet is lost when one that left ``REORDERING`` packets after it is acked, or one that left after
 it is acked and it has waited 9/8 of a round trip.
 
@@ -7,7 +9,7 @@ When nothing is acked at all, a probe timeout asks, and what it asks with is the
 has waited that long: each packet is repeated so at most once, in another packet, which is repeated
 in its turn. RFC 9002 doubles the wait for each probe that goes unanswered. Here it ends at the
 seed's 0.1 s, or at one probe timeout where that is longer, so that a path with long round trips is
-not flooded; how many packets a probe may send is bounded elsewhere (``allowance``). The wait counts
+not flooded; how many packets a probe may send is bounded elsewhere (``path``). The wait counts
 from when content left or was acked. A ping has no content: it must not put off what does.
 
 Before there is any estimate of the round trip, probes go at the seed's pace for a second, for most
@@ -22,7 +24,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.channel.rtt import DEVIATIONS, RoundTrip
+from sphtp.core.channel.frames import DELAY_STEP
 from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
 
 REORDERING: Final = 3
@@ -42,6 +44,67 @@ PERSISTENT: Final = 3
 SMOOTHING: Final = 1 / 64
 
 INFINITY: Final = float("inf")
+
+RTT_SMOOTHING: Final = 1 / 8
+DEVIATION_SMOOTHING: Final = 1 / 4
+DEVIATIONS: Final = 4
+LEAST_SPREAD: Final = 0.005
+QUEUE_SHARE: Final = 1 / 4
+QUEUE_GRAIN: Final = 0.01
+"""What is added to the shortest round trip before a longer one means a queue: a packet takes its
+time on a slow line, and programs wake late."""
+
+
+class RoundTrip:
+    """Times in seconds; ``smoothed`` is None before the first sample."""
+
+    __slots__ = ("deviation", "latest", "minimum", "smoothed")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start, or start anew on another path."""
+        self.smoothed: float | None = None
+        self.deviation = 0.0
+        self.latest = 0.0
+        self.minimum = float("inf")
+
+    def sample(self, elapsed: float, delay: float = 0.0) -> None:
+        """Take the time between a packet's departure and its ack, of which the peer kept ``delay``.
+
+        A delay that would make the way shorter than it ever was, by more than the steps in which
+        delays are told, is not believed.
+        """
+        self.minimum = min(self.minimum, elapsed)
+        if elapsed - delay >= self.minimum - DELAY_STEP:
+            elapsed = max(elapsed - delay, self.minimum)
+        self.latest = elapsed
+        if self.smoothed is None:
+            self.smoothed, self.deviation = elapsed, elapsed / 2
+            return
+        error = abs(self.smoothed - elapsed)
+        self.deviation += (error - self.deviation) * DEVIATION_SMOOTHING
+        self.smoothed += (elapsed - self.smoothed) * RTT_SMOOTHING
+
+    @property
+    def shows_queue(self) -> bool:
+        """Whether packets wait in the path, as far as round trips tell.
+
+        They are well above the shortest one then, by more than they vary.
+        """
+        if self.smoothed is None:
+            return False
+        return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
+
+    def patience(self, ack_delay: float, fallback: float) -> float:
+        """How long to wait for any ack before asking for one (RFC 9002, section 6.2.1).
+
+        ``fallback``, the seed's fixed time, until there is an estimate.
+        """
+        if self.smoothed is None:
+            return fallback
+        return self.smoothed + max(DEVIATIONS * self.deviation, LEAST_SPREAD) + ack_delay
 
 
 class LossDetector:

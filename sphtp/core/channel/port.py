@@ -76,15 +76,16 @@ class MessagePort:
         were queued. Raises as ``room_for``.
         """
         sizes = list(map(len, payloads))
-        if receipts is None:
-            return self.send_some(payloads, sizes, lane)
         send_side = self._sending().send_side
-        number = 0
-        for payload, size, receipt in zip(payloads, sizes, receipts, strict=True):
-            if not send_side.send_queue.push((payload,), (size,), lane, receipt):
-                break
-            send_side.tickets.add(receipt)
-            number += 1
+        if receipts is None:
+            number = send_side.send_queue.push(payloads, sizes, lane)
+        else:
+            number = 0
+            for payload, size, receipt in zip(payloads, sizes, receipts, strict=True):
+                if not send_side.send_queue.push((payload,), (size,), lane, receipt):
+                    break
+                send_side.tickets.add(receipt)
+                number += 1
         self._counters.messages_sent += number
         if self._observer is not None and number:
             self._observer.messages_queued(lane, Delivery.RELIABLE, sizes[:number])

@@ -31,21 +31,21 @@ class Redundancy:
     if there is room, else in one right behind it.
     """
 
-    __slots__ = ("_due", "_resting")
+    __slots__ = ("due", "resting")
 
     def __init__(self) -> None:
-        self._due: deque[SentFrame] = deque()
+        self.due: deque[SentFrame] = deque()
         # Those that have had their copy with the latest packet.
-        self._resting: deque[SentFrame] = deque()
+        self.resting: deque[SentFrame] = deque()
 
     def __bool__(self) -> bool:
         """Whether a packet is wanted for nothing but copies."""
-        return bool(self._due)
+        return bool(self.due)
 
     @property
     def is_under_way(self) -> bool:
         """Whether the packets to come have copies to carry."""
-        return bool(self._due or self._resting)
+        return bool(self.due or self.resting)
 
     def accompany(self, frames: list[SentFrame], room: int) -> int:
         """Add copies to a packet that carries something new; return the room that is left.
@@ -53,19 +53,19 @@ class Redundancy:
         The packet's own ``frames`` get theirs with the packets after it.
         """
         new = [frame for frame in frames if frame.copies and not frame.awaits_copy]
-        if self._resting:
-            self._due.extend(self._resting)
-            self._resting.clear()
-        if self._due:
+        if self.resting:
+            self.due.extend(self.resting)
+            self.resting.clear()
+        if self.due:
             room = self.fill(frames, room)
         for frame in new:
             frame.awaits_copy = True
-        self._resting.extend(new)
+        self.resting.extend(new)
         return room
 
     def fill(self, frames: list[SentFrame], room: int) -> int:
         """Add the copies that are due, as far as they fit; return the room that is left."""
-        due = self._due
+        due = self.due
         while due and (due[0].acked or due[0].cost <= room):
             frame = due.popleft()
             if not frame.acked and frame not in frames:
@@ -74,7 +74,7 @@ class Redundancy:
                 frames.append(frame)
             frame.awaits_copy = frame.copies > 0 and not frame.acked
             if frame.awaits_copy:
-                self._resting.append(frame)
+                self.resting.append(frame)
         return room
 
 
@@ -149,7 +149,7 @@ class SendQueue:
         """Whether there may be enough of one kind to fill more than one packet."""
         lanes, room = self._lanes, self.room
         if len(lanes) == 1:
-            return lanes[0].fills_packets(room)
+            return lanes[0].held > room and lanes[0].fills_packets(room)
         return any(lane.fills_packets(room) for lane in lanes)
 
     @property
@@ -201,10 +201,15 @@ class SendQueue:
             if number:
                 self._lanes[lane].push_many(payloads[:number], sizes[:number], self.room)
             return number
-        if not sizes or not self.has_room(sizes[0], lane):
+        if not sizes:
             return 0
-        self._lanes[lane].push(payloads[0], sizes[0], self.room, ticket)
-        return 1
+        size = sizes[0]
+        if size > self._limit or not 0 <= lane < len(self._lanes):
+            return int(self.has_room(size, lane))
+        settings = self._settings
+        return self._lanes[lane].push(
+            payloads[0], size, self.room, settings.send_buffer, settings.send_buffer_bytes, ticket
+        )
 
     def push_unreliable(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
         """Queue a message that is sent once, as soon as it is its lane's turn.
@@ -251,21 +256,25 @@ class SendQueue:
         they are of one size: what cannot be is taken for one packet, which is a batch of one.
         """
         room = self.room - reserved
+        # In turn, so that who is silent meanwhile saves nothing up.
+        lanes = self._lanes if len(self._lanes) == 1 else self._in_turn()
         if packets > 1 and not self._redundancy.is_under_way:
-            # In turn, so that who is silent meanwhile saves nothing up.
-            lanes = self._in_turn()
             batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None
             if batch is not None:
                 return batch
         frames: list[SentFrame] = []
-        if self._redundancy:
+        if self._redundancy.due:
             self._redundancy.fill(frames, room)
         if not frames:
-            for lane in self._in_turn():
+            for lane in lanes:
                 room = lane.fill(room, self.credit, frames)
             if not frames:
                 return ()
-            self._redundancy.accompany(frames, room)
+            redundant = bool(self._redundancy.due or self._redundancy.resting)
+            for frame in frames:
+                redundant |= frame.copies > 0
+            if redundant:
+                self._redundancy.accompany(frames, room)
         for frame in frames:
             frame.packets += 1
         return (frames,)
@@ -314,8 +323,6 @@ class SendQueue:
         return number
 
     def _in_turn(self) -> Sequence[SendLane]:
-        if len(self._lanes) == 1:
-            return self._lanes
         ready = [lane for lane in self._lanes if lane.may_send(self.credit)]
         times = self._virtual_times
         for lane in ready:

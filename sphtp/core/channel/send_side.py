@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 from sphtp.core.alarms import earliest
 from sphtp.core.channel.ack_timer import AckTimer
-from sphtp.core.channel.allowance import FARTHEST
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import CREDIT_OVERHEAD, Close, Credit, Frame, Padding
 from sphtp.core.channel.handshake import TransportParameters
@@ -30,7 +29,7 @@ from sphtp.core.channel.header import OVERHEAD, Header, encode_data
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.packet import encode_packets
-from sphtp.core.channel.path import Path
+from sphtp.core.channel.path import MOST_SPREAD, Path
 from sphtp.core.channel.path_mtu import Search
 from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.send_queue import SendQueue
@@ -94,7 +93,8 @@ class SendSide:
         self._ready: deque[tuple[bytes, int]] = deque()
         # Whether packets left so full that it is worth knowing if larger ones would pass.
         self._is_filling_packets = False
-        self._events: list[Event] = []
+        # What acks and losses meant for the life of the connection, until ``poll_events``.
+        self.events: list[Event] = []
 
     @property
     def is_ambiguous(self) -> bool:
@@ -133,7 +133,7 @@ class SendSide:
             extra = (Credit(*self._credit.tell()),)
         packets = self._packets_allowed(now, most)
         if packets:
-            if extra or self._ack_timer.is_late(now):
+            if packets > 1 and (extra or self._ack_timer.is_late(now)):
                 # What a packet has to say beside its messages is said in one.
                 packets = 1
             contents = self.send_queue.take(CREDIT_OVERHEAD if extra else 0, packets)
@@ -154,9 +154,7 @@ class SendSide:
 
     def poll_events(self) -> list[Event]:
         """What acks and losses meant for the life of the connection, since the last time."""
-        events = self._events
-        if events:
-            self._events = []
+        events, self.events = self.events, []
         return events
 
     def poll_progress(self) -> bool:
@@ -189,15 +187,15 @@ class SendSide:
                 self._observer.packets_acked(now, subset)
             if batch.lost:
                 self._counters.lost_in_appearance += (subset.bits & batch.lost).bit_count()
-            if batch.contents is not NO_CONTENTS:
+            if batch.has_messages:
                 self._settle(now, subset)
                 self._has_progress = True
             elif batch.closing:
-                self._events.append(Event.CLOSE_ACKED)
+                self.events.append(Event.CLOSE_ACKED)
         if lost:
             self._give_up(now, lost)
         if self.path.mtu.state is Search.TOO_SMALL:
-            self._events.append(Event.PATH_TOO_SMALL)
+            self.events.append(Event.PATH_TOO_SMALL)
         if self._observer is not None:
             self._observer.estimates_changed(now, self.recovery, self.path)
 
@@ -282,19 +280,20 @@ class SendSide:
         queue, path = self.send_queue, self.path
         if not self.is_sending or not queue.wants_to_send or self._sent_packets.ambiguous:
             return 0
-        if (size := path.poll_resize()) is not None:
-            gone = queue.resize(size - OVERHEAD)
+        if path.mtu.size != path.datagram_size:
+            gone = queue.resize(path.resize() - OVERHEAD)
             self.tickets.settle(now, gone, Outcome.LOST)
         if path.has_window:
             ready = path.ready_at(now)
             if ready <= now:
-                if not queue.fills_packets:
+                most = min(most, MOST_PLAIN)
+                if most < 2 * path.datagram_size or not queue.fills_packets:
                     return 1
-                return max(path.budget(now, MOST_DATAGRAMS, min(most, MOST_PLAIN)), 1)
+                return max(path.budget(now, MOST_DATAGRAMS, most), 1)
             self.resume_at = ready
         # Window or pacer hold packets back, but not what is late: the seed's pace is always kept.
         is_repeat = queue.sends_again
-        if is_repeat or queue.spread < FARTHEST:
+        if is_repeat or queue.spread < MOST_SPREAD:
             again = path.resend_at(now, is_repeat=is_repeat)
             if again is not None and again <= now:
                 return 1
@@ -399,6 +398,6 @@ class SendSide:
     def _note_missing(self, batch: SentBatch) -> None:
         """What a packet told beside its messages is lost, or long in coming: tell it again."""
         if batch.closing:
-            self._events.append(Event.CLOSE_LOST)
+            self.events.append(Event.CLOSE_LOST)
         if batch.credit:
             self._credit.forget()

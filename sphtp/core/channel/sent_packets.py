@@ -231,9 +231,26 @@ class SentBatch:
     carries CREDIT, and only tries out a size.
     """
 
-    __slots__ = ("acked", "closing", "contents", "credit", "eliciting", "has_content", "last",
-                 "lost", "number", "open", "ordinal", "probe", "repeated", "sent_at", "sequence",
-                 "size", "stamp")  # fmt: skip
+    __slots__ = (
+        "acked",
+        "closing",
+        "contents",
+        "credit",
+        "eliciting",
+        "has_content",
+        "has_messages",
+        "last",
+        "lost",
+        "number",
+        "open",
+        "ordinal",
+        "probe",
+        "repeated",
+        "sent_at",
+        "sequence",
+        "size",
+        "stamp",
+    )
 
     def __init__(
         self,
@@ -254,7 +271,8 @@ class SentBatch:
         self.size = size
         self.sent_at = sent_at
         self.contents = contents
-        has_messages = contents is not NO_CONTENTS
+        # Whether there are messages in it.
+        self.has_messages = has_messages = contents is not NO_CONTENTS
         self.closing = closing
         self.credit = credit
         self.probe = probe
@@ -268,11 +286,6 @@ class SentBatch:
         self.acked = 0
         self.repeated = 0
         self.lost = 0
-
-    @property
-    def has_messages(self) -> bool:
-        """Whether there are messages in it."""
-        return self.contents is not NO_CONTENTS
 
     @property
     def fragment_run(self) -> FragmentRun | None:

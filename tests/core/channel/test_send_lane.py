@@ -26,7 +26,7 @@ def push(lane: SendLane, *payloads: bytes, room: int = ROOM, ticket: Ticket | No
     if ticket is None:
         lane.push_many(payloads, list(map(len, payloads)), room)
     else:
-        lane.push(payloads[0], len(payloads[0]), room, ticket)
+        assert lane.push(payloads[0], len(payloads[0]), room, 1000, 10**6, ticket)
 
 
 def take_all(lane: SendLane, room: int = ROOM) -> list[SentFrame]:

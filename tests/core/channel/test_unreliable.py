@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.frames import Unreliable
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.send_lane import UnreliableQueue
+from sphtp.core.channel.queued_messages import UnreliableQueue
 from sphtp.core.channel.sent_packets import SentFrame
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.ticket import Outcome, Ticket
