@@ -83,7 +83,7 @@ def test_every_event_has_a_line(tmp_path: Path) -> None:
             method = getattr(qlog, name)
             assert method.__func__ is not getattr(sphtp.Instrument, name), name
         faults = Faults(loss=0.1, delay=0.02, jitter=0.02, duplicate=0.1, reorder=0.2)
-        pair = Pair(3, faults, instrument=qlog, right_instrument=recorder)
+        pair = Pair(4, faults, instrument=qlog, right_instrument=recorder)
         left, right = pair.open()
         assert len(pair.transfer(left, right, [bytes(500)] * 300)) == 300
         follow(left, b"x", pair.now, deadline=0.001)

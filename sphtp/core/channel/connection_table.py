@@ -83,7 +83,8 @@ class ConnectionTable:
         while self._dirty:
             connection_id = next(iter(self._dirty))
             connection = self._connections[connection_id]
-            transmit = connection.poll_transmit(now, most // len(self._dirty))
+            share = min(most // len(self._dirty), TURN_BYTES - self._bytes)
+            transmit = connection.poll_transmit(now, share)
             if transmit is not None:
                 self._take_turn(connection_id, transmit)
                 return transmit

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class ChannelObserver:
     """Whom to tell of one channel, and what it was told last."""
 
-    __slots__ = ("_congestion", "_obstacle", "_path_mtu", "_queued", "_trip", "channel",
-                 "instrument")  # fmt: skip
+    __slots__ = ("_congestion", "_obstacle", "_queued", "_trip", "channel",
+                 "instrument", "path_mtu")  # fmt: skip
 
     def __init__(self, instrument: Instrument, channel: WatchedChannel) -> None:
         self.instrument = instrument
@@ -43,7 +43,8 @@ class ChannelObserver:
         self._queued: dict[tuple[int, Delivery], tuple[int, int]] = {}
         self._trip: RoundTripInfo | None = None
         self._congestion: CongestionInfo | None = None
-        self._path_mtu: int | None = None
+        # The size of datagrams that a channel begins with is no change.
+        self.path_mtu = 0
         self._obstacle: Obstacle | None = None
 
     def messages_queued(self, lane: int, delivery: Delivery, sizes: Iterable[int]) -> None:
@@ -107,10 +108,9 @@ class ChannelObserver:
             allowed = CongestionInfo(path.window, in_flight, path.rate, path.state)
             self._congestion = allowed
             self.instrument.congestion_changed(now, self.channel, allowed)
-        if path.mtu.size != self._path_mtu:
-            if self._path_mtu is not None:
-                self.instrument.path_mtu_changed(now, self.channel, path.mtu.size)
-            self._path_mtu = path.mtu.size
+        if path.mtu.size != self.path_mtu:
+            self.path_mtu = path.mtu.size
+            self.instrument.path_mtu_changed(now, self.channel, self.path_mtu)
 
     def nothing_leaves(self, now: float, side: "SendSide") -> None:
         """No packet leaves any more: tell what keeps messages from leaving, if that is new."""

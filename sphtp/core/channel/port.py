@@ -65,7 +65,7 @@ class MessagePort:
 
     def has_room(self, size: int, lane: int = 0) -> bool:
         """Whether there is room for one message of a size; raises as ``room_for``."""
-        return self._sending().send_side.send_queue.has_room(size, lane)
+        return self.room_for((size,), lane) > 0
 
     def queue(
         self, payloads: Sequence[bytes], lane: int = 0, receipts: Sequence[Ticket] | None = None

@@ -157,10 +157,6 @@ class SendLane:
         fitting = sum([end <= size for end in ends]) - 1
         return max(fitting, min(free, int(not self.held)))
 
-    def has_room(self, size: int, messages: int, most: int) -> bool:
-        """The same for one message of ``size`` bytes, and a buffer of ``most``."""
-        return self.waiting < messages and (self.held + size <= most or not self.held)
-
     def push(
         self,
         payload: bytes,

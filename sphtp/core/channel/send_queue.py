@@ -179,12 +179,6 @@ class SendQueue:
         settings = self._settings
         return self._lane(lane).room_for(sizes, settings.send_buffer, settings.send_buffer_bytes)
 
-    def has_room(self, size: int, lane: int = 0) -> bool:
-        """Whether one message of a size can be queued in a lane by now; raises as ``room_for``."""
-        self._check(size)
-        settings = self._settings
-        return self._lane(lane).has_room(size, settings.send_buffer, settings.send_buffer_bytes)
-
     def push(
         self,
         payloads: Sequence[bytes],
@@ -205,7 +199,8 @@ class SendQueue:
             return 0
         size = sizes[0]
         if size > self._limit or not 0 <= lane < len(self._lanes):
-            return int(self.has_room(size, lane))
+            # One that never can be queued.
+            return self.room_for(sizes, lane)
         settings = self._settings
         return self._lanes[lane].push(
             payloads[0], size, self.room, settings.send_buffer, settings.send_buffer_bytes, ticket

@@ -86,6 +86,8 @@ class SendSide:
         self._credit = credit
         self._counters = counters
         self._observer = observer
+        if observer is not None:
+            observer.path_mtu = self.path.mtu.size
         self.is_sending = True
         # When window, pace or the allowance of the seed's pace lets the next packet leave.
         self.resume_at: float | None = None

@@ -76,7 +76,7 @@ class SentFrame:
         self.cost = cost
         self.tickets = tickets
         self.is_reliable = is_reliable
-        self.copies = tickets[0].copies if tickets else 0
+        self.copies = tickets[0].copies if tickets and is_reliable else 0
         self.packets = 0
         self.queued = False
         self.awaits_copy = False

@@ -298,6 +298,17 @@ def test_receipts_are_kept_where_somebody_asked() -> None:
     assert (ticket.outcome, once.outcome) == (Outcome.DELIVERED, Outcome.ARRIVED)
 
 
+def test_what_is_sent_once_has_no_copies() -> None:
+    pair = Pair(1)
+    left, right = pair.open()
+    for number in range(20):
+        delivery = Delivery.UNRELIABLE if number % 2 else Delivery.RELIABLE
+        follow(left, b"%d" % number, pair.now, delivery=delivery, copies=3)
+        pair.touch(left)
+    pair.run(1)
+    assert sorted(map(int, pair.receive(right))) == list(range(20))
+
+
 def test_a_batch_knows_its_packets_by_bits() -> None:
     it = batch_of(5, 100)
     assert (it.number, it.last, it.oldest_open) == (5, 104, 100)
