@@ -14,9 +14,9 @@ from sphtp.core.channel.gate.settings import GateSettings as GateSettings
 from sphtp.core.channel.gate.trust import Trust as Trust
 from sphtp.core.channel.gate.trust import Verdict as Verdict
 from sphtp.core.channel.reassembly import Arriving as Arriving
+from sphtp.core.channel.receipts import Outcome as Outcome
 from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
-from sphtp.core.channel.ticket import Outcome as Outcome
 from sphtp.core.channel.watch.instrument import Instrument as Instrument
 from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter

@@ -15,8 +15,8 @@ from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.gate.endpoint import SealedEndpoint, sealed_settings
 from sphtp.core.channel.gate.security import Security
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.channel.watch.endpoint import make_endpoint
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.datagrams import Address, Datagrams

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from sphtp.core.channel.frames import Fragment, Messages, Unreliable
 from sphtp.core.channel.queued_messages import FragmentedMessage, MessageRun
 from sphtp.core.channel.reassembly import Reassembly
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.received_packets import BUFFER
 from sphtp.core.channel.sent_packets import FragmentRun, SentBatch, SentFrame
-from sphtp.core.channel.ticket import Ticket
 
 if TYPE_CHECKING:
     from tests.soak.conversation import Conversation
@@ -108,5 +108,5 @@ def _reachable(*roots: object) -> Iterator[object]:
 def _check_empty(transport: ReceiveSide) -> None:
     assert transport.send_side.send_queue.idle
     assert transport.receive_queue.held == len(transport.receive_queue) == 0
-    assert transport.send_side.tickets.next_deadline() is None
-    assert transport.send_side.tickets.poll_settled() is None
+    assert transport.send_side.receipts.next_deadline() is None
+    assert transport.send_side.receipts.poll_settled() is None

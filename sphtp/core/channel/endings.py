@@ -7,8 +7,8 @@ from sphtp.core.channel.events import Closed, CloseReason
 from sphtp.core.channel.frames import Close
 from sphtp.core.channel.handshake import Objection, Refusal, Refuse
 from sphtp.core.channel.lifecycle import Event
+from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome
 from sphtp.core.channel.timers import Timer
 from sphtp.core.datagrams import Address
 from sphtp.core.printable import printable

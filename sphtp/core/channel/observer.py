@@ -11,8 +11,8 @@ from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.frames import Frame
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path import Path
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import FragmentRun, PacketSubset, SentBatch
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.channel.watch.records import (
     CongestionInfo,

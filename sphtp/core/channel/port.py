@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.limit_counters import LimitCounters
 from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
-from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.errors import StateError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class MessagePort:
             for payload, size, receipt in zip(payloads, sizes, receipts, strict=True):
                 if not send_side.send_queue.push((payload,), (size,), lane, receipt):
                     break
-                send_side.tickets.add(receipt)
+                send_side.receipts.add(receipt)
                 number += 1
         self._counters.messages_sent += number
         if self._observer is not None and number:
@@ -118,15 +118,15 @@ class MessagePort:
         send_side = self._sending().send_side
         gone = send_side.send_queue.push_unreliable(payload, ticket, delivery)
         if gone is not None:
-            send_side.tickets.settle(ticket.sent_at, (gone,), Outcome.LOST)
-        send_side.tickets.add(ticket)
+            send_side.receipts.settle(ticket.sent_at, (gone,), Outcome.LOST)
+        send_side.receipts.add(ticket)
         self._counters.messages_sent += 1
         if self._observer is not None:
             self._observer.messages_queued(ticket.lane, delivery, (len(payload),))
 
     def expire(self, now: float, ticket: Ticket) -> None:
         """Take it that a message has expired for which there was no room in time."""
-        tickets = self._sending().send_side.tickets
+        tickets = self._sending().send_side.receipts
         tickets.add(ticket)
         tickets.settle(now, (ticket,), Outcome.EXPIRED)
 
@@ -146,7 +146,7 @@ class MessagePort:
 
     def poll_settled(self) -> Ticket | None:
         """The next ticket of which it is known what became of its message."""
-        return self.transport.send_side.tickets.poll_settled() if self.transport else None
+        return self.transport.send_side.receipts.poll_settled() if self.transport else None
 
     def statistics(self) -> ChannelStatistics:
         """A snapshot of counters and estimates."""

@@ -22,8 +22,8 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
 )
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import FragmentRun, SentFrame, make_fragment
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import MASK
 

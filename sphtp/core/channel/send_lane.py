@@ -31,8 +31,8 @@ from sphtp.core.channel.queued_messages import (
     MessageRun,
     UnreliableQueue,
 )
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.serial import MASK
 
 MOST: Final = 16_384

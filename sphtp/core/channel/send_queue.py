@@ -16,10 +16,10 @@ from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import UNRELIABLE_OVERHEAD
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.limit_counters import LimitCounters
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.errors import LocalError, MessageTooLargeError
 

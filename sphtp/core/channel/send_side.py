@@ -31,6 +31,7 @@ from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.packet import encode_packets
 from sphtp.core.channel.path import MOST_SPREAD, Path
 from sphtp.core.channel.path_mtu import Search
+from sphtp.core.channel.receipts import Outcome, Receipts
 from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.send_queue import SendQueue
 from sphtp.core.channel.sent_packets import (
@@ -42,7 +43,6 @@ from sphtp.core.channel.sent_packets import (
 )
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
-from sphtp.core.channel.ticket import Outcome, Tickets
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.serial import MASK
 
@@ -76,7 +76,7 @@ class SendSide:
         largest = min(settings.max_datagram, peer.max_datagram)
         self.path = Path(settings, self.recovery, largest)
         self.send_queue = SendQueue(settings, self.path.mtu.size - OVERHEAD, peer, counters.bounds)
-        self.tickets = Tickets(observer)
+        self.receipts = Receipts(observer)
         # Whether packets were acked that held messages, since that was last looked at.
         self._has_progress = False
         self._peer_id = peer.connection_id
@@ -151,7 +151,7 @@ class SendSide:
         """When an ack or the next packet may leave, one is lost, a probe is due, or a message
         expires."""
         sending = earliest(self._ack_timer.due, self.resume_at)
-        waiting = earliest(self.recovery.deadline(), self.tickets.next_deadline())
+        waiting = earliest(self.recovery.deadline(), self.receipts.next_deadline())
         return earliest(sending, waiting)
 
     def poll_events(self) -> list[Event]:
@@ -203,7 +203,7 @@ class SendSide:
 
     def handle_timeout(self, now: float) -> bool:
         """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
-        for ticket in self.tickets.expire(now):
+        for ticket in self.receipts.expire(now):
             self.send_queue.give_up(ticket)
         lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
         if lost:
@@ -248,7 +248,7 @@ class SendSide:
 
     def close(self, now: float, outcome: Outcome) -> None:
         """The connection has ended: of what is not acked by now this is the outcome."""
-        self.tickets.close(now, outcome)
+        self.receipts.close(now, outcome)
         self.stop()
 
     def ack_early(self, now: float) -> None:
@@ -284,7 +284,7 @@ class SendSide:
             return 0
         if path.mtu.size != path.datagram_size:
             gone = queue.resize(path.resize() - OVERHEAD)
-            self.tickets.settle(now, gone, Outcome.LOST)
+            self.receipts.settle(now, gone, Outcome.LOST)
         if path.has_window:
             ready = path.ready_at(now)
             if ready <= now:
@@ -365,11 +365,11 @@ class SendSide:
 
     def _settle(self, now: float, subset: PacketSubset) -> None:
         """Forget what acked packets held; a frame may have been acked in another packet."""
-        queue, tickets = self.send_queue, self.tickets
+        queue, receipts = self.send_queue, self.receipts
         run = subset.batch.fragment_run
         if run is not None:
             size = queue.run_acked(run, subset.bits)
-            tell = tickets.acked if run.acked else tickets.acked_partly
+            tell = receipts.acked if run.acked else receipts.acked_partly
             tell(now, run.tickets, size)
             if run.acked:
                 run.tickets = ()
@@ -378,9 +378,9 @@ class SendSide:
         for frame in frames:
             if frame.tickets and not frame.acked:
                 if frame.is_reliable:
-                    tickets.acked(now, frame.tickets, frame.size)
+                    receipts.acked(now, frame.tickets, frame.size)
                 else:
-                    tickets.settle(now, frame.tickets, Outcome.ARRIVED)
+                    receipts.settle(now, frame.tickets, Outcome.ARRIVED)
         queue.acked(frames)
 
     def _give_up(self, now: float, lost: Sequence[PacketSubset]) -> None:
@@ -393,7 +393,7 @@ class SendSide:
             frames = subset.frames()
             for frame in frames:
                 if not frame.is_reliable:
-                    self.tickets.settle(now, frame.tickets, Outcome.LOST)
+                    self.receipts.settle(now, frame.tickets, Outcome.LOST)
             self._counters.resent += self.send_queue.lost(frames)
             self._note_missing(subset.batch)
 

@@ -28,8 +28,8 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
 )
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.received_packets import ACK_BITS, ALL_BITS, BUFFER
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.serial import HALF, MASK, SequenceBuffer, unwrap
 from sphtp.errors import RemoteError
 

@@ -15,8 +15,8 @@ from sphtp.core.channel.gate.endpoint import SealedEndpoint
 from sphtp.core.channel.header import Header, encode_data
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.memory import COST
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.front import FRONT, VERSION, Kind
 from sphtp.core.serial import unwrap, wrap
 from sphtp.testing import Faults, Pair

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import Fragment, Messages, Skip
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import MOST, SendLane
 from sphtp.core.channel.sent_packets import SentFrame
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.serial import wrap
 
 STARTS = (0, 32767, 65535, 2**32 - 1)

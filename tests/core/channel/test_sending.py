@@ -12,9 +12,9 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.frames import AckDelay, Fragment, Messages, Unreliable
 from sphtp.core.channel.packet import decode_packet_untrusted
+from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.sent_packets import PacketSubset
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome
 from sphtp.core.datagrams import MOST_DATAGRAMS, Datagrams
 from sphtp.core.serial import MASK
 from sphtp.testing import Faults, Pair

@@ -10,8 +10,8 @@ from sphtp.core.channel.events import CloseReason
 from sphtp.core.channel.gate.security import SEALED, Security
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.path_mtu import FLOOR, WORTHWHILE
+from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT

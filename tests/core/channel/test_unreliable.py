@@ -10,9 +10,9 @@ from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.frames import Unreliable
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.queued_messages import UnreliableQueue
+from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.sent_packets import SentFrame
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.unreliable import COST, UnreliableInbox
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair

@@ -66,7 +66,7 @@ class Ticket:
         return self.deadline is not None or self.copies > 0
 
 
-class Tickets:
+class Receipts:
     """The tickets of a connection: those open, when they expire, and those to be reported."""
 
     __slots__ = ("_expiring", "_observer", "_open", "_order", "_perishable", "_settled")
