@@ -285,8 +285,8 @@ class LossDetector:
             if behind >= MOST_REORDERING:
                 self._reordering = NO_ORDER
         if batch.eliciting:
-            self.bytes_in_flight -= PacketSubset(batch, bits & batch.open).size
-            self.ratio *= (1 - SMOOTHING) ** subset.number
+            self.bytes_in_flight -= (bits & batch.open).bit_count() * batch.size
+            self.ratio *= (1 - SMOOTHING) ** bits.bit_count()
         batch.open &= ~bits
 
     def _time_threshold(self) -> float:

@@ -182,20 +182,42 @@ class Path:
 
     def acked(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
         """Take newly acked packets, after recovery has; ``sample`` is the round trip, if any."""
-        eliciting = [subset for subset in subsets if subset.batch.eliciting]
-        if not eliciting:
+        newest: SentBatch | None = None
+        sizes: list[int] = []
+        acked = late = 0
+        for batch, bits in subsets:
+            if not batch.eliciting:
+                continue
+            newest = batch
+            sizes.append(batch.size)
+            acked += bits.bit_count() * batch.size
+            if batch.probe:
+                self.mtu.probe_acked(now, batch.size)
+            elif batch.lost:
+                late += (bits & batch.lost).bit_count() * batch.size
+        if newest is None:
             return
         self._allowance.acked_at = now
-        late = 0
-        for subset in eliciting:
-            if subset.batch.probe:
-                self.mtu.probe_acked(now, subset.batch.size)
-            elif subset.batch.lost:
-                late += PacketSubset(subset.batch, subset.bits & subset.batch.lost).size
-        self.mtu.packets_acked([subset.batch.size for subset in eliciting])
+        self.mtu.packets_acked(sizes)
         if late:
             self._controller.spurious(now, late)
-        self._tell(now, eliciting, sample)
+        trip = self._recovery.round_trip
+        rate, limited = self._delivery.acked(now, newest.stamp, acked, trip.minimum)
+        if rate is not None:
+            self.bandwidth.note(now, rate, trip.smoothed or 0.0)
+        self._controller.acked(
+            now,
+            Ack(
+                size=acked,
+                sent_at=newest.sent_at,
+                round_trip=sample,
+                smoothed=trip.smoothed or 0.0,
+                minimum=trip.minimum,
+                in_flight=self._recovery.bytes_in_flight,
+                limited=limited,
+                delivered_rate=rate,
+            ),
+        )
 
     def lost(self, now: float, subsets: Sequence[PacketSubset]) -> None:
         """Take packets that recovery has given up."""
@@ -236,23 +258,3 @@ class Path:
         # Ten large datagrams at once would be most of a second for a slow sender.
         self._pacer.burst = max(BURST * self.mtu.base, 2 * self.datagram_size)
         return self.datagram_size
-
-    def _tell(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
-        trip, newest = self._recovery.round_trip, subsets[-1].batch
-        size = sum([subset.size for subset in subsets])
-        rate, limited = self._delivery.acked(now, newest.stamp, size, trip.minimum)
-        if rate is not None:
-            self.bandwidth.note(now, rate, trip.smoothed or 0.0)
-        self._controller.acked(
-            now,
-            Ack(
-                size=size,
-                sent_at=newest.sent_at,
-                round_trip=sample,
-                smoothed=trip.smoothed or 0.0,
-                minimum=trip.minimum,
-                in_flight=self._recovery.bytes_in_flight,
-                limited=limited,
-                delivered_rate=rate,
-            ),
-        )

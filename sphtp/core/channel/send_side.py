@@ -37,6 +37,7 @@ from sphtp.core.channel.send_queue import SendQueue
 from sphtp.core.channel.sent_packets import (
     NO_CONTENTS,
     Contents,
+    FragmentRun,
     PacketSubset,
     SentBatch,
     SentPackets,
@@ -178,9 +179,9 @@ class SendSide:
         acked = self._sent_packets.acknowledge(newest, bits)
         if not acked:
             return
-        last = acked[-1]
+        last, bits = acked[-1]
         # Only the packet that the header names has been at the peer for just so long.
-        is_timed = last.batch.eliciting and last.newest == newest
+        is_timed = last.eliciting and newest <= last.last and bool(bits >> last.last - newest & 1)
         lost = self.recovery.acked(now, acked, delay if is_timed else None)
         self.path.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
         for subset in acked:
@@ -366,15 +367,16 @@ class SendSide:
     def _settle(self, now: float, subset: PacketSubset) -> None:
         """Forget what acked packets held; a frame may have been acked in another packet."""
         queue, receipts = self.send_queue, self.receipts
-        run = subset.batch.fragment_run
-        if run is not None:
-            size = queue.run_acked(run, subset.bits)
+        batch, bits = subset
+        run = batch.contents
+        if isinstance(run, FragmentRun) and not run.is_broken_up:
+            size = queue.run_acked(run, bits)
             tell = receipts.acked if run.acked else receipts.acked_partly
             tell(now, run.tickets, size)
             if run.acked:
                 run.tickets = ()
             return
-        frames = subset.frames()
+        frames = batch.frames(bits)
         for frame in frames:
             if frame.tickets and not frame.acked:
                 if frame.is_reliable:

@@ -288,12 +288,6 @@ class SentBatch:
         self.lost = 0
 
     @property
-    def fragment_run(self) -> FragmentRun | None:
-        """What it carries, as long as that is one record."""
-        contents = self.contents
-        return contents if type(contents) is FragmentRun and not contents.is_broken_up else None
-
-    @property
     def oldest_open(self) -> int:
         """The sequence of the first packet of which nothing is known; there must be one."""
         return self.last + 1 - self.open.bit_length()
