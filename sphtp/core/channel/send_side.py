@@ -126,7 +126,11 @@ class SendSide:
         return data, size
 
     def _poll_new(self, now: float, most: int) -> tuple[bytes, int]:
-        """What leaves next, where nothing is ready: by weight of what it means for the peer."""
+        """What leaves next, where nothing is ready.
+
+        A packet that tries out a size goes right behind those that it may make larger; then
+        messages, with CREDIT if it is due; an ack goes by itself only where nothing else leaves.
+        """
         if self._is_filling_packets:
             self._is_filling_packets = False
             if (probe := self.path.poll_probe(now)) is not None:
@@ -244,7 +248,7 @@ class SendSide:
 
     def stop(self) -> None:
         """From now on only acks, and what the connection itself has to say."""
-        self.is_sending = False
+        self.is_sending = self._is_filling_packets = False
         self.recovery.stop()
 
     def close(self, now: float, outcome: Outcome) -> None:
