@@ -40,6 +40,9 @@ smallest packet has room for more."""
 WHOLE_OVERHEAD: Final = MESSAGES_OVERHEAD + LENGTH_OVERHEAD
 """Bytes that a message costs which is alone in its frame."""
 
+ONCE_OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD
+"""The same, for a message that is sent once."""
+
 
 class MessageRun:
     """n >= 1 whole messages that wait to be sent, in order.
@@ -299,7 +302,7 @@ class UnreliableQueue:
         """Add what fits into ``room``, and return the room that is left."""
         while self.waiting:
             lane, payload = self._next()
-            if UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD + len(payload) > room:
+            if ONCE_OVERHEAD + len(payload) > room:
                 break
             payloads: list[bytes] = []
             tickets: list[Ticket] = []

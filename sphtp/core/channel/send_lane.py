@@ -249,6 +249,7 @@ class SendLane:
         """
         if not self._unsent or self._resend or self.unreliable.waiting:
             return None
+        self._lead = 0
         source = self._unsent[0]
         if isinstance(source, FragmentedMessage):
             return self._take_fragments(source, room, packets, credit)

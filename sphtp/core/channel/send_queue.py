@@ -13,14 +13,13 @@ from collections.abc import Sequence
 
 from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.flow_control import SendCredit
-from sphtp.core.channel.frames import UNRELIABLE_OVERHEAD
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.limit_counters import LimitCounters
+from sphtp.core.channel.queued_messages import ONCE_OVERHEAD
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.errors import LocalError, MessageTooLargeError
 
 
@@ -213,10 +212,10 @@ class SendQueue:
         """
         self._check(len(payload))
         lane = self._lane(ticket.lane)
-        if len(payload) > self.room - UNRELIABLE_OVERHEAD - LENGTH_OVERHEAD:
+        if len(payload) > self.room - ONCE_OVERHEAD:
             raise MessageTooLargeError(
                 f"an unreliable message of {len(payload)} bytes; "
-                f"one packet takes {self.room - UNRELIABLE_OVERHEAD - LENGTH_OVERHEAD}"
+                f"one packet takes {self.room - ONCE_OVERHEAD}"
             )
         flag = FLAG if delivery is Delivery.SEQUENCED else 0
         gone = lane.unreliable.push(ticket.lane | flag, payload, ticket)
@@ -239,7 +238,7 @@ class SendQueue:
         gone: list[Ticket] = []
         for lane in self._lanes:
             lane.cut_anew(room)
-            gone += lane.unreliable.drop_over(room - UNRELIABLE_OVERHEAD - LENGTH_OVERHEAD)
+            gone += lane.unreliable.drop_over(room - ONCE_OVERHEAD)
         return gone
 
     # Packets

@@ -13,6 +13,7 @@ from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.batches import acked, batch_of, sequences, single
+from tests.profiles import brisk
 
 FALLBACK, ACK_DELAY = 0.1, 0.01
 
@@ -308,6 +309,7 @@ def unacked_packets(batches: list[SentBatch]) -> list[int]:
     return sequences(PacketSubset(it, it.open) for it in batches)
 
 
+@brisk
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.floats(0, 0.2)), min_size=1, max_size=20),
     st.lists(st.tuples(st.sets(st.integers(0, 300), min_size=1), st.floats(0, 0.1)), max_size=12),

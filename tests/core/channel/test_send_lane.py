@@ -13,6 +13,7 @@ from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import MOST, SendLane
 from sphtp.core.channel.sent_packets import SentFrame
 from sphtp.core.serial import wrap
+from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 ROOM = 300
@@ -109,6 +110,7 @@ def test_when_packets_shrink_everything_is_cut_anew() -> None:
     assert lane.waiting == 0
 
 
+@brisk
 @given(
     st.sampled_from(STARTS),
     st.lists(st.lists(st.integers(0, 700), min_size=1, max_size=5), max_size=12),
