@@ -4,7 +4,7 @@ from sphtp.core.channel.delivery import Delivery as Delivery
 from sphtp.core.channel.handshake import Refusal as Refusal
 from sphtp.core.channel.lifecycle import Closed as Closed
 from sphtp.core.channel.lifecycle import CloseReason as CloseReason
-from sphtp.core.channel.ticket import Outcome as Outcome
+from sphtp.core.channel.receipts import Outcome as Outcome
 from sphtp.core.channel.watch.records import CongestionInfo as CongestionInfo
 from sphtp.core.channel.watch.records import Drop as Drop
 from sphtp.core.channel.watch.records import FrameInfo as FrameInfo

@@ -13,8 +13,8 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
 from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.statistics import ChannelStatistics
-from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import LocalError, RefusedError, UnreachableError
 from sphtp.shell.busy_poll import BusyPoll
 from sphtp.shell.courtesy import Courtesy

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.receipts import Outcome, Ticket
 
 Callback = Callable[["Receipt"], object]
 

@@ -3,18 +3,9 @@
 from collections import deque
 from typing import Any, cast
 
-import pytest
-
-from sphtp import Instrument, Security
-from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.packet_builder import LONGEST_TRAIN
-from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address, Datagrams
-from sphtp.shell.courtesy import LONG, SHORT
 from sphtp.shell.departures import Departures
-from sphtp.testing import Pair
 
-LARGEST = 65_000
 HERE, THERE = ("127.0.0.1", 1), ("127.0.0.1", 2)
 
 
@@ -113,39 +104,3 @@ def test_an_endpoint_is_told_what_is_left_of_a_turn() -> None:
     talker = Talker(rows(3, 100) + rows(2, 100, THERE))
     assert departures(Socket(), talker).send(0.0, 1000)
     assert talker.asked == [1000, 900, 800, 700, 600, 500, 500]
-
-
-def made(connection: Connection) -> int:
-    assert connection.port.transport is not None
-    return len(connection.port.transport.sender._made)
-
-
-@pytest.mark.parametrize("security", [None, Security()], ids=["clear", "sealed"])
-@pytest.mark.parametrize("instrument", [None, Instrument()], ids=["alone", "watched"])
-@pytest.mark.parametrize("channels", [1, 3, 20])
-@pytest.mark.parametrize("most", [SHORT, LONG])
-def test_nothing_that_was_made_at_once_is_left_over_from_a_turn(
-    security: Security | None, instrument: Instrument | None, channels: int, most: int
-) -> None:
-    """What comes up later would have to wait behind it."""
-    settings = ChannelSettings(base_datagram=LARGEST, max_datagram=LARGEST, congestion="fixed:1e9")
-    pair = Pair(1, None, settings, security=security, instrument=instrument)
-    sides = [pair.open()[0] for _ in range(channels)]
-    for side in sides:
-        side.port.send_many([bytes(65_536)] * 40)
-        pair.left.touch(side)
-    udp = Socket()
-    leaving = Departures(cast("Any", udp), pair.left)
-    longest = 0
-    for _ in range(4):
-        udp.calls.clear()
-        leaving.send(pair.now, most)
-        assert sum(map(made, sides)) == 0
-        assert sum(len(row.data) for row in udp.sent) < most + 70_000
-        for side in sides:
-            assert side.port.transport is not None
-            side.port.transport.catch_up()
-            flying = side.port.transport.send_side.recovery._flying
-            longest = max([longest, *[train.number for train in flying]])
-    share = min(most // channels, LONGEST_TRAIN) // LARGEST
-    assert longest == max(share, 1)

@@ -6,7 +6,7 @@ It remembers only what is under way, so that a day of messages fits.
 from collections import Counter, defaultdict, deque
 from typing import NamedTuple
 
-from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.receipts import Outcome, Ticket
 from tests.soak.payloads import Kind, Stream, compose, identify
 
 ONCE = (Kind.UNRELIABLE, Kind.SEQUENCED)

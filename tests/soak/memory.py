@@ -9,21 +9,20 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.frames import Fragment, Messages, Unreliable
-from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.queued_messages import FragmentedMessage, MessageRun
 from sphtp.core.channel.reassembly import Reassembly
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.received_packets import BUFFER
-from sphtp.core.channel.sent_packets import SentBatch
-from sphtp.core.channel.sources import Large, Single
-from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.sent_packets import FragmentRun, SentBatch, SentFrame
 
 if TYPE_CHECKING:
     from tests.soak.conversation import Conversation
 
-GONE: tuple[type, ...] = (Reassembly, Messages, Fragment, Unreliable, Single, Large)
+GONE: tuple[type, ...] = (Reassembly, Messages, Fragment, Unreliable, MessageRun, FragmentedMessage)
 """Of these nothing is left: messages, and parts of them."""
 
-KEPT: tuple[type, ...] = (SentBatch, Piece, Ticket)
+KEPT: tuple[type, ...] = (SentBatch, SentFrame, Ticket)
 """These a packet that was lost still names, for the case that its ack comes: settled, and empty."""
 
 BLOCKS_PER_PACKET = 24
@@ -56,15 +55,15 @@ class Residue:
 
 def check_residue(conversation: "Conversation") -> Residue:
     """See that queues are empty and that no message is held anywhere."""
-    riding: set[Piece] = set()
+    riding: set[SentFrame] = set()
     most_packets = 0
     for speaker in conversation.speakers:
         transport = speaker.connection.port.transport
         assert transport is not None
         _check_empty(transport)
         # Those acked meanwhile go when the next packet leaves that they could ride in.
-        copies = transport.send_side.send_queue._copies
-        riding.update(copies._resting, copies._due)
+        copies = transport.send_side.send_queue._redundancy
+        riding.update(copies.resting, copies.due)
         # An ack may still name those near the newest acked, and all that left since.
         acks = transport._sent_packets
         most_packets += BUFFER + acks.next_sequence - acks._newest_acked
@@ -76,16 +75,21 @@ def check_residue(conversation: "Conversation") -> Residue:
     assert not left_over, f"still there: {left_over}; seed {conversation.seed}"
     packets = [it for it in objects if isinstance(it, SentBatch)]
     assert len(packets) <= most_packets, f"{len(packets)} remembered, at most {most_packets}"
-    pieces = {piece for packet in packets for load in packet.loads for piece in load} | riding
-    runs = [packet.run for packet in packets if packet.run is not None]
-    assert all(run.acked and not run.tickets and not run.view for run in runs)
-    pieces.update(*(run.parts(-1) for run in runs))
-    tickets = {ticket for packet in packets for ticket in packet.once}
-    assert all(piece.acked and not piece.tickets for piece in pieces)
-    assert all(ticket.outcome is not None for ticket in tickets)
-    assert (len(pieces), len(tickets)) == (census[Piece], census[Ticket]), "named by nothing"
-    residue = len(packets), most_packets, len(pieces) + len(tickets)
-    del objects, packets, runs, pieces, tickets, riding
+    frames = set(riding)
+    for packet in packets:
+        contents = packet.contents
+        if isinstance(contents, FragmentRun):
+            assert contents.acked
+            assert not contents.tickets
+            assert not contents.payload
+            frames.update(contents.frames())
+        else:
+            frames.update(frame for content in contents for frame in content)
+    assert all(frame.acked and not frame.tickets for frame in frames)
+    assert not census[Ticket], "named by nothing"
+    assert len(frames) == census[SentFrame], "named by nothing"
+    residue = len(packets), most_packets, len(frames)
+    del objects, packets, frames, riding
     return Residue(sys.getallocatedblocks(), *residue)
 
 
@@ -104,5 +108,5 @@ def _reachable(*roots: object) -> Iterator[object]:
 def _check_empty(transport: ReceiveSide) -> None:
     assert transport.send_side.send_queue.idle
     assert transport.receive_queue.held == len(transport.receive_queue) == 0
-    assert transport.send_side.tickets.next_deadline() is None
-    assert transport.send_side.tickets.poll_settled() is None
+    assert transport.send_side.receipts.next_deadline() is None
+    assert transport.send_side.receipts.poll_settled() is None

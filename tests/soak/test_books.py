@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.core.channel.receipts import Outcome, Ticket
 from tests.soak.ledger import Ledger
 from tests.soak.payloads import Kind, Stream, compose, identify
 

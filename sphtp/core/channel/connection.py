@@ -34,15 +34,15 @@ from sphtp.core.channel.lifecycle import (
     Timer,
 )
 from sphtp.core.channel.memory import NodeMemory
+from sphtp.core.channel.observer import ChannelObserver
 from sphtp.core.channel.path_validation import PathValidation, encode_path
 from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.protection import PLAIN, AesGcm, PacketProtection
-from sphtp.core.channel.receive_side import NO_NEWS, ReceiveSide
+from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.responder import ResponderHandshake
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.channel.watch.parts import Watch, WatchedPort, WatchedTransport
 from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
 from sphtp.core.entropy import Secrets
@@ -99,12 +99,10 @@ class Connection:
         self._node = node
         self._transport: ReceiveSide | None = None
         self._counters = Counters()
-        self._watch = Watch(observer, WatchedChannel(self)) if observer is not None else None
-        self.port = (
-            MessagePort(self._counters, self._sending)
-            if self._watch is None
-            else WatchedPort(self._counters, self._sending, self._watch)
+        self._observer = (
+            ChannelObserver(observer, WatchedChannel(self)) if observer is not None else None
         )
+        self.port = MessagePort(self._counters, self._sending, self._observer)
         self._alarms = Alarms[Timer]()
         # Datagrams of its handshake and its end, which leave before all else, and frames for the
         # next packet.
@@ -112,8 +110,8 @@ class Connection:
         self._control: list[Frame] = []
         self._events: deque[ConnectionEvent] = deque()
         self._alarms.set(Timer.HANDSHAKE, now + settings.connect_timeout)
-        if self._watch is not None:
-            self._watch.instrument.channel_opening(now, self._watch.channel)
+        if self._observer is not None:
+            self._observer.instrument.channel_opening(now, self._observer.channel)
 
     # Getters
 
@@ -283,21 +281,20 @@ class Connection:
 
     def handle_new_path(self, now: float, address: Address) -> None:
         """Send to another address of the peer from now on."""
-        self._catch_up(now)
         self.address = address
         if self._transport is not None:
-            self._transport.handle_new_path(now)
+            self._transport.send_side.handle_new_path(now)
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
         if self._transport is not None:
-            self._transport.handle_too_large(now, size)
+            self._transport.send_side.handle_too_large(now, size)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
         if self._transport is not None and self._transport.send_side.handle_timeout(now):
             self._add_control(Ping())
-        self._catch_up(now)
+        self._handle_events(now)
         while (timer := self._alarms.take(now)) is not None:
             self._handle_timer(now, timer)
 
@@ -306,7 +303,7 @@ class Connection:
     def close(self, now: float) -> None:
         """Drain, then close. Does nothing on a connection that is ending already."""
         self._step(now, Event.CLOSE, endings.CLOSED_HERE)
-        self._catch_up(now)
+        self._check_drained(now)
 
     def abort(self, now: float, why: str = "aborted") -> None:
         """Close at once; messages not yet acked may be lost. ``why`` is told to the peer."""
@@ -316,21 +313,18 @@ class Connection:
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
+        if self._transport is not None and self._transport.send_side.events:
+            self._handle_events(now)
         if self._outgoing:
             return self._outgoing.popleft()
         if self._transport is None or self.address is None or self.state is State.CLOSED:
             return None
-        data, size = self._transport.sender.poll_made()
-        if not data:
-            frames = self._take_control()
-            data, size = self._transport.poll_ahead(now, frames, most)
-        if not data:
-            self._catch_up(now)
-            if self._outgoing:
-                # What was noted has ended it, with a last word to say.
-                return self._outgoing.popleft()
-            frames = frames or self._take_control()
-            data, size = self._transport.sender.poll(now, frames, most)
+        send_side = self._transport.send_side
+        data, size = send_side.poll(now, self._take_control(), most)
+        if not data and self.state is State.DRAINING:
+            # No ack tells that messages which are sent once have left.
+            self._check_drained(now)
+            data, size = send_side.poll(now, self._take_control(), most)
         if not data:
             return None
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
@@ -345,7 +339,7 @@ class Connection:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
-        sending = self._transport.poll_timeout() if self._transport else None
+        sending = self._transport.send_side.poll_timeout() if self._transport else None
         return earliest(self._alarms.next_due(), sending)
 
     # Handshake
@@ -365,20 +359,22 @@ class Connection:
     def _handle_life(self, now: float, close: Close | None) -> None:
         """The peer is alive, where that matters to the state, or has sent CLOSE."""
         self._step(now, Event.CONFIRMED)
-        self._catch_up(now)
+        self._handle_events(now)
         if close is not None:
             self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))
-        self._check_drained(now)
 
-    def _catch_up(self, now: float) -> None:
-        """Note what was put off for the sake of what had to leave."""
-        news = self._transport.catch_up() if self._transport else NO_NEWS
-        if news.progress:
-            # A drain may take long; what must not happen is that it makes no way.
-            self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
-        for event in news.events:
+    def _handle_events(self, now: float) -> None:
+        """Do what acks and losses mean for the life of the connection."""
+        if self._transport is None:
+            return
+        send_side = self._transport.send_side
+        for event in send_side.poll_events():
             self._step(now, event, self._path_ending(event))
-        self._check_drained(now)
+        if self.state is State.DRAINING:
+            if send_side.poll_progress():
+                # A drain may take long; what must not happen is that it makes no way.
+                self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
+            self._check_drained(now)
 
     def _path_ending(self, event: Event) -> Closed | None:
         if event is not Event.PATH_TOO_SMALL or self._transport is None:
@@ -451,7 +447,8 @@ class Connection:
 
     def _send_last_word(self, now: float, closed: Closed) -> None:
         if self._transport is not None and self.address is not None:
-            word, _ = self._transport.sender.poll(now, [Close(CloseReason.ABORTED, closed.text)])
+            close = Close(CloseReason.ABORTED, closed.text)
+            word = self._transport.send_side.encode_control(now, [close])
             assert self.protection is not None
             self._outgoing.append(self.protection.seal(self.address, word, len(word)))
 
@@ -462,8 +459,8 @@ class Connection:
         # The answering side knows only by our first data that our address is real.
         self._add_control(Ping())
         self._events.append(Opened())
-        if self._watch is not None:
-            self._watch.instrument.channel_opened(now, self._watch.channel)
+        if self._observer is not None:
+            self._observer.instrument.channel_opened(now, self._observer.channel)
 
     def _extend(self, now: float, _: Closed) -> None:
         self._is_answered = True
@@ -504,12 +501,11 @@ class Connection:
         self.initiator = self.responder = None
         if self._transport is not None:
             self._transport.send_side.close(now, endings.outcome_of(closed))
-            self._transport.sender.stop()
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)
-            if self._watch is not None:
-                self._watch.instrument.channel_closed(now, self._watch.channel, closed)
+            if self._observer is not None:
+                self._observer.instrument.channel_closed(now, self._observer.channel, closed)
 
     # Parts
 
@@ -524,8 +520,8 @@ class Connection:
 
     def _drop(self, now: float, dropped: Datagrams, why: Drop) -> int:
         """Tell of datagrams that are thrown away; return how many they are."""
-        if self._watch is not None:
-            tell, channel = self._watch.instrument, self._watch.channel
+        if self._observer is not None:
+            tell, channel = self._observer.instrument, self._observer.channel
             for datagram in dropped.datagrams:
                 tell.datagram_dropped(now, channel, dropped.address, len(datagram), why)
         return dropped.number
@@ -533,12 +529,7 @@ class Connection:
     def _meet(self, address: Address, offer: TransportParameters) -> None:
         self.address = address
         self.peer_id = offer.peer_id
-        if self._watch is None:
-            transport = ReceiveSide(self._settings, offer, self._counters, self._node)
-        else:
-            transport = WatchedTransport(
-                self._settings, offer, self._counters, self._node, self._watch
-            )
+        transport = ReceiveSide(self._settings, offer, self._counters, self._node, self._observer)
         self._transport = self.port.transport = transport
 
     def _sending(self) -> ReceiveSide:

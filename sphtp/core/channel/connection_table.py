@@ -118,7 +118,9 @@ class ConnectionTable:
     def next_turn(self, most: int) -> tuple[Connection, int] | None:
         """Whose turn it is, and its share of the bytes that may leave meanwhile."""
         dirty = self._dirty
-        return (next(iter(dirty.values())), most // len(dirty)) if dirty else None
+        if not dirty:
+            return None
+        return next(iter(dirty.values())), min(most // len(dirty), TURN_BYTES - self._bytes)
 
     def note_sent(self, connection: Connection, transmit: Datagrams) -> None:
         """Take note of what it sent; after enough of that it is the next one's turn."""

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from sphtp.core.channel.frames import Close
 from sphtp.core.channel.handshake import Objection, Refusal, Refuse
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Event, Timer
+from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome
 from sphtp.core.datagrams import Address
 from sphtp.core.printable import printable
 from sphtp.core.schema import Schema

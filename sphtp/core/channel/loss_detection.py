@@ -1,5 +1,7 @@
 """Which packets are lost, and when to ask (RFC 9002, sections 5, 6 and 7.6).
 
+The round trip is smoothed, with its mean deviation (RFC 6298, section 2).
+
 A packet is lost when one that left ``REORDERING`` packets after it is acked, or one that left after
 it is acked and it has waited 9/8 of a round trip.
 
@@ -7,7 +9,7 @@ When nothing is acked at all, a probe timeout asks, and what it asks with is the
 has waited that long: each packet is repeated so at most once, in another packet, which is repeated
 in its turn. RFC 9002 doubles the wait for each probe that goes unanswered. Here it ends at the
 seed's 0.1 s, or at one probe timeout where that is longer, so that a path with long round trips is
-not flooded; how many packets a probe may send is bounded elsewhere (``allowance``). The wait counts
+not flooded; how many packets a probe may send is bounded elsewhere (``path``). The wait counts
 from when content left or was acked. A ping has no content: it must not put off what does.
 
 Before there is any estimate of the round trip, probes go at the seed's pace for a second, for most
@@ -22,8 +24,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.channel.rtt import DEVIATIONS, RoundTrip
-from sphtp.core.channel.sent_packets import Hit, SentBatch
+from sphtp.core.channel.frames import DELAY_STEP
+from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
 
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
@@ -43,6 +45,67 @@ SMOOTHING: Final = 1 / 64
 
 INFINITY: Final = float("inf")
 
+RTT_SMOOTHING: Final = 1 / 8
+DEVIATION_SMOOTHING: Final = 1 / 4
+DEVIATIONS: Final = 4
+LEAST_SPREAD: Final = 0.005
+QUEUE_SHARE: Final = 1 / 4
+QUEUE_GRAIN: Final = 0.01
+"""What is added to the shortest round trip before a longer one means a queue: a packet takes its
+time on a slow line, and programs wake late."""
+
+
+class RoundTrip:
+    """Times in seconds; ``smoothed`` is None before the first sample."""
+
+    __slots__ = ("deviation", "latest", "minimum", "smoothed")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start, or start anew on another path."""
+        self.smoothed: float | None = None
+        self.deviation = 0.0
+        self.latest = 0.0
+        self.minimum = float("inf")
+
+    def sample(self, elapsed: float, delay: float = 0.0) -> None:
+        """Take the time between a packet's departure and its ack, of which the peer kept ``delay``.
+
+        A delay that would make the way shorter than it ever was, by more than the steps in which
+        delays are told, is not believed.
+        """
+        self.minimum = min(self.minimum, elapsed)
+        if elapsed - delay >= self.minimum - DELAY_STEP:
+            elapsed = max(elapsed - delay, self.minimum)
+        self.latest = elapsed
+        if self.smoothed is None:
+            self.smoothed, self.deviation = elapsed, elapsed / 2
+            return
+        error = abs(self.smoothed - elapsed)
+        self.deviation += (error - self.deviation) * DEVIATION_SMOOTHING
+        self.smoothed += (elapsed - self.smoothed) * RTT_SMOOTHING
+
+    @property
+    def shows_queue(self) -> bool:
+        """Whether packets wait in the path, as far as round trips tell.
+
+        They are well above the shortest one then, by more than they vary.
+        """
+        if self.smoothed is None:
+            return False
+        return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
+
+    def patience(self, ack_delay: float, fallback: float) -> float:
+        """How long to wait for any ack before asking for one (RFC 9002, section 6.2.1).
+
+        ``fallback``, the seed's fixed time, until there is an estimate.
+        """
+        if self.smoothed is None:
+            return fallback
+        return self.smoothed + max(DEVIATIONS * self.deviation, LEAST_SPREAD) + ack_delay
+
 
 class LossDetector:
     """Watches ack-eliciting packets until they are acked or lost.
@@ -55,7 +118,6 @@ class LossDetector:
         "_ack_delay",
         "_asked_at",
         "_fallback",
-        "_flying",
         "_largest_acked",
         "_leisure",
         "_measured_at",
@@ -64,6 +126,7 @@ class LossDetector:
         "_probes",
         "_reordering",
         "_sent",
+        "_unacked",
         "bytes_in_flight",
         "ratio",
         "round_trip",
@@ -78,7 +141,7 @@ class LossDetector:
         self._fallback = fallback
         self._leisure = leisure
         self._newest_content = -1
-        self._flying: deque[SentBatch] = deque()
+        self._unacked: deque[SentBatch] = deque()
         # How many at the front of them have nothing that a probe would have to repeat.
         self._passed = 0
         # Packets watched so far.
@@ -91,30 +154,32 @@ class LossDetector:
         self._asked_at = 0.0
         self._probes = 0
 
-    def sent(self, train: SentBatch) -> None:
+    def sent(self, batch: SentBatch) -> None:
         """Start to watch packets."""
         if not self.bytes_in_flight:
-            self._asked_at = train.sent_at
-        train.ordinal = self._sent
-        self._sent += train.number
-        self._flying.append(train)
-        self.bytes_in_flight += train.number * train.size
-        if train.has_content:
-            self._newest_content = train.last
+            self._asked_at = batch.sent_at
+        batch.ordinal = self._sent
+        self._sent += batch.number
+        self._unacked.append(batch)
+        self.bytes_in_flight += batch.number * batch.size
+        if batch.has_content:
+            self._newest_content = batch.last
 
-    def acked(self, now: float, hits: Sequence[Hit], delay: float | None) -> list[Hit]:
+    def acked(
+        self, now: float, subsets: Sequence[PacketSubset], delay: float | None
+    ) -> list[PacketSubset]:
         """Take packets that are acked, oldest first; return those that are lost by it.
 
         ``delay`` is how long the peer had the last of them, or None if that is not the one that the
         header names: only its ack says how long the way is now.
         """
-        for hit in hits:
-            self._settle(hit)
-        newest = hits[-1]
-        if delay is not None and newest.train.eliciting:
+        for subset in subsets:
+            self._settle(subset)
+        newest = subsets[-1]
+        if delay is not None and newest.batch.eliciting:
             if self.round_trip.smoothed is None:
                 self._measured_at = now
-            self.round_trip.sample(now - newest.train.sent_at, delay)
+            self.round_trip.sample(now - newest.batch.sent_at, delay)
         self._largest_acked = max(self._largest_acked, newest.newest)
         self._probes = 0
         self._asked_at = now
@@ -122,9 +187,9 @@ class LossDetector:
 
     def stop(self) -> None:
         """Watch nothing any more; what was measured stays."""
-        for train in self._flying:
-            train.open = 0
-        self._flying.clear()
+        for batch in self._unacked:
+            batch.open = 0
+        self._unacked.clear()
         self._passed = 0
         self.bytes_in_flight = 0
 
@@ -142,25 +207,30 @@ class LossDetector:
         """Whether packets that left so much later are acked that it cannot be mere reordering."""
         return sequence <= self._largest_acked - self._reordering
 
-    def is_congestion_persistent(self, lost: Sequence[Hit]) -> bool:
+    def is_congestion_persistent(self, lost: Sequence[PacketSubset]) -> bool:
         """Whether packets that were given up together, oldest first, leave no other explanation."""
         if not self._measured:
             return False
         duration = PERSISTENT * self.patience
         start, following = INFINITY, -1
-        for hit in lost:
-            train = hit.train
-            is_whole = hit.bits.bit_length() == hit.number + (hit.bits & -hit.bits).bit_length() - 1
-            if train.ordinal + hit.oldest - train.sequence != following or not is_whole:
+        for subset in lost:
+            batch = subset.batch
+            is_whole = (
+                subset.bits.bit_length()
+                == subset.number + (subset.bits & -subset.bits).bit_length() - 1
+            )
+            if batch.ordinal + subset.oldest - batch.sequence != following or not is_whole:
                 start = INFINITY
-            if train.sent_at >= self._measured_at:
-                start = min(start, train.sent_at)
-            if train.sent_at - start > duration:
+            if batch.sent_at >= self._measured_at:
+                start = min(start, batch.sent_at)
+            if batch.sent_at - start > duration:
                 return True
-            following = train.ordinal + hit.newest - train.sequence + 1
+            following = batch.ordinal + subset.newest - batch.sequence + 1
         return False
 
-    def handle_timeout(self, now: float, most: int = 1) -> tuple[list[Hit], list[Hit]]:
+    def handle_timeout(
+        self, now: float, most: int = 1
+    ) -> tuple[list[PacketSubset], list[PacketSubset]]:
         """Return the packets that are lost by now and, if a probe is due, those to repeat.
 
         Those are the oldest ``most`` whose content waited long enough; where none has content that
@@ -176,7 +246,7 @@ class LossDetector:
         self._asked_at = now
         if oldest is None or due:
             return lost, due
-        return lost, [Hit(oldest, 1 << oldest.last - oldest.oldest_open)]
+        return lost, [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
 
     def deadline(self) -> float | None:
         """When the next packet counts as lost, or a probe is due."""
@@ -187,37 +257,37 @@ class LossDetector:
             return oldest.sent_at + self._time_threshold()
         return self._probe_time()
 
-    def _lost_by_now(self, now: float) -> list[Hit]:
-        lost: list[Hit] = []
+    def _lost_by_now(self, now: float) -> list[PacketSubset]:
+        lost: list[PacketSubset] = []
         threshold = self._time_threshold()
-        while (train := self._oldest()) is not None and train.oldest_open < self._largest_acked:
-            has_waited = train.sent_at + threshold <= now
+        while (batch := self._oldest()) is not None and batch.oldest_open < self._largest_acked:
+            has_waited = batch.sent_at + threshold <= now
             reach = 0 if has_waited else self._reordering - 1
-            if not (bits := train.open_before(self._largest_acked - reach)):
+            if not (bits := batch.open_before(self._largest_acked - reach)):
                 break
-            lost.append(self._give_up(train, bits))
+            lost.append(self._give_up(batch, bits))
         return lost
 
-    def _give_up(self, train: SentBatch, bits: int) -> Hit:
-        hit = Hit(train, bits)
-        train.open ^= bits
-        train.lost |= bits
-        self.bytes_in_flight -= hit.size
-        self.ratio = 1 - (1 - self.ratio) * (1 - SMOOTHING) ** hit.number
-        return hit
+    def _give_up(self, batch: SentBatch, bits: int) -> PacketSubset:
+        subset = PacketSubset(batch, bits)
+        batch.open ^= bits
+        batch.lost |= bits
+        self.bytes_in_flight -= subset.size
+        self.ratio = 1 - (1 - self.ratio) * (1 - SMOOTHING) ** subset.number
+        return subset
 
-    def _settle(self, hit: Hit) -> None:
-        train, bits = hit
-        if late := bits & train.lost:
+    def _settle(self, subset: PacketSubset) -> None:
+        batch, bits = subset
+        if late := bits & batch.lost:
             # They came all the same: the network reorders more than we allowed for.
-            behind = self._largest_acked - Hit(train, late).oldest
+            behind = self._largest_acked - PacketSubset(batch, late).oldest
             self._reordering = max(self._reordering, behind + 1)
             if behind >= MOST_REORDERING:
                 self._reordering = NO_ORDER
-        if train.eliciting:
-            self.bytes_in_flight -= Hit(train, bits & train.open).size
-            self.ratio *= (1 - SMOOTHING) ** hit.number
-        train.open &= ~bits
+        if batch.eliciting:
+            self.bytes_in_flight -= (bits & batch.open).bit_count() * batch.size
+            self.ratio *= (1 - SMOOTHING) ** bits.bit_count()
+        batch.open &= ~bits
 
     def _time_threshold(self) -> float:
         trip = self.round_trip
@@ -249,32 +319,32 @@ class LossDetector:
     def _backoff(self, times: int) -> int:
         return min(1 << min(times, MOST_PATIENCE), MOST_PATIENCE)
 
-    def _repeat(self, now: float, most: int) -> list[Hit]:
+    def _repeat(self, now: float, most: int) -> list[PacketSubset]:
         """Take the oldest packets whose content has waited for as long as an ack may take."""
-        repeated: list[Hit] = []
-        while most > 0 and (train := self._oldest_unrepeated()) is not None:
-            if train.sent_at + self.patience > now:
+        repeated: list[PacketSubset] = []
+        while most > 0 and (batch := self._oldest_unrepeated()) is not None:
+            if batch.sent_at + self.patience > now:
                 break
-            bits = train.open & ~train.repeated
+            bits = batch.open & ~batch.repeated
             for _ in range(bits.bit_count() - most):
                 bits &= bits - 1
-            train.repeated |= bits
+            batch.repeated |= bits
             most -= bits.bit_count()
-            repeated.append(Hit(train, bits))
+            repeated.append(PacketSubset(batch, bits))
         return repeated
 
     def _oldest(self) -> SentBatch | None:
-        flying = self._flying
-        while flying and not flying[0].open:
-            flying.popleft()
+        unacked = self._unacked
+        while unacked and not unacked[0].open:
+            unacked.popleft()
             self._passed = max(self._passed - 1, 0)
-        return flying[0] if flying else None
+        return unacked[0] if unacked else None
 
     def _oldest_unrepeated(self) -> SentBatch | None:
-        flying = self._flying
-        while self._passed < len(flying):
-            train = flying[self._passed]
-            if train.open & ~train.repeated and train.has_content:
-                return train
+        unacked = self._unacked
+        while self._passed < len(unacked):
+            batch = unacked[self._passed]
+            if batch.open & ~batch.repeated and batch.has_content:
+                return batch
             self._passed += 1
         return None

@@ -12,34 +12,74 @@ from sphtp.core.channel.frames import (
     MESSAGES_FRONT,
     RUN,
     Buffer,
+    Frame,
     FrameKind,
     Header,
     Messages,
 )
 from sphtp.core.channel.framing import encode_frames
-from sphtp.core.channel.pieces import Piece
-from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.serial import MASK
 
 
-def encode_lone(connection_id: int, header: Header, frame: Messages) -> bytes:
-    """Put a packet together that holds one message, in one packing."""
-    sequence, ack, bits = header
-    (payload,) = frame.payloads
-    return MESSAGES_FRONT.pack(
-        DATA_FIRST, connection_id, sequence, ack, bits,
-        RUN, frame.lane, frame.first_id, 1, len(payload),
-    ) + payload  # fmt: skip
+def encode_packets(
+    connection_id: int, header: Header, contents: Contents, extra: Sequence[Frame] = ()
+) -> tuple[bytes, int]:
+    """Put packets together that have consecutive sequences; return them, and the size of each.
 
-
-def encode_run(connection_id: int, header: Header, run: FragmentRun) -> bytes:
-    """Put the packets together that carry a run; ``header`` is the first one's.
-
-    They stand one behind the other, all of the same size, each of them as if it were alone.
+    ``header`` is the first one's. They stand one behind the other, each as if it were alone;
+    ``extra`` frames go before the contents of one packet. More than one are alike, each with one
+    frame: fragments of one message, or as many messages of one size.
     """
+    if isinstance(contents, FragmentRun):
+        data = _encode_fragments(connection_id, header, contents)
+    elif len(contents) > 1:
+        data = _encode_message_runs(connection_id, header, contents)
+    else:
+        data = _encode_one(connection_id, header, contents[0], extra)
+    return data, len(data) // len(contents)
+
+
+def _encode_one(
+    connection_id: int, header: Header, content: Sequence[SentFrame], extra: Sequence[Frame]
+) -> bytes:
     sequence, ack, bits = header
-    kind, lane, message_id = int(FrameKind.FRAGMENT), run.lane_byte, run.short_id
-    view, length, total = run.view, run.length, run.total
+    if len(content) == 1 and not extra:
+        frame = content[0].frame
+        if type(frame) is Messages and len(frame.payloads) == 1:
+            # One message, which somebody may wait for: all in one packing.
+            payload = frame.payloads[0]
+            return MESSAGES_FRONT.pack(
+                DATA_FIRST, connection_id, sequence & MASK, ack, bits,
+                RUN, frame.lane, frame.first_id, 1, len(payload),
+            ) + payload  # fmt: skip
+    frames = [*extra, *[sent.frame for sent in content]]
+    return encode_frames(frames, DATA.pack(DATA_FIRST, connection_id, sequence & MASK, ack, bits))
+
+
+def _encode_message_runs(
+    connection_id: int, header: Header, contents: Sequence[Sequence[SentFrame]]
+) -> bytes:
+    sequence, ack, bits = header
+    parts: list[Buffer] = []
+    for at, (sent,) in enumerate(contents, sequence):
+        frame = sent.frame
+        assert isinstance(frame, Messages)
+        payloads = frame.payloads
+        parts.append(
+            MESSAGES_FRONT.pack(
+                DATA_FIRST, connection_id, at & MASK, ack, bits,
+                RUN, frame.lane, frame.first_id, len(payloads), len(payloads[0]),
+            )
+        )  # fmt: skip
+        parts += payloads
+    return b"".join(parts)
+
+
+def _encode_fragments(connection_id: int, header: Header, run: FragmentRun) -> bytes:
+    sequence, ack, bits = header
+    kind, lane, message_id = int(FrameKind.FRAGMENT), run.lane_byte, run.first_id & MASK
+    view, length, total = memoryview(run.payload), run.length, len(run.payload)
     parts: list[Buffer] = []
     for start in range(run.index, run.end, length):
         parts += (
@@ -51,17 +91,3 @@ def encode_run(connection_id: int, header: Header, run: FragmentRun) -> bytes:
         )  # fmt: skip
         sequence += 1
     return b"".join(parts)
-
-
-def encode_loads(
-    connection_id: int, header: Header, loads: Sequence[Sequence[Piece]]
-) -> list[bytes]:
-    """Put packets together that have consecutive sequences; ``header`` is the first one's."""
-    sequence, ack, bits = header
-    return [
-        encode_frames(
-            [piece.frame for piece in load],
-            DATA.pack(DATA_FIRST, connection_id, at & MASK, ack, bits),
-        )
-        for at, load in enumerate(loads, sequence)
-    ]

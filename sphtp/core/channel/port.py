@@ -1,13 +1,18 @@
 """What an application does with a connection: messages out, messages in, and their receipts."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.limit_counters import LimitCounters
 from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
-from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.errors import StateError
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.observer import ChannelObserver
 
 
 class MessagePort:
@@ -17,12 +22,18 @@ class MessagePort:
     arrived before the end can still be received after it.
     """
 
-    __slots__ = ("_counters", "_sending", "transport")
+    __slots__ = ("_counters", "_observer", "_sending", "transport")
 
-    def __init__(self, counters: Counters, sending: Callable[[], ReceiveSide]) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        sending: Callable[[], ReceiveSide],
+        observer: "ChannelObserver | None" = None,
+    ) -> None:
         self.transport: ReceiveSide | None = None
         self._counters = counters
         self._sending = sending
+        self._observer = observer
 
     @property
     def bounds(self) -> LimitCounters:
@@ -45,62 +56,77 @@ class MessagePort:
         return self.transport is not None and self.transport.send_side.send_queue.wants_to_send
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """How many of these messages, given by their sizes, ``send_many`` takes in a lane by now.
+        """How many of these messages, given by their sizes, ``queue`` takes in a lane by now.
 
         Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
         nothing can.
         """
-        send_side = self._sending().send_side
-        room = send_side.send_queue.room_for(sizes, lane)
-        if room < len(sizes) and not send_side.is_up_to_date:
-            send_side.catch_up()
-            room = send_side.send_queue.room_for(sizes, lane)
-        return room
+        return self._sending().send_side.send_queue.room_for(sizes, lane)
 
     def has_room(self, size: int, lane: int = 0) -> bool:
-        """Whether ``send`` takes a message of a size in a lane by now; raises as ``room_for``."""
+        """Whether there is room for one message of a size; raises as ``room_for``."""
+        return self.room_for((size,), lane) > 0
+
+    def queue(
+        self, payloads: Sequence[bytes], lane: int = 0, receipts: Sequence[Ticket] | None = None
+    ) -> int:
+        """Queue reliable messages, the first ones, as far as there is room; return how many.
+
+        ``receipts``, where somebody asked for them, are one for each message, and follow those that
+        were queued. Raises as ``room_for``.
+        """
+        sizes = list(map(len, payloads))
         send_side = self._sending().send_side
-        if send_side.send_queue.has_room(size, lane):
-            return True
-        send_side.catch_up()
-        return send_side.send_queue.has_room(size, lane)
+        if receipts is None:
+            number = send_side.send_queue.push(payloads, sizes, lane)
+        else:
+            number = 0
+            for payload, size, receipt in zip(payloads, sizes, receipts, strict=True):
+                if not send_side.send_queue.push((payload,), (size,), lane, receipt):
+                    break
+                send_side.receipts.add(receipt)
+                number += 1
+        self._counters.messages_sent += number
+        if self._observer is not None and number:
+            self._observer.messages_queued(lane, Delivery.RELIABLE, sizes[:number])
+        return number
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
-        """Queue reliable messages; the caller has asked ``room_for``."""
-        self._sending().send_side.send_queue.push_many(payloads, lane)
-        self._counters.messages_sent += len(payloads)
+        """The same for all of them; raises ``StateError`` when there is no room for that."""
+        if self.room_for(list(map(len, payloads)), lane) < len(payloads):
+            raise StateError(f"no room for {len(payloads)} messages")
+        self.queue(payloads, lane)
 
     def send_some(self, payloads: Sequence[bytes], sizes: Sequence[int], lane: int = 0) -> int:
-        """Queue the first of these messages, as many as have room; return how many that were.
-
-        Raises as ``room_for``.
-        """
-        count = self.room_for(sizes, lane)
-        if count:
-            send_queue = self._sending().send_side.send_queue
-            send_queue.push_fitting(payloads[:count], sizes[:count], lane)
-            self._counters.messages_sent += count
-        return count
+        """As ``queue``, where the sizes of the messages are known."""
+        number = self._sending().send_side.send_queue.push(payloads, sizes, lane)
+        self._counters.messages_sent += number
+        if self._observer is not None and number:
+            self._observer.messages_queued(lane, Delivery.RELIABLE, sizes[:number])
+        return number
 
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
-        """Queue a message that is followed; of a reliable one the caller has asked ``has_room``.
+        """Queue a message that is followed.
 
-        Raises ``MessageTooLargeError`` for one that is sent once and does not fit one packet.
+        Raises ``StateError`` when there is no room for a reliable one, ``MessageTooLargeError`` for
+        one that is sent once and does not fit one packet.
         """
-        transport = self._sending()
         if delivery is Delivery.RELIABLE:
-            transport.send_side.send_queue.push(payload, ticket)
-        else:
-            gone = transport.send_side.send_queue.push_once(payload, ticket, delivery)
-            transport.send_side.tickets.settle(
-                ticket.sent_at, (gone,) if gone else (), Outcome.LOST
-            )
-        transport.send_side.tickets.add(ticket)
+            if not self.queue((payload,), ticket.lane, (ticket,)):
+                raise StateError("no room for a message")
+            return
+        send_side = self._sending().send_side
+        gone = send_side.send_queue.push_unreliable(payload, ticket, delivery)
+        if gone is not None:
+            send_side.receipts.settle(ticket.sent_at, (gone,), Outcome.LOST)
+        send_side.receipts.add(ticket)
         self._counters.messages_sent += 1
+        if self._observer is not None:
+            self._observer.messages_queued(ticket.lane, delivery, (len(payload),))
 
     def expire(self, now: float, ticket: Ticket) -> None:
         """Take it that a message has expired for which there was no room in time."""
-        tickets = self._sending().send_side.tickets
+        tickets = self._sending().send_side.receipts
         tickets.add(ticket)
         tickets.settle(now, (ticket,), Outcome.EXPIRED)
 
@@ -120,7 +146,7 @@ class MessagePort:
 
     def poll_settled(self) -> Ticket | None:
         """The next ticket of which it is known what became of its message."""
-        return self.transport.send_side.tickets.poll_settled() if self.transport else None
+        return self.transport.send_side.receipts.poll_settled() if self.transport else None
 
     def statistics(self) -> ChannelStatistics:
         """A snapshot of counters and estimates."""

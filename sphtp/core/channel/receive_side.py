@@ -11,7 +11,7 @@ same bytes are taken packet by packet, which shows which of them is to blame.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from sphtp.core.channel.frames import (
     MOST_TOGETHER,
@@ -22,10 +22,7 @@ from sphtp.core.channel.frames import (
     decode_packet_untrusted,
 )
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.memory import NodeMemory
-from sphtp.core.channel.packet_builder import NOTHING, PacketBuilder
-from sphtp.core.channel.path_mtu import Search
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.received_packets import (
     INFINITY,
@@ -39,25 +36,10 @@ from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
 from sphtp.core.channel.watch.records import Drop
-from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 
 if TYPE_CHECKING:
-    from sphtp.core.channel.watch.parts import Watch
-
-
-class News(NamedTuple):
-    """What was put off means for the life of a connection.
-
-    There is ``progress`` when packets were acked that held reliable messages.
-    """
-
-    progress: bool = False
-    events: Sequence[Event] = ()
-
-
-NO_NEWS: Final = News()
-LOST_CLOSE: Final = News(events=(Event.CLOSE_LOST,))
+    from sphtp.core.channel.observer import ChannelObserver
 
 
 class ForgedAckError(RemoteError):
@@ -76,7 +58,7 @@ class ReceiveSide:
         peer: TransportParameters,
         counters: Counters,
         node: NodeMemory | None = None,
-        observer: "Watch | None" = None,
+        observer: "ChannelObserver | None" = None,
     ) -> None:
         self._observer = observer
         self._largest = settings.max_datagram
@@ -85,21 +67,20 @@ class ReceiveSide:
         self._received = ReceivedPackets(peer.first_sequence)
         self._ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
         self.receive_queue = ReceiveQueue(settings, peer.first_sequence, counters.bounds, node)
-        self.send_side, self.sender = self._make_sending(settings, peer)
-
-    def _make_sending(
-        self, settings: ChannelSettings, peer: TransportParameters
-    ) -> tuple[SendSide, PacketBuilder]:
-        sent, credit = self._sent_packets, self.receive_queue.credit
-        send_side = SendSide(settings, peer, sent, credit, self._counters)
-        return send_side, PacketBuilder(
-            peer, send_side, sent, self._received, self._ack_timer, credit
+        self.send_side = SendSide(
+            settings,
+            peer,
+            self._sent_packets,
+            self._received,
+            self._ack_timer,
+            self.receive_queue.credit,
+            counters,
+            observer,
         )
 
     def estimates(self) -> Estimates:
         """What is measured by now."""
         send_side, receive_queue = self.send_side, self.receive_queue
-        send_side.catch_up()
         trip = send_side.recovery.round_trip
         return Estimates(
             unreliable_dropped=send_side.send_queue.unreliable_dropped
@@ -113,44 +94,6 @@ class ReceiveSide:
             window=send_side.path.window,
             datagram_size=send_side.path.mtu.size,
         )
-
-    def poll_timeout(self) -> float | None:
-        """When an ack or the next packet may leave, one is lost, or a message expires."""
-        return earliest(self.sender.poll_timeout(), self.send_side.poll_timeout())
-
-    def poll_ahead(self, now: float, frames: Sequence[Frame], most: int) -> tuple[bytes, int]:
-        """The next packets, should they be an answer that leaves before ``catch_up``.
-
-        What would go again may be acked by what is not noted yet.
-        """
-        if self.send_side.is_ahead or self.send_side.send_queue.sends_again:
-            return NOTHING
-        return self.sender.poll(now, frames, most)
-
-    def catch_up(self) -> News:
-        """Note what was put off, and tell what it means."""
-        self.send_side.catch_up()
-        is_lost, acked = self.send_side.poll_close_lost(), self.send_side.poll_acked()
-        if not acked:
-            return LOST_CLOSE if is_lost else NO_NEWS
-        events = [Event.CLOSE_LOST] if is_lost else []
-        if any(hit.train.closing for hit in acked):
-            events.append(Event.CLOSE_ACKED)
-        if self.send_side.path.mtu.state is Search.TOO_SMALL:
-            events.append(Event.PATH_TOO_SMALL)
-        return News(any(hit.train.has_messages for hit in acked), events)
-
-    def handle_new_path(self, now: float) -> None:
-        """Take it that packets go another way from now on."""
-        self.sender.forget_made()
-        self.send_side.path.path_changed(now)
-
-    def handle_too_large(self, now: float, size: int) -> None:
-        """Take it that a datagram of that size was too large to be sent."""
-        before = self.send_side.path.mtu.size
-        self.send_side.handle_too_large(now, size)
-        if self.send_side.path.mtu.size < before:
-            self.sender.forget_made()
 
     @property
     def owes_ack(self) -> bool:
@@ -272,11 +215,11 @@ class ReceiveSide:
         end = sequence + number
         for first in range(sequence, end, MOST_UNACKED):
             if first >= timer.overdue_from:
-                self.sender.ack_early(now)
+                self.send_side.ack_early(now)
             count = min(MOST_UNACKED, end - first)
             is_out_of_order = received.received(first, count)
             if is_eliciting and is_out_of_order and received.is_out_of_reach(first):
-                self.sender.ack_late(now, first)
+                self.send_side.ack_late(now, first)
             elif is_eliciting:
                 missing = received.missing
                 timer.owe(now, first, count, at_once=is_out_of_order, missing=missing)

@@ -1,27 +1,45 @@
 """The send side of a lane: messages wait here, in order, until packets that hold them are acked.
 
-Those that are sent once wait beside them, only until they leave.
+What waits to leave is a line of ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessage``. A
+packet takes ``SentFrame`` from its head, or n packets a ``FragmentRun``; what left stays known, in
+order of departure, until its packets are acked. What is lost waits apart, in a heap, and goes
+before what never left. Messages that are sent once wait beside all that, only until they leave.
+
+Where the path turns out to take smaller packets only, what does not fit them any more is cut anew,
+be it waiting or on its way.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow_control import SendCredit
-from sphtp.core.channel.frames import MESSAGES_OVERHEAD, Frame
-from sphtp.core.channel.pieces import Piece
-from sphtp.core.channel.recut import recut, resource
-from sphtp.core.channel.runs import FragmentRun
-from sphtp.core.channel.sources import Large, Single, Small, Source
-from sphtp.core.channel.ticket import Ticket
-from sphtp.core.channel.unreliable import UnreliableOutbox
-from sphtp.core.payloads import LENGTH_OVERHEAD
+from sphtp.core.channel.frames import (
+    FRAGMENT_OVERHEAD,
+    MESSAGES_OVERHEAD,
+    Buffer,
+    Fragment,
+    Messages,
+)
+from sphtp.core.channel.queued_messages import (
+    FEWEST_PACKETS,
+    WHOLE_OVERHEAD,
+    FragmentedMessage,
+    MessageRun,
+    UnreliableQueue,
+)
+from sphtp.core.channel.receipts import Ticket
+from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
+from sphtp.core.serial import MASK
 
 MOST: Final = 16_384
 """Messages between the oldest unacked and the newest one: a quarter of what 16 bits tell apart."""
+
+ANY_NUMBER: Final = 1 << 62
+"""For a buffer that was found to have room."""
 
 
 class SendLane:
@@ -35,7 +53,6 @@ class SendLane:
 
     __slots__ = (
         "_byte",
-        "_flying",
         "_given_up",
         "_lead",
         "_next_id",
@@ -43,22 +60,23 @@ class SendLane:
         "_perishable",
         "_perishable_ids",
         "_resend",
+        "_unacked",
         "_unsent",
         "_unsent_id",
         "_window",
         "_withdrawn",
         "held",
-        "once",
         "options",
         "served",
+        "unreliable",
     )
 
     def __init__(
-        self, number: int, options: Lane, first_id: int, window: int = MOST, once: int = MOST
+        self, number: int, options: Lane, first_id: int, window: int = MOST, unreliable: int = MOST
     ) -> None:
         self.options = options
         # Those that are sent once, and how many of them may wait.
-        self.once = UnreliableOutbox(once)
+        self.unreliable = UnreliableQueue(unreliable)
         # Bytes of reliable messages that are not acked.
         self.held = 0
         # Bytes sent, by weight: of equal priority, the lane that had least comes next.
@@ -69,12 +87,14 @@ class SendLane:
         self._oldest_unacked = first_id
         self._next_id = first_id
         self._unsent_id = first_id
-        self._unsent: deque[Source] = deque()
-        self._resend: list[Piece] = []
-        self._flying: deque[Piece | FragmentRun] = deque()
+        self._unsent: deque[MessageRun | FragmentedMessage] = deque()
+        self._resend: list[SentFrame] = []
+        self._unacked: deque[SentFrame | FragmentRun] = deque()
         # Where those with a deadline are, so that giving one up does not look at the others; and
         # the ids of those that have one, in order, until the oldest unacked id has passed them.
-        self._perishable: dict[Ticket, list[Source | Piece | FragmentRun]] = {}
+        self._perishable: dict[
+            Ticket, list[MessageRun | FragmentedMessage | SentFrame | FragmentRun]
+        ] = {}
         self._perishable_ids: deque[tuple[int, Ticket]] = deque()
         # How many of those ids were given up; how many messages behind the first in line were.
         self._given_up = 0
@@ -93,16 +113,16 @@ class SendLane:
     @property
     def is_idle(self) -> bool:
         """Nothing waits to be sent or acked, nor word of what was given up."""
-        return self._next_id == self._oldest_unacked and not self.once.waiting
+        return self._next_id == self._oldest_unacked and not self.unreliable.waiting
 
     @property
     def wants_to_send(self) -> bool:
         """Whether ``fill`` may have something to give."""
-        return bool(self._resend or self._unsent or self.once.waiting)
+        return bool(self._unsent or self._resend or self.unreliable.waiting)
 
     def may_send(self, credit: SendCredit) -> bool:
         """Whether ``fill`` has something to give, room for it or not."""
-        return bool(self.once.waiting) or self._may_send_reliable(credit)
+        return bool(self.unreliable.waiting) or self._may_send_reliable(credit)
 
     def _may_send_reliable(self, credit: SendCredit) -> bool:
         if self._resend or not self._unsent:
@@ -114,17 +134,16 @@ class SendLane:
         """Whether what comes next has left before."""
         return bool(self._resend)
 
-    @property
-    def spread(self) -> int:
-        """Pieces from the oldest unacked one to the newest that left."""
-        return len(self._flying)
+    def fills_packets(self, room: int) -> bool:
+        """Whether what is first in line takes more than a packet with ``room``."""
+        return bool(self._unsent) and self._unsent[0].left > room
 
     @property
-    def is_bulk(self) -> bool:
-        """Whether a large message comes next, and nothing else would share its packet."""
-        if self._resend or not self._unsent or self.once.waiting:
-            return False
-        return isinstance(self._unsent[0], Large)
+    def spread(self) -> int:
+        """Frames from the oldest unacked one to the newest that left."""
+        return len(self._unacked)
+
+    # Queueing
 
     def room_for(self, sizes: Sequence[int], messages: int, size: int) -> int:
         """How many messages, given by their sizes, a buffer for so many and ``size`` bytes takes.
@@ -138,52 +157,62 @@ class SendLane:
         fitting = sum([end <= size for end in ends]) - 1
         return max(fitting, min(free, int(not self.held)))
 
-    def has_room(self, size: int, messages: int, most: int) -> bool:
-        """Whether a buffer for so many messages and ``most`` bytes takes one more of ``size``."""
-        return self.waiting < messages and (self.held + size <= most or not self.held)
+    def push(
+        self,
+        payload: bytes,
+        size: int,
+        room: int,
+        messages: int,
+        most: int,
+        ticket: Ticket | None = None,
+    ) -> int:
+        """Queue a message, if a buffer for so many ``messages`` and ``most`` bytes takes it.
 
-    def push(self, payload: bytes, room: int, ticket: Ticket | None = None) -> None:
-        """Queue a message; it is cut into fragments when it does not fit ``room`` whole."""
-        self.held += len(payload)
-        tail = self._unsent[-1] if self._unsent else None
-        if len(payload) > room - MESSAGES_OVERHEAD - LENGTH_OVERHEAD:
-            self._push_alone(Large(payload, ticket), ticket)
-        elif ticket is not None and (tail is None or ticket.is_special):
-            # Mostly it leaves before another one comes.
-            self._push_alone(Single(payload, ticket), ticket)
-        else:
-            if not isinstance(tail, Small) or tail.is_full:
-                tail = Small()
-                self._unsent.append(tail)
-            tail.append(payload, ticket)
+        Return how many were queued. It is cut into fragments when it does not fit ``room`` whole.
+        """
+        held = self.held
+        if self._next_id - self._oldest_unacked - self._given_up >= messages or (
+            held and held + size > most
+        ):
+            return 0
+        self.held = held + size
         self._next_id += 1
-
-    def _push_alone(self, source: Single | Large, ticket: Ticket | None) -> None:
-        self._unsent.append(source)
+        unsent = self._unsent
+        message: MessageRun | FragmentedMessage
+        if size > room - WHOLE_OVERHEAD:
+            message = FragmentedMessage(payload, ticket)
+        elif (
+            unsent
+            and type(tail := unsent[-1]) is MessageRun
+            and tail.takes_more
+            and (ticket is None or not ticket.is_special)
+        ):
+            tail.append(payload, size, ticket)
+            return 1
+        else:
+            message = MessageRun([payload], (size,), ticket)
+        unsent.append(message)
         if ticket is not None and ticket.deadline is not None:
-            self._perishable[ticket] = [source]
+            self._perishable[ticket] = [message]
+        return 1
 
-    def push_many(
-        self, payloads: Sequence[bytes], room: int, sizes: Sequence[int] | None = None
-    ) -> None:
-        """Queue messages; faster than one by one, and more so if their ``sizes`` are known."""
-        sizes = sizes or list(map(len, payloads))
-        if max(sizes) > room - MESSAGES_OVERHEAD - LENGTH_OVERHEAD:
-            for payload in payloads:
-                self.push(payload, room)
+    def push_many(self, payloads: Sequence[bytes], sizes: Sequence[int], room: int) -> None:
+        """Queue messages that nobody follows; the same as one by one, but faster."""
+        if len(sizes) == 1 or max(sizes) > room - WHOLE_OVERHEAD:
+            for payload, size in zip(payloads, sizes, strict=True):
+                self.push(payload, size, room, ANY_NUMBER, ANY_NUMBER)
             return
         self.held += sum(sizes)
-        self._unsent.append(Small(payloads, sizes))
         self._next_id += len(payloads)
+        tail = self._unsent[-1] if self._unsent else None
+        if type(tail) is MessageRun and tail.takes_more:
+            tail.extend(payloads, sizes)
+        else:
+            self._unsent.append(MessageRun(list(payloads), sizes))
 
-    def fill(
-        self,
-        room: int,
-        credit: SendCredit,
-        frames: list[Frame],
-        once: list[Ticket],
-        pieces: list[Piece],
-    ) -> int:
+    # Packets
+
+    def fill(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
         """Add what fits into a packet's room; return the room that is left.
 
         Where reliable messages and those sent once both wait, they share the lane byte by byte,
@@ -192,93 +221,124 @@ class SendLane:
         and then goes before what fills the line.
         """
         before = room
-        both = bool(self.once.waiting) and self._may_send_reliable(credit)
-        if both and self._lead < 0:
-            room = self._fill_reliable(room, credit, pieces)
-        reliable = before - room
-        if self.once.waiting:
-            start = room
-            unreliable, tickets, room = self.once.fill(room)
-            frames += unreliable
-            once += tickets
-            self._lead -= start - room
-        if not reliable:
-            start = room
-            room = self._fill_reliable(room, credit, pieces)
-            reliable = start - room
-        self._lead = self._lead + reliable if both else 0
+        if not self.unreliable.waiting:
+            room = self._fill_reliable(room, credit, frames)
+            self._lead = 0
+        elif not self._may_send_reliable(credit):
+            room = self.unreliable.fill(room, frames)
+            self._lead = 0
+        else:
+            reliable = 0
+            if self._lead < 0:
+                room = self._fill_reliable(room, credit, frames)
+                reliable = before - room
+            left = self.unreliable.fill(room, frames)
+            unreliable, room = room - left, left
+            if not reliable:
+                left = self._fill_reliable(room, credit, frames)
+                reliable, room = room - left, left
+            self._lead += reliable - unreliable
         self.served += (before - room) / self.options.weight
         return room
 
-    def _fill_reliable(self, room: int, credit: SendCredit, pieces: list[Piece]) -> int:
-        while (piece := self.take(room, credit)) is not None:
-            room -= piece.cost
-            pieces.append(piece)
-        return room
+    def take_batch(self, room: int, packets: int, credit: SendCredit) -> Contents | None:
+        """Take what fills several packets alike, up to ``packets``; None where ``fill`` is due.
 
-    def take(self, room: int, credit: SendCredit) -> Piece | None:
-        """Take the next reliable piece that fits: lost ones first, the oldest before all.
-
-        What never left before is paid for with ``credit``.
+        Those are the fragments of one message, or messages of one size; nothing else may wait to
+        go before them.
         """
-        # A late ack may have settled what was given up.
-        while self._resend and self._resend[0].acked:
-            heappop(self._resend)
-        if not self._resend:
-            return self._take_unsent(room, credit)
-        if self._resend[0].cost > room:
+        if not self._unsent or self._resend or self.unreliable.waiting:
             return None
-        piece = heappop(self._resend)
-        piece.queued = False
-        return piece
-
-    def take_lone(self, room: int, credit: SendCredit) -> Piece | None:
-        """Take the one small message that waits; None where ``take`` has to be asked."""
-        if len(self._unsent) != 1 or self._resend or self.once.waiting:
-            return None
+        self._lead = 0
         source = self._unsent[0]
-        if not isinstance(source, Single) or source.ticket.is_special:
+        if isinstance(source, FragmentedMessage):
+            return self._take_fragments(source, room, packets, credit)
+        number, full = source.per_packet(room)
+        if full < FEWEST_PACKETS:
             return None
-        piece = self._take_unsent(room, credit)
-        if piece is not None:
-            piece.flights = 1
-        return piece
-
-    def take_load(self, room: int, credit: SendCredit) -> tuple[list[Piece], int]:
-        """Take what a packet has room for, and return that with the room that is left.
-
-        Nothing waits to go again, and nothing that goes has left before.
-        """
-        pieces: list[Piece] = []
-        while (piece := self._take_unsent(room, credit)) is not None:
-            piece.flights = 1
-            room -= piece.cost
-            pieces.append(piece)
-        return pieces, room
-
-    def take_run(self, room: int, most: int, credit: SendCredit) -> FragmentRun | None:
-        """Take fragments of one message for ``most`` packets, when that is all there is to send.
-
-        None where ``take`` has to be asked.
-        """
-        source = self._unsent[0] if self._unsent and not self._resend else None
-        if not isinstance(source, Large):
+        packets = min(packets, full, self._allowed(credit) // number)
+        if packets < FEWEST_PACKETS:
             return None
-        if not source.is_begun and not self._allowed(credit):
+        contents: list[tuple[SentFrame]] = []
+        first_id = self._unsent_id
+        size = 0
+        for _ in range(packets):
+            frame = source.take(self._byte, first_id, room, number)
+            assert frame is not None
+            frame.packets = 1
+            first_id += frame.count
+            size += frame.size
+            contents.append((frame,))
+            self._unacked.append(frame)
+        self._unsent_id = first_id
+        credit.spend(packets * number, size)
+        self.served += (size + packets * MESSAGES_OVERHEAD) / self.options.weight
+        if source.is_empty:
+            self._drop_first()
+        return contents
+
+    def _take_fragments(
+        self, message: FragmentedMessage, room: int, packets: int, credit: SendCredit
+    ) -> FragmentRun | None:
+        begins = not message.is_begun
+        if begins and not self._allowed(credit):
             return None
-        begins = not source.is_begun
-        run = source.take_run(self._byte, self._unsent_id, room, most)
+        run = message.take_run(self._byte, self._unsent_id, room, packets)
         if run is not None:
-            self._flying.append(run)
-            credit.spend(*run.charge)
+            self._unacked.append(run)
+            self.served += run.size / self.options.weight
+            if begins:
+                credit.spend(1, len(run.payload))
             if self._perishable:
                 self._note_place(run, begins=begins)
         return run
 
-    def acked(self, piece: Piece) -> None:
-        """Forget a piece whose packet was acked."""
-        self.held -= piece.size
-        piece.settle()
+    def _fill_reliable(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
+        """Add lost frames first, the oldest before all, then what never left."""
+        if self._resend:
+            room = self._fill_again(room, frames)
+        unsent = self._unsent
+        while unsent and not self._resend:
+            source = unsent[0]
+            # What never left before is paid for with credit; what is begun was paid for.
+            begins = not source.is_begun
+            allowed = self._allowed(credit) if begins else 1
+            taken = source.take(self._byte, self._unsent_id, room, allowed) if allowed > 0 else None
+            if taken is None:
+                break
+            if begins:
+                credit.spend(*source.charge(taken))
+            if source.is_empty:
+                self._drop_first()
+            self._unsent_id += taken.count
+            self._unacked.append(taken)
+            if self._perishable:
+                self._note_place(taken, begins=begins)
+            frames.append(taken)
+            room -= taken.cost
+        return room
+
+    def _fill_again(self, room: int, frames: list[SentFrame]) -> int:
+        resend = self._resend
+        # A late ack may have settled what was given up.
+        while resend and (resend[0].acked or resend[0].cost <= room):
+            frame = heappop(resend)
+            if not frame.acked:
+                frame.queued = False
+                frames.append(frame)
+                room -= frame.cost
+        return room
+
+    def _allowed(self, credit: SendCredit) -> int:
+        """How many messages may leave that have not begun to."""
+        return min(credit.left, self._oldest_unacked + self._window - self._unsent_id)
+
+    # What became of them
+
+    def acked(self, frame: SentFrame) -> None:
+        """Forget a frame whose packet was acked."""
+        self.held -= frame.size
+        frame.settle()
         self._advance()
 
     def run_acked(self, run: FragmentRun, bits: int) -> int:
@@ -289,77 +349,82 @@ class SendLane:
         return size
 
     def _advance(self) -> None:
-        flying = self._flying
-        while flying and flying[0].acked:
-            first = flying.popleft()
+        unacked = self._unacked
+        while unacked and unacked[0].acked:
+            first = unacked.popleft()
             self._oldest_unacked = first.first_id + first.count
         ids = self._perishable_ids
         while ids and ids[0][0] < self._oldest_unacked:
             if self._perishable.pop(ids.popleft()[1], None) is None:
                 self._given_up -= 1
 
-    def again(self, piece: Piece) -> None:
-        """Put a piece in line again, once."""
-        if not piece.queued:
-            piece.queued = True
-            heappush(self._resend, piece)
+    def again(self, frame: SentFrame) -> None:
+        """Put a frame in line again, once."""
+        if not frame.queued:
+            frame.queued = True
+            heappush(self._resend, frame)
+
+    # Expiry
 
     def give_up(self, ticket: Ticket) -> None:
         """Send no more of a message, but word that nothing comes under its id if it has one.
 
         The cost is that of the message, however many wait.
         """
-        if self.once.give_up(ticket):
+        if self.unreliable.give_up(ticket):
             return
         places = self._perishable.pop(ticket, None)
         if places is None:
             return
         for part in places:
-            if isinstance(part, Piece):
+            if isinstance(part, SentFrame):
                 self._skip(part)
-                continue
-            if isinstance(part, FragmentRun):
+            elif isinstance(part, FragmentRun):
                 part.break_up()
-                for piece in part.parts():
-                    self._skip(piece)
+                for frame in part.frames():
+                    self._skip(frame)
+            elif part.is_empty:
                 continue
-            assert not isinstance(part, Small)
-            if part.is_empty:
-                continue
-            if isinstance(part, Single) or not part.is_begun:
+            elif isinstance(part, FragmentedMessage) and part.is_begun:
+                self._cut_off(part)
+            else:
                 self._withdraw(part)
                 return
-            self._cut_off(part)
         self._given_up += 1
 
-    def _skip(self, piece: Piece) -> None:
-        """Let go of what a piece carries, and send it again as word of that."""
-        if not piece.acked:
-            piece.skip()
-            self.held -= piece.size
-            piece.size = 0
-            self.again(piece)
+    def _skip(self, frame: SentFrame) -> None:
+        """Let go of what a frame carries, and send it again as word of that."""
+        if not frame.acked:
+            frame.skip()
+            self.held -= frame.size
+            frame.size = 0
+            self.again(frame)
 
-    def _cut_off(self, large: Large) -> None:
+    def _cut_off(self, message: FragmentedMessage) -> None:
         """Let go of the rest of the message next in line, of which a part has left."""
-        self.held -= large.left
-        piece = large.cut_off(self._byte, self._unsent_id)
-        self._unsent.popleft()
-        self._clear_front()
+        self.held -= message.left
+        frame = message.cut_off(self._byte, self._unsent_id)
+        self._drop_first()
         self._unsent_id += 1
-        self._flying.append(piece)
-        self.again(piece)
+        self._unacked.append(frame)
+        self.again(frame)
 
-    def _withdraw(self, source: Single | Large) -> None:
+    def _withdraw(self, message: MessageRun | FragmentedMessage) -> None:
         """Let go of a message of which nothing has left."""
-        self.held -= source.left
+        self.held -= message.left
         self._next_id -= 1
         self._withdrawn += 1
-        source.withdraw()
+        message.withdraw()
         self._clear_front()
         if 2 * self._withdrawn > len(self._unsent):
             self._unsent = deque(kept for kept in self._unsent if not kept.is_withdrawn)
             self._withdrawn = 0
+
+    def _drop_first(self) -> None:
+        """Let go of what is first in line, for all of it has left."""
+        self._unsent.popleft()
+        if self._withdrawn:
+            self._clear_front()
 
     def _clear_front(self) -> None:
         """Let what is next in line be something that leaves."""
@@ -367,7 +432,7 @@ class SendLane:
             self._unsent.popleft()
             self._withdrawn -= 1
 
-    def _note_place(self, part: Piece | FragmentRun, *, begins: bool) -> None:
+    def _note_place(self, part: SentFrame | FragmentRun, *, begins: bool) -> None:
         """Note where a message with a deadline is that has just left, or gone on."""
         for ticket in part.tickets:
             if (places := self._perishable.get(ticket)) is not None:
@@ -375,65 +440,95 @@ class SendLane:
                 if begins:
                     self._perishable_ids.append((part.first_id, ticket))
 
+    # Smaller packets
+
     def cut_anew(self, room: int) -> None:
         """Cut what is too large for packets that have become smaller.
 
-        Packets on their way still name the pieces that were; those count as settled.
+        Packets on their way still name the frames that were; those count as settled.
         """
-        known = dict.fromkeys(self._pieces())
-        flying = [smaller for piece in known for smaller in recut(piece, room)]
-        self._resend = [piece for piece in self._resend if not piece.acked]
-        for piece in flying:
-            if piece not in known:
-                piece.queued = True
-                self._resend.append(piece)
+        known = dict.fromkeys(self._unacked_frames())
+        unacked = [smaller for frame in known for smaller in _cut_frame(frame, room)]
+        self._resend = [frame for frame in self._resend if not frame.acked]
+        for frame in unacked:
+            if frame not in known:
+                frame.queued = True
+                self._resend.append(frame)
         heapify(self._resend)
-        self._flying = deque(flying)
+        self._unacked = deque(unacked)
+        whole = room - WHOLE_OVERHEAD
         kept = [source for source in self._unsent if not source.is_withdrawn]
-        self._unsent = deque(part for source in kept for part in resource(source, room))
+        self._unsent = deque()
+        for source in kept:
+            if isinstance(source, MessageRun):
+                self._unsent.extend(source.cut_anew(whole))
+            else:
+                # It is cut for each packet when that leaves.
+                self._unsent.append(source)
         self._withdrawn = 0
         self._find_perishable()
+
+    def _unacked_frames(self) -> Iterator[SentFrame]:
+        """What is on its way; runs by their frames."""
+        for part in self._unacked:
+            if isinstance(part, SentFrame):
+                yield part
+            else:
+                part.break_up()
+                yield from part.frames()
 
     def _find_perishable(self) -> None:
         """Look for the messages with a deadline where they are by now."""
         self._perishable = {ticket: [] for ticket in self._perishable}
-        for source in self._unsent:
-            if not isinstance(source, Small) and source.ticket in self._perishable:
-                self._perishable[source.ticket].append(source)
-        for part in self._flying:
+        for part in (*self._unsent, *self._unacked):
             for ticket in part.tickets:
                 if ticket in self._perishable:
                     self._perishable[ticket].append(part)
 
-    def _take_unsent(self, room: int, credit: SendCredit) -> Piece | None:
-        if not self._unsent:
-            return None
-        source = self._unsent[0]
-        # What is begun was paid for.
-        begins = not source.is_begun
-        left = self._allowed(credit) if begins else 1
-        piece = source.take(self._byte, self._unsent_id, room, left) if left else None
-        if piece is None:
-            return None
-        if source.is_empty:
-            self._unsent.popleft()
-            self._clear_front()
-        self._unsent_id += piece.count
-        self._flying.append(piece)
-        credit.spend(*piece.charge)
-        if self._perishable and piece.tickets:
-            self._note_place(piece, begins=begins)
-        return piece
 
-    def _allowed(self, credit: SendCredit) -> int:
-        """How many messages may leave that have not begun to."""
-        return max(min(credit.left, self._oldest_unacked + self._window - self._unsent_id), 0)
+def _cut_frame(frame: SentFrame, room: int) -> list[SentFrame]:
+    """Return the frame itself if it fits ``room``, or smaller ones that carry the same.
 
-    def _pieces(self) -> Iterator[Piece]:
-        """What is on its way; runs by their pieces."""
-        for it in self._flying:
-            if isinstance(it, Piece):
-                yield it
-            else:
-                it.break_up()
-                yield from it.parts()
+    The frame then counts as acked: packets on their way still name it. Whoever follows a message in
+    it is told when all the smaller ones are acked.
+    """
+    if frame.acked or frame.cost <= room:
+        return [frame]
+    content = frame.frame
+    if isinstance(content, Messages):
+        smaller = list(_cut_messages(content, frame.first_id, room))
+    else:
+        assert isinstance(content, Fragment)
+        smaller = list(
+            _cut_fragment(
+                content.lane, frame.first_id, content.payload, content.offset, content.total, room
+            )
+        )
+    for ticket in frame.tickets:
+        ticket.parts += len(smaller) - 1
+    for part in smaller:
+        part.tickets, part.copies = frame.tickets, frame.copies
+    frame.settle()
+    return smaller
+
+
+def _cut_messages(frame: Messages, first_id: int, room: int) -> Iterator[SentFrame]:
+    for message_id, payload in zip(count(first_id), frame.payloads):
+        cost = WHOLE_OVERHEAD + len(payload)
+        if cost <= room:
+            alone = Messages(frame.lane, message_id & MASK, [payload])
+            yield SentFrame(alone, message_id, len(payload), cost)
+        else:
+            yield from _cut_fragment(frame.lane, message_id, payload, 0, len(payload), room)
+
+
+def _cut_fragment(
+    lane: int, message_id: int, payload: Buffer, offset: int, total: int, room: int
+) -> Iterator[SentFrame]:
+    size = room - FRAGMENT_OVERHEAD
+    for start in range(0, len(payload), size):
+        part = payload[start : start + size]
+        at = offset + start
+        frame = Fragment(lane, message_id & MASK, at, total, part)
+        ends = int(at + len(part) == total)
+        yield SentFrame(frame, message_id, len(part), FRAGMENT_OVERHEAD + len(part), at, ends)

@@ -1,4 +1,4 @@
-"""The send queue of a channel: its lanes, and what may leave next.
+"""The send queue of a channel: its lanes, what may leave next, and what goes redundantly.
 
 Lanes order everything that is in them. Of lanes that have something to send, those of the highest
 priority go first; those of equal priority share by weight, by start-time fair queueing (Goyal, Vin
@@ -8,37 +8,79 @@ the virtual time as its tag at least, so that who was silent, or held up, has sa
 priority has a time of its own, which stands still while a higher one has the line to itself.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from sphtp.core.channel.copies import Copies
 from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.flow_control import SendCredit
-from sphtp.core.channel.frames import Frame
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.limit_counters import LimitCounters
-from sphtp.core.channel.pieces import Piece
-from sphtp.core.channel.runs import FragmentRun
+from sphtp.core.channel.queued_messages import ONCE_OVERHEAD
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import SendLane
+from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Ticket
-from sphtp.core.channel.unreliable import OVERHEAD
-from sphtp.errors import LocalError, MessageTooLargeError, StateError
+from sphtp.errors import LocalError, MessageTooLargeError
 
 
-class Load(NamedTuple):
-    """What a packet takes: frames, and what to keep of them until it is acked."""
+class Redundancy:
+    """Frames that go again before anybody knows whether they are lost.
 
-    frames: Sequence[Frame]
-    pieces: Sequence[Piece] = ()
-    once: Sequence[Ticket] = ()
-    is_full: bool = False
+    Each that asked for copies gets one with every packet that carries something new: in that packet
+    if there is room, else in one right behind it.
+    """
+
+    __slots__ = ("due", "resting")
+
+    def __init__(self) -> None:
+        self.due: deque[SentFrame] = deque()
+        # Those that have had their copy with the latest packet.
+        self.resting: deque[SentFrame] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether a packet is wanted for nothing but copies."""
+        return bool(self.due)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the packets to come have copies to carry."""
+        return bool(self.due or self.resting)
+
+    def accompany(self, frames: list[SentFrame], room: int) -> int:
+        """Add copies to a packet that carries something new; return the room that is left.
+
+        The packet's own ``frames`` get theirs with the packets after it.
+        """
+        new = [frame for frame in frames if frame.copies and not frame.awaits_copy]
+        if self.resting:
+            self.due.extend(self.resting)
+            self.resting.clear()
+        if self.due:
+            room = self.fill(frames, room)
+        for frame in new:
+            frame.awaits_copy = True
+        self.resting.extend(new)
+        return room
+
+    def fill(self, frames: list[SentFrame], room: int) -> int:
+        """Add the copies that are due, as far as they fit; return the room that is left."""
+        due = self.due
+        while due and (due[0].acked or due[0].cost <= room):
+            frame = due.popleft()
+            if not frame.acked and frame not in frames:
+                room -= frame.cost
+                frame.copies -= 1
+                frames.append(frame)
+            frame.awaits_copy = frame.copies > 0 and not frame.acked
+            if frame.awaits_copy:
+                self.resting.append(frame)
+        return room
 
 
 class SendQueue:
     """Messages by lane, reliable ones and those that are sent once.
 
-    A packet takes the pieces to be resent first, oldest first, then those never sent. It never
+    A packet takes the frames to be resent first, oldest first, then those never sent. It never
     takes a message that the receiver has no room for: its packet would not be acked. ``room`` is
     what a packet has for frames.
     """
@@ -67,7 +109,7 @@ class SendQueue:
         ]
         # By priority: the lowest tag of the lanes that could send.
         self._virtual_times: dict[int, float] = {}
-        self._copies = Copies()
+        self._redundancy = Redundancy()
 
     @property
     def waiting(self) -> int:
@@ -91,24 +133,32 @@ class SendQueue:
     @property
     def unreliable_dropped(self) -> int:
         """Messages sent once that had to go before they left."""
-        return sum([lane.once.dropped for lane in self._lanes])
+        return sum([lane.unreliable.dropped for lane in self._lanes])
 
     @property
     def wants_to_send(self) -> bool:
-        """Whether ``fill`` may have something to give."""
+        """Whether ``take`` may have something to give."""
         for lane in self._lanes:
             if lane.wants_to_send:
                 return True
-        return bool(self._copies)
+        return bool(self._redundancy)
+
+    @property
+    def fills_packets(self) -> bool:
+        """Whether there may be enough of one kind to fill more than one packet."""
+        lanes, room = self._lanes, self.room
+        if len(lanes) == 1:
+            return lanes[0].held > room and lanes[0].fills_packets(room)
+        return any(lane.fills_packets(room) for lane in lanes)
 
     @property
     def sends_again(self) -> bool:
         """Whether something waits that has left before."""
-        return bool([lane for lane in self._lanes if lane.sends_again])
+        return any(lane.sends_again for lane in self._lanes)
 
     @property
     def spread(self) -> int:
-        """Pieces from the oldest unacked one of each lane to the newest that left."""
+        """Frames from the oldest unacked one of each lane to the newest that left."""
         return sum([lane.spread for lane in self._lanes])
 
     @property
@@ -128,44 +178,47 @@ class SendQueue:
         settings = self._settings
         return self._lane(lane).room_for(sizes, settings.send_buffer, settings.send_buffer_bytes)
 
-    def has_room(self, size: int, lane: int = 0) -> bool:
-        """Whether one message of a size can be queued in a lane by now; raises as ``room_for``."""
-        self._check(size)
+    def push(
+        self,
+        payloads: Sequence[bytes],
+        sizes: Sequence[int],
+        lane: int = 0,
+        ticket: Ticket | None = None,
+    ) -> int:
+        """Queue reliable messages as far as there is room; return how many that were.
+
+        ``ticket`` follows the one that there then is. Raises as ``room_for``.
+        """
+        if len(sizes) > 1:
+            number = self.room_for(sizes, lane)
+            if number:
+                self._lanes[lane].push_many(payloads[:number], sizes[:number], self.room)
+            return number
+        if not sizes:
+            return 0
+        size = sizes[0]
+        if size > self._limit or not 0 <= lane < len(self._lanes):
+            # One that never can be queued.
+            return self.room_for(sizes, lane)
         settings = self._settings
-        return self._lane(lane).has_room(size, settings.send_buffer, settings.send_buffer_bytes)
+        return self._lanes[lane].push(
+            payloads[0], size, self.room, settings.send_buffer, settings.send_buffer_bytes, ticket
+        )
 
-    def push_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
-        """Queue reliable messages; raises ``StateError`` when there is no room for all by now."""
-        sizes = list(map(len, payloads))
-        if self.room_for(sizes, lane) < len(sizes):
-            raise StateError(f"no room for {len(sizes)} messages: {self._lane(lane).waiting} wait")
-        if payloads:
-            self.push_fitting(payloads, sizes, lane)
-
-    def push_fitting(self, payloads: Sequence[bytes], sizes: Sequence[int], lane: int) -> None:
-        """Queue reliable messages, one at least, for which ``room_for`` has found room."""
-        self._lanes[lane].push_many(payloads, self.room, sizes)
-
-    def push(self, payload: bytes, ticket: Ticket) -> None:
-        """Queue a reliable message that is followed; raises as ``push_many``."""
-        if not self.has_room(len(payload), ticket.lane):
-            raise StateError(f"no room for a message: {self._lane(ticket.lane).waiting} wait")
-        self._lanes[ticket.lane].push(payload, self.room, ticket)
-
-    def push_once(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
+    def push_unreliable(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
         """Queue a message that is sent once, as soon as it is its lane's turn.
 
         When too many of its lane wait, the oldest is dropped, and its ticket returned.
         """
         self._check(len(payload))
         lane = self._lane(ticket.lane)
-        if len(payload) > self.room - OVERHEAD:
+        if len(payload) > self.room - ONCE_OVERHEAD:
             raise MessageTooLargeError(
                 f"an unreliable message of {len(payload)} bytes; "
-                f"one packet takes {self.room - OVERHEAD}"
+                f"one packet takes {self.room - ONCE_OVERHEAD}"
             )
         flag = FLAG if delivery is Delivery.SEQUENCED else 0
-        gone = lane.once.push(ticket.lane | flag, payload, ticket)
+        gone = lane.unreliable.push(ticket.lane | flag, payload, ticket)
         if gone is not None:
             self._bounds.count("over_unreliable_buffer")
         return gone
@@ -185,109 +238,85 @@ class SendQueue:
         gone: list[Ticket] = []
         for lane in self._lanes:
             lane.cut_anew(room)
-            gone += lane.once.drop_over(room - OVERHEAD)
+            gone += lane.unreliable.drop_over(room - ONCE_OVERHEAD)
         return gone
 
     # Packets
 
-    def fill(self, taken: int = 0) -> Load:
-        """Take what goes into the next packet, of whose room ``taken`` bytes are used already."""
-        room = self.room - taken
-        frames: list[Frame] = []
-        pieces: list[Piece] = []
-        once: list[Ticket] = []
-        if self._copies:
-            left = self._copies.fill(pieces, room)
-            if pieces:
-                return self._load(frames, pieces, once, left)
-        for lane in self._in_turn():
-            room = lane.fill(room, self.credit, frames, once, pieces)
-        if pieces or frames:
-            room = self._copies.accompany(pieces, room)
-        return self._load(frames, pieces, once, room)
+    def take(self, reserved: int, packets: int) -> Contents:
+        """Take what goes into the next packets, up to so many; nothing where nothing may leave.
 
-    def take_lone(self) -> Piece | None:
-        """Take a message that goes into a packet by itself; None where ``fill`` must be asked."""
-        if len(self._lanes) > 1 or self._copies.are_coming:
-            return None
-        return self._lanes[0].take_lone(self.room, self.credit)
+        ``reserved`` bytes of each are spoken for. More than one packet are filled alike, so that
+        they are of one size: what cannot be is taken for one packet, which is a batch of one.
+        """
+        room = self.room - reserved
+        # In turn, so that who is silent meanwhile saves nothing up.
+        lanes = self._lanes if len(self._lanes) == 1 else self._in_turn()
+        if packets > 1 and not self._redundancy.is_under_way:
+            batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None
+            if batch is not None:
+                return batch
+        frames: list[SentFrame] = []
+        if self._redundancy.due:
+            self._redundancy.fill(frames, room)
+        if not frames:
+            for lane in lanes:
+                room = lane.fill(room, self.credit, frames)
+            if not frames:
+                return ()
+            redundant = bool(self._redundancy.due or self._redundancy.resting)
+            for frame in frames:
+                redundant |= frame.copies > 0
+            if redundant:
+                self._redundancy.accompany(frames, room)
+        for frame in frames:
+            frame.packets += 1
+        return (frames,)
 
     def note_shortage(self) -> None:
         """Count it, once, if what waits may not leave before the peer has read."""
         if self.wants_to_send and (setting := self.credit.new_shortage()) is not None:
             self._bounds.count(f"held_by_{setting}")
 
-    def bulk_lane(self) -> SendLane | None:
-        """The lane of a large message, when that is all there is to send."""
-        if len(self._lanes) == 1 and not self._lanes[0].is_bulk:
-            return None
-        if self._copies.are_coming:
-            return None
-        # In turn, so that who is silent meanwhile saves nothing up.
-        wanting = self._in_turn()
-        return wanting[0] if len(wanting) == 1 and wanting[0].is_bulk else None
+    # What became of them
 
-    def take_run(self, lane: SendLane, most: int) -> FragmentRun | None:
-        """Take fragments of one message for ``most`` packets; None where ``fill`` must be asked."""
-        run = lane.take_run(self.room, most, self.credit)
-        if run is not None:
-            lane.served += run.size / lane.options.weight
-        return run
-
-    def take_loads(self, lane: SendLane, most: int) -> list[list[Piece]]:
-        """Take what fills up to ``most`` packets, as long as no room is left in them.
-
-        Ends with the lane's large messages, and where packets have copies to carry.
-        """
-        loads: list[list[Piece]] = []
-        left = 0
-        while not left and len(loads) < most and lane.is_bulk:
-            pieces, left = lane.take_load(self.room, self.credit)
-            if pieces:
-                left = self._copies.accompany(pieces, left)
-                loads.append(pieces)
-                lane.served += (self.room - left) / lane.options.weight
-            if self._copies.are_coming:
-                break
-        return loads
-
-    def acked(self, pieces: Sequence[Piece]) -> None:
-        """Forget the pieces of an acked packet."""
-        for piece in pieces:
-            if not piece.acked:
-                self._lanes[piece.frame.lane & ~FLAG].acked(piece)
+    def acked(self, frames: Sequence[SentFrame]) -> None:
+        """Forget the frames of an acked packet."""
+        for frame in frames:
+            if not frame.is_reliable:
+                frame.settle()
+            elif not frame.acked:
+                self._lanes[frame.frame.lane & ~FLAG].acked(frame)
 
     def run_acked(self, run: FragmentRun, bits: int) -> int:
         """Forget the fragments of acked packets; return their bytes."""
         return self._lanes[run.lane].run_acked(run, bits)
 
-    def lost(self, pieces: Sequence[Piece]) -> int:
-        """Put the pieces of a lost packet in line again; return how many messages they hold.
+    def lost(self, frames: Sequence[SentFrame]) -> int:
+        """Put the frames of a lost packet in line again; return how many messages they hold.
 
-        A piece that is on its way in another packet as well waits for the verdict on that.
+        A frame that is on its way in another packet as well waits for the verdict on that. One that
+        is sent once only is let go of.
         """
-        for piece in pieces:
-            piece.flights -= 1
-        return self.again([piece for piece in pieces if piece.flights <= 0])
+        wanted = []
+        for frame in frames:
+            frame.packets -= 1
+            if not frame.is_reliable:
+                frame.settle()
+            elif frame.packets <= 0:
+                wanted.append(frame)
+        return self.again(wanted)
 
-    def again(self, pieces: Sequence[Piece]) -> int:
-        """Put pieces in line again whatever becomes of their packets; return as ``lost``."""
-        wanted = [piece for piece in pieces if not piece.acked and not piece.queued]
-        for piece in wanted:
-            self._lanes[piece.frame.lane & ~FLAG].again(piece)
-        return sum([max(1, piece.count) for piece in wanted])
-
-    def _load(
-        self, frames: list[Frame], pieces: list[Piece], once: Sequence[Ticket], room: int
-    ) -> Load:
-        for piece in pieces:
-            piece.flights += 1
-        frames.extend([piece.frame for piece in pieces])
-        return Load(frames, pieces, once, room < self.room // 4)
+    def again(self, frames: Sequence[SentFrame]) -> int:
+        """Put frames in line again whatever becomes of their packets; return as ``lost``."""
+        number = 0
+        for frame in frames:
+            if frame.is_reliable and not frame.acked and not frame.queued:
+                self._lanes[frame.frame.lane & ~FLAG].again(frame)
+                number += max(1, frame.count)
+        return number
 
     def _in_turn(self) -> Sequence[SendLane]:
-        if len(self._lanes) == 1:
-            return self._lanes
         ready = [lane for lane in self._lanes if lane.may_send(self.credit)]
         times = self._virtual_times
         for lane in ready:

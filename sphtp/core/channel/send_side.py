@@ -1,44 +1,70 @@
-"""What is on its way to the peer: what packets held, and what became of them.
+"""The send side of an open connection: what leaves next, and what became of what left.
 
-The queues, the watch over packets, and the control of pace and size tell one another here of acks,
-losses and silence; none of them knows another.
+On send this is the seed's algorithm, step by step (Fiedler, "Reliable Ordered Messages"): include
+what waits, what is to be sent again first and the oldest before all; remember what each packet
+held; put the header with the acks in front. One packet is a batch of one: ``poll`` asks once how
+many packets window, pace and the caller allow, takes what fills them, encodes them together, and
+notes them in one record, after which nothing is left to do before they leave.
+
+An ack is processed when it comes: the packets that it names are taken out of the record, the round
+trip is measured, what was overtaken is lost and waits in line again, congestion control hears of
+both, and whoever follows a message is told. The same goes for what time brings about, in
+``handle_timeout``: packets lost, probes due, messages expired.
+
+Two things leave without being asked for here. Acks that the receive side cannot wait with, and
+control frames of the connection, are put together at once, and kept in order until the next
+``poll``: packets that leave out of their order would look lost.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from sphtp.core.channel.flow_control import ReceiveCredit
-from sphtp.core.channel.frames import OVERHEAD
+from sphtp.core.channel.frames import (
+    CREDIT_OVERHEAD,
+    OVERHEAD,
+    Close,
+    Credit,
+    Frame,
+    Header,
+    Padding,
+    encode_data,
+)
 from sphtp.core.channel.handshake import TransportParameters
+from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.loss_detection import LossDetector
-from sphtp.core.channel.path import Path
+from sphtp.core.channel.packet import encode_packets
+from sphtp.core.channel.path import MOST_SPREAD, Path
+from sphtp.core.channel.path_mtu import Search
+from sphtp.core.channel.receipts import Outcome, Receipts
+from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.send_queue import SendQueue
-from sphtp.core.channel.sent_packets import Hit, SentBatch, SentPackets
+from sphtp.core.channel.sent_packets import (
+    NO_CONTENTS,
+    Contents,
+    FragmentRun,
+    PacketSubset,
+    SentBatch,
+    SentPackets,
+)
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
-from sphtp.core.channel.ticket import Outcome, Tickets
+from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
+from sphtp.core.serial import MASK
 from sphtp.core.timers import earliest
 
-MOST_AHEAD: Final = 4096
-"""Bytes that may have left without being noted when another packet leaves."""
+if TYPE_CHECKING:
+    from sphtp.core.channel.observer import ChannelObserver
 
-MOST_DEFERRED: Final = 32
-"""Packets, of both ways, that are put off when another one comes."""
-
-
-class AckReport(NamedTuple):
-    """What a header acked, when it came, and how long the peer had had the newest of that."""
-
-    now: float
-    newest: int
-    bits: int
-    delay: float
+NOTHING: Final = (b"", 0)
 
 
 class SendSide:
-    """Messages and packets between leaving and being acked.
+    """Messages and packets from when they are queued until they are acked.
 
-    ``credit`` is what this side allows, which packets tell.
+    ``received`` and ``ack_timer`` say what acks each packet carries, and when one has to leave for
+    their sake; ``credit`` is what this side allows the peer, which packets tell.
     """
 
     def __init__(
@@ -46,8 +72,11 @@ class SendSide:
         settings: ChannelSettings,
         peer: TransportParameters,
         sent: SentPackets,
+        received: ReceivedPackets,
+        ack_timer: AckTimer,
         credit: ReceiveCredit,
         counters: Counters,
+        observer: "ChannelObserver | None" = None,
     ) -> None:
         self.recovery = LossDetector(
             settings.ack_delay, settings.resend_time, settings.keepalive / 4
@@ -55,108 +84,158 @@ class SendSide:
         largest = min(settings.max_datagram, peer.max_datagram)
         self.path = Path(settings, self.recovery, largest)
         self.send_queue = SendQueue(settings, self.path.mtu.size - OVERHEAD, peer, counters.bounds)
-        self.tickets = Tickets()
+        self.receipts = Receipts(observer)
+        # Whether packets were acked that held messages, since that was last looked at.
+        self._has_progress = False
+        self._peer_id = peer.connection_id
         self._sent_packets = sent
+        self._received = received
+        self._ack_timer = ack_timer
         self._credit = credit
         self._counters = counters
-        self._close_lost = False
-        # What is to be noted yet, in the order in which it came about, and how much of it left.
-        self._deferred: list[SentBatch | AckReport] = []
-        self._acked: list[Hit] = []
-        self.ahead = 0
+        self._observer = observer
+        if observer is not None:
+            observer.path_mtu = self.path.mtu.size
+        self.is_sending = True
+        # When window, pace or the allowance of the seed's pace lets the next packet leave.
+        self.resume_at: float | None = None
+        # Packets put together that wait to leave, and their size: equal ones as one.
+        self._ready: deque[tuple[bytes, int]] = deque()
+        # Whether packets left so full that it is worth knowing if larger ones would pass.
+        self._is_filling_packets = False
+        # What acks and losses meant for the life of the connection, until ``poll_events``.
+        self.events: list[Event] = []
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether more packets are on their way than 16 bits tell apart with any ease."""
+        return self._sent_packets.ambiguous
+
+    # Outputs
+
+    def poll(
+        self, now: float, control: Sequence[Frame] = (), most: int = MOST_BYTES
+    ) -> tuple[bytes, int]:
+        """The next packets, one behind the other, and their size; nothing when all is said.
+
+        ``control`` are the frames that the connection itself has to send; they go by themselves.
+        Up to ``most`` bytes leave before anything else can come up, but one packet always may.
+        """
+        if self._observer is not None:
+            self._observer.tell_queued(now)
+        if control:
+            self._add_ready(self.encode_control(now, control))
+        if self._ready:
+            return self._ready.popleft()
+        data, size = self._poll_new(now, most)
+        if not data and self._observer is not None:
+            self._observer.nothing_leaves(now, self)
+        return data, size
+
+    def _poll_new(self, now: float, most: int) -> tuple[bytes, int]:
+        """What leaves next, where nothing is ready.
+
+        A packet that tries out a size goes right behind those that it may make larger; then
+        messages, with CREDIT if it is due; an ack goes by itself only where nothing else leaves.
+        """
+        if self._is_filling_packets:
+            self._is_filling_packets = False
+            if (probe := self.path.poll_probe(now)) is not None:
+                return self._transmit(now, NO_CONTENTS, (Padding(1),), probe=probe)
+        extra: Sequence[Frame] = ()
+        if self.is_sending and self._credit.is_due:
+            extra = (Credit(*self._credit.tell()),)
+        packets = self._packets_allowed(now, most)
+        if packets:
+            if packets > 1 and (extra or self._ack_timer.is_late(now)):
+                # What a packet has to say beside its messages is said in one.
+                packets = 1
+            contents = self.send_queue.take(CREDIT_OVERHEAD if extra else 0, packets)
+            if contents:
+                return self._transmit(now, contents, extra)
+            self.send_queue.note_shortage()
+            self.path.starved()
+        if extra or self._ack_timer.is_due(now):
+            return self._transmit(now, NO_CONTENTS, extra)
+        return NOTHING
 
     def poll_timeout(self) -> float | None:
-        """When a packet is lost, a probe is due, or a message expires."""
-        return earliest(self.recovery.deadline(), self.tickets.next_deadline())
+        """When an ack or the next packet may leave, one is lost, a probe is due, or a message
+        expires."""
+        sending = earliest(self._ack_timer.due, self.resume_at)
+        waiting = earliest(self.recovery.deadline(), self.receipts.next_deadline())
+        return earliest(sending, waiting)
 
-    def sent(self, train: SentBatch) -> None:
-        """Packets leave, from the next sequence on; what else there is to note has time."""
-        self._sent_packets.sent(train)
-        self._counters.sent += train.number
-        self._counters.bytes_sent += train.number * train.size
-        if train.eliciting:
-            self._deferred.append(train)
-            self.ahead += train.number * train.size
+    def poll_events(self) -> list[Event]:
+        """What acks and losses meant for the life of the connection, since the last time."""
+        events, self.events = self.events, []
+        return events
+
+    def poll_progress(self) -> bool:
+        """Whether packets were acked that held messages, since the last time."""
+        has_progress, self._has_progress = self._has_progress, False
+        return has_progress
+
+    # Inputs
+
+    def handle_ack(self, now: float, ack: int, bits: int, delay: float) -> None:
+        """Take the acks of a received header; ``delay`` is how long the peer had the newest.
+
+        Raises ``RemoteError`` for an ack of what was never sent.
+        """
+        self.heard(now, self._sent_packets.named(ack), bits, delay)
 
     def heard(self, now: float, newest: int, bits: int, delay: float) -> None:
-        """A header acked packets from ``newest`` on; what that means has time.
-
-        ``delay`` is how long the peer had the newest.
-        """
-        # Its 16 bits were restored before more left, and may mean another packet afterwards.
-        self._deferred.append(AckReport(now, newest, bits, delay))
-        if len(self._deferred) > MOST_DEFERRED:
-            self.catch_up()
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether so much was put off that it has to be noted before more leaves."""
-        return self.ahead > MOST_AHEAD
-
-    @property
-    def is_up_to_date(self) -> bool:
-        """Whether nothing was put off."""
-        return not self._deferred
-
-    def catch_up(self) -> None:
-        """Note what was put off, as it came about; headers count together, where the last came."""
-        late, self._deferred, self.ahead = self._deferred, [], 0
-        reports = [entry for entry in late if isinstance(entry, AckReport)]
-        for entry in late:
-            if isinstance(entry, SentBatch):
-                self.path.sent(entry.sent_at, entry)
-                self.recovery.sent(entry)
-            elif entry is reports[-1]:
-                self._note_heard(reports)
-
-    def poll_acked(self) -> Sequence[Hit]:
-        """The packets acked since the last time."""
-        acked, self._acked = self._acked, []
-        return acked
-
-    def _note_heard(self, reports: Sequence[AckReport]) -> None:
-        acked = [
-            hit
-            for report in reports
-            for hit in self._sent_packets.acknowledge(report.newest, report.bits)
-        ]
+        """The same, for a newest packet whose sequence was restored already."""
+        acked = self._sent_packets.acknowledge(newest, bits)
         if not acked:
             return
-        if len(reports) > 1:
-            acked.sort(key=_newest)
-        newest = acked[-1]
-        # Only the packet that a header names has been at the peer for just so long.
-        named = newest.newest if newest.train.eliciting else None
-        timed = [report for report in reports if report.newest == named]
-        now, _, _, delay = timed[0] if timed else reports[-1]
-        lost = self.recovery.acked(now, acked, delay if timed else None)
-        self.path.acked(now, acked, self.recovery.round_trip.latest if timed else None)
-        for hit in acked:
-            if hit.train.lost:
-                self._counters.lost_in_appearance += (hit.bits & hit.train.lost).bit_count()
-            self._settle(now, hit)
-        self._give_up(now, lost)
-        self._acked += acked
+        last, bits = acked[-1]
+        # Only the packet that the header names has been at the peer for just so long.
+        is_timed = last.eliciting and newest <= last.last and bool(bits >> last.last - newest & 1)
+        lost = self.recovery.acked(now, acked, delay if is_timed else None)
+        self.path.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
+        for subset in acked:
+            batch = subset.batch
+            if self._observer is not None:
+                self._observer.packets_acked(now, subset)
+            if batch.lost:
+                self._counters.lost_in_appearance += (subset.bits & batch.lost).bit_count()
+            if batch.has_messages:
+                self._settle(now, subset)
+                self._has_progress = True
+            elif batch.closing:
+                self.events.append(Event.CLOSE_ACKED)
+        if lost:
+            self._give_up(now, lost)
+        if self.path.mtu.state is Search.TOO_SMALL:
+            self.events.append(Event.PATH_TOO_SMALL)
+        if self._observer is not None:
+            self._observer.estimates_changed(now, self.recovery, self.path)
 
     def handle_timeout(self, now: float) -> bool:
         """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
-        self.catch_up()
-        for ticket in self.tickets.expire(now):
+        for ticket in self.receipts.expire(now):
             self.send_queue.give_up(ticket)
         lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
-        self._give_up(now, lost)
-        if not probes:
-            return False
-        self.path.mtu.unanswered(self.recovery.probes, max([probe.train.size for probe in probes]))
+        if lost:
+            self._give_up(now, lost)
+        asks = self._repeat(now, probes) if probes else False
+        if self._observer is not None:
+            if probes:
+                self._observer.probe_sent(now, self.recovery.probes)
+            self._observer.estimates_changed(now, self.recovery, self.path)
+        return asks
+
+    def _repeat(self, now: float, probes: Sequence[PacketSubset]) -> bool:
+        self.path.mtu.unanswered(self.recovery.probes, max([it.batch.size for it in probes]))
         # What the oldest packets held goes again, so that probes are of use if they were lost.
         is_repeated = False
         for probe in probes:
-            self._close_lost |= probe.train.closing
-            if probe.train.credit:
-                self._credit.forget()
-            pieces = probe.pieces()
-            self._counters.resent += self.send_queue.again(pieces)
-            is_repeated |= any(not piece.acked for piece in pieces)
+            self._note_missing(probe.batch)
+            frames = probe.frames()
+            self._counters.resent += self.send_queue.again(frames)
+            is_repeated |= any(frame.is_reliable and not frame.acked for frame in frames)
         self.path.probe(now)
         # A small packet may pass where large ones vanish.
         is_needed = not is_repeated or self.path.suspects_size
@@ -164,55 +243,178 @@ class SendSide:
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
-        self.catch_up()
         self.path.mtu.refused(now, size)
+        if self._observer is not None:
+            self._observer.estimates_changed(now, self.recovery, self.path)
 
-    def poll_close_lost(self) -> bool:
-        """Whether a packet with CLOSE was lost, or is long in coming, since the last time."""
-        is_lost, self._close_lost = self._close_lost, False
-        return is_lost
+    def handle_new_path(self, now: float) -> None:
+        """Take it that packets take another path from now on."""
+        self.path.path_changed(now)
+
+    # Commands
+
+    def stop(self) -> None:
+        """From now on only acks, and what the connection itself has to say."""
+        self.is_sending = self._is_filling_packets = False
+        self.recovery.stop()
 
     def close(self, now: float, outcome: Outcome) -> None:
         """The connection has ended: of what is not acked by now this is the outcome."""
-        self.catch_up()
-        self.tickets.close(now, outcome)
+        self.receipts.close(now, outcome)
+        self.stop()
 
-    def resize(self, now: float) -> None:
-        """Cut anew what waits, where packets have another size from now on."""
-        if (size := self.path.poll_resize()) is not None:
-            self.tickets.settle(now, self.send_queue.resize(size - OVERHEAD), Outcome.LOST)
+    def ack_early(self, now: float) -> None:
+        """Make a packet with all that can be acked by now, to leave before the next ones."""
+        data, _ = self._transmit(now)
+        self._add_ready(data)
 
-    def _settle(self, now: float, hit: Hit) -> None:
-        """Tell queue and tickets of an ack; a piece may have been acked in another packet."""
-        run = hit.train.run
-        if run is not None and not run.is_broken:
-            size = self.send_queue.run_acked(run, hit.bits)
-            tell = self.tickets.acked if run.acked else self.tickets.acked_partly
+    def ack_late(self, now: float, sequence: int) -> None:
+        """Make a packet that acks one that the others do not reach back to."""
+        own = self._sent_packets.next_sequence
+        header = Header(own & MASK, *self._received.late_ack(sequence))
+        ack = encode_data(self._peer_id, header)
+        # The acks that are owed otherwise are not in it.
+        batch = SentBatch(own, now, len(ack))
+        self._record(batch)
+        if self._observer is not None:
+            newest, bits = sequence, self._received.late_ack(sequence)[1]
+            self._observer.packets_sent(batch, (), newest, bits)
+        self._add_ready(ack)
+
+    def encode_control(self, now: float, frames: Sequence[Frame]) -> bytes:
+        """Make a packet of frames that the connection itself has to send."""
+        closing = any(isinstance(frame, Close) for frame in frames)
+        data, _ = self._transmit(now, NO_CONTENTS, frames, closing=closing)
+        return data
+
+    # What leaves
+
+    def _packets_allowed(self, now: float, most: int) -> int:
+        """How many packets with messages may leave now; else note when the next may."""
+        self.resume_at = None
+        queue, path = self.send_queue, self.path
+        if not self.is_sending or not queue.wants_to_send or self._sent_packets.ambiguous:
+            return 0
+        if path.mtu.size != path.datagram_size:
+            gone = queue.resize(path.resize() - OVERHEAD)
+            self.receipts.settle(now, gone, Outcome.LOST)
+        if path.has_window:
+            ready = path.ready_at(now)
+            if ready <= now:
+                most = min(most, MOST_PLAIN)
+                if most < 2 * path.datagram_size or not queue.fills_packets:
+                    return 1
+                return max(path.budget(now, MOST_DATAGRAMS, most), 1)
+            self.resume_at = ready
+        # Window or pacer hold packets back, but not what is late: the seed's pace is always kept.
+        is_repeat = queue.sends_again
+        if is_repeat or queue.spread < MOST_SPREAD:
+            again = path.resend_at(now, is_repeat=is_repeat)
+            if again is not None and again <= now:
+                return 1
+            self.resume_at = earliest(self.resume_at, again)
+        return 0
+
+    def _transmit(
+        self,
+        now: float,
+        contents: Contents = NO_CONTENTS,
+        extra: Sequence[Frame] = (),
+        *,
+        closing: bool = False,
+        probe: int = 0,
+    ) -> tuple[bytes, int]:
+        """Put packets together, and note them; with ``probe`` it is one of just that size.
+
+        ``extra`` frames go before the contents of a packet that is alone.
+        """
+        sequence = self._sent_packets.next_sequence
+        header = Header(sequence, *self._received.ack())
+        eliciting = bool(extra)
+        frames: Sequence[Frame] = extra
+        if self._ack_timer.is_late(now):
+            frames = [*self._ack_timer.lateness(now), *extra]
+        data, size = encode_packets(self._peer_id, header, contents, frames)
+        if probe:
+            # The padding goes to the end, whatever its length says.
+            data, size = data.ljust(probe, b"\0"), probe
+        batch = SentBatch(
+            sequence,
+            now,
+            size,
+            contents,
+            eliciting=eliciting,
+            closing=closing,
+            credit=eliciting and type(extra[0]) is Credit,
+            probe=probe > 0,
+        )
+        self._record(batch)
+        self._ack_timer.sent(now)
+        if self._observer is not None:
+            newest, bits = self._received.highest, header.ack_bits
+            self._observer.packets_sent(batch, extra, newest, bits)
+            if batch.credit:
+                self._observer.credit_sent(now, *self._credit.allowed)
+        if 4 * size > 3 * self.path.mtu.size and not probe and self.is_sending:
+            self._is_filling_packets = True
+        return data, size
+
+    def _record(self, batch: SentBatch) -> None:
+        self._sent_packets.sent(batch)
+        counters = self._counters
+        counters.sent += batch.number
+        counters.bytes_sent += batch.number * batch.size
+        if batch.eliciting:
+            self.path.sent(batch.sent_at, batch)
+            self.recovery.sent(batch)
+
+    def _add_ready(self, packet: bytes) -> None:
+        last, size = self._ready[-1] if self._ready else NOTHING
+        if size == len(packet) and len(last) < MOST_DATAGRAMS * size:
+            self._ready[-1] = (last + packet, size)
+        else:
+            self._ready.append((packet, len(packet)))
+
+    # What became of it
+
+    def _settle(self, now: float, subset: PacketSubset) -> None:
+        """Forget what acked packets held; a frame may have been acked in another packet."""
+        queue, receipts = self.send_queue, self.receipts
+        batch, bits = subset
+        run = batch.contents
+        if isinstance(run, FragmentRun) and not run.is_broken_up:
+            size = queue.run_acked(run, bits)
+            tell = receipts.acked if run.acked else receipts.acked_partly
             tell(now, run.tickets, size)
             if run.acked:
                 run.tickets = ()
             return
-        pieces = hit.pieces()
-        for piece in pieces:
-            if piece.tickets and not piece.acked:
-                self.tickets.acked(now, piece.tickets, piece.size)
-        self.send_queue.acked(pieces)
-        if hit.train.once:
-            self.tickets.settle(now, hit.train.once, Outcome.ARRIVED)
+        frames = batch.frames(bits)
+        for frame in frames:
+            if frame.tickets and not frame.acked:
+                if frame.is_reliable:
+                    receipts.acked(now, frame.tickets, frame.size)
+                else:
+                    receipts.settle(now, frame.tickets, Outcome.ARRIVED)
+        queue.acked(frames)
 
-    def _give_up(self, now: float, lost: Sequence[Hit]) -> None:
+    def _give_up(self, now: float, lost: Sequence[PacketSubset]) -> None:
         """Put what lost packets held in line again."""
-        if not lost:
-            return
         self.path.lost(now, lost)
-        for hit in lost:
-            self._counters.lost += hit.number
-            self._counters.resent += self.send_queue.lost(hit.pieces())
-            self.tickets.settle(now, hit.train.once, Outcome.LOST)
-            self._close_lost |= hit.train.closing
-            if hit.train.credit:
-                self._credit.forget()
+        for subset in lost:
+            self._counters.lost += subset.number
+            if self._observer is not None:
+                self._observer.packets_lost(now, subset, self.recovery)
+            frames = subset.frames()
+            for frame in frames:
+                if not frame.is_reliable:
+                    self.receipts.settle(now, frame.tickets, Outcome.LOST)
+            self._counters.resent += self.send_queue.lost(frames)
+            self._note_missing(subset.batch)
 
-
-def _newest(hit: Hit) -> int:
-    return hit.newest
+    def _note_missing(self, batch: SentBatch) -> None:
+        """What a packet told beside its messages is lost, or long in coming: tell it again."""
+        if batch.closing:
+            self.events.append(Event.CLOSE_LOST)
+        if batch.credit:
+            self._credit.forget()

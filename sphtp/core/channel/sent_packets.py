@@ -1,19 +1,36 @@
-"""Packets that left together, and what has to be known of them until they are acked.
+"""What left, by packet, until it is acked: the send half of packet level acks (Fiedler).
 
-What leaves at one moment for one peer, in packets of equal size, is one train: most of what is to
-be known is the same for all, and the rest is a bit for each. Bit n stands for the packet n before
-the last one, as in the ack bits of the seed's header, so that an ack is applied by a shift.
+``SentFrame`` is what one frame of a packet carries, and what is to be done when it is acked or
+lost: many whole messages with consecutive ids, one fragment of a large message, word that a message
+was given up, or messages that are sent once. Nothing is kept per message, and nothing of a message
+that is acked; a reliable frame that is lost is sent again as it is.
+
+``SentBatch`` is what left at one moment for one peer, n >= 1 packets of equal size. Most of what is
+to be known is the same for all of them, and the rest is a bit for each: bit n stands for the packet
+n before the last one, as in the ack bits of the seed's header, so that an ack is applied by a
+shift. ``contents`` has what each packet carries. Where that is fragment after fragment of one
+message, it is a ``FragmentRun``: one record that makes its frames only when one of them has to be
+treated unlike the others.
+
+``SentPackets`` finds a batch by the sequence of any of its packets.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sphtp.core.channel.congestion.delivery import Stamp
-from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.delivery import FLAG
+from sphtp.core.channel.frames import (
+    FRAGMENT_OVERHEAD,
+    SKIP_OVERHEAD,
+    Fragment,
+    Messages,
+    Skip,
+    Unreliable,
+)
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.received_packets import ACK_BITS, ALL_BITS, BUFFER
-from sphtp.core.channel.runs import FragmentRun
-from sphtp.core.channel.ticket import Ticket
-from sphtp.core.serial import HALF, SequenceBuffer, unwrap
+from sphtp.core.serial import HALF, MASK, SequenceBuffer, unwrap
 from sphtp.errors import RemoteError
 
 FARTHEST: Final = HALF // 2
@@ -21,63 +38,254 @@ FARTHEST: Final = HALF // 2
 
 NO_STAMP: Final = Stamp(0.0, 0, 0.0, 0.0, starved=False)
 
-NO_MESSAGES: Final[Sequence[Sequence[Piece]]] = ((),)
+SETTLED: Final = Skip(0, 0, 0)
+"""Stands for what a settled frame carried."""
+
+
+class SentFrame:
+    """One frame of a lane, from when a packet takes it until it is acked.
+
+    ``first_id`` and ``index`` give its place in the lane, ``count`` how many messages end with it,
+    ``size`` the bytes of messages in it, and ``cost`` the bytes that the frame takes, at most.
+    ``tickets`` are to be told of its ack. ``copies`` is with how many further packets it should go
+    again, ``packets`` in how many it is on its way, ``queued`` whether it is in line again and
+    ``awaits_copy`` whether it waits for its next copy. A frame that is not ``is_reliable`` is never
+    sent again.
+    """
+
+    __slots__ = ("acked", "awaits_copy", "copies", "cost", "count", "first_id", "frame", "index",
+                 "is_reliable", "packets", "queued", "size", "tickets")  # fmt: skip
+
+    def __init__(
+        self,
+        frame: Messages | Fragment | Skip | Unreliable,
+        first_id: int,
+        size: int,
+        cost: int,
+        index: int = 0,
+        count: int = 1,
+        tickets: Sequence[Ticket] = (),
+        *,
+        is_reliable: bool = True,
+    ) -> None:
+        self.frame = frame
+        self.first_id = first_id
+        self.index = index
+        self.count = count
+        self.size = size
+        self.cost = cost
+        self.tickets = tickets
+        self.is_reliable = is_reliable
+        self.copies = tickets[0].copies if tickets and is_reliable else 0
+        self.packets = 0
+        self.queued = False
+        self.awaits_copy = False
+        self.acked = False
+
+    def __lt__(self, other: "SentFrame") -> bool:
+        return (self.first_id, self.index) < (other.first_id, other.index)
+
+    def settle(self) -> None:
+        """Count as acked, and let go of the messages: packets that are lost still name this."""
+        self.acked = True
+        self.frame, self.tickets = SETTLED, ()
+
+    def skip(self) -> None:
+        """Carry word that the message was given up, instead of it."""
+        if not isinstance(self.frame, Skip):
+            total = self.frame.total if isinstance(self.frame, Fragment) else self.size
+            self.frame = Skip(self.frame.lane, self.first_id & MASK, total)
+            self.cost = SKIP_OVERHEAD
+
+
+def make_fragment(
+    lane: int, message_id: int, payload: bytes, start: int, end: int, tickets: Sequence[Ticket] = ()
+) -> SentFrame:
+    """Make the frame that carries ``payload[start:end]``."""
+    total = len(payload)
+    part = memoryview(payload)[start:end]
+    frame = Fragment(lane, message_id & MASK, start, total, part)
+    size = end - start
+    is_last = int(end == total)
+    return SentFrame(frame, message_id, size, FRAGMENT_OVERHEAD + size, start, is_last, tickets)
+
+
+class FragmentRun:
+    """What n packets carry of one message: a fragment of ``length`` bytes each, from ``index`` on.
+
+    It stands in its lane like one frame. Its bits are those of its batch: bit n is the fragment n
+    before the last. As soon as one has to be treated unlike the others, it is broken up into
+    frames.
+    """
+
+    __slots__ = ("_frames", "_open", "_payload", "first_id", "index", "lane_byte", "length",
+                 "number", "tickets")  # fmt: skip
+
+    count = 0
+    """Messages that end with it: none, for a message's last fragment is not in a run."""
+
+    def __init__(
+        self,
+        lane: int,
+        first_id: int,
+        payload: bytes,
+        start: int,
+        length: int,
+        number: int,
+        tickets: Sequence[Ticket] = (),
+    ) -> None:
+        self.first_id = first_id
+        self.index = start
+        self.number = number
+        self.tickets = tickets
+        self.lane_byte = lane
+        self.length = length
+        self._payload = payload
+        # By bit, once it is broken up.
+        self._frames: dict[int, SentFrame] = {}
+        self._open = (1 << number) - 1
+
+    def __len__(self) -> int:
+        return self.number
+
+    @property
+    def lane(self) -> int:
+        """The number of its lane."""
+        return self.lane_byte & ~FLAG
+
+    @property
+    def is_broken_up(self) -> bool:
+        """Whether frames have taken its place."""
+        return bool(self._frames)
+
+    @property
+    def acked(self) -> bool:
+        """Whether all of it has arrived, be it as frames."""
+        return not self._open and all(frame.acked for frame in self._frames.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message in it."""
+        return self.number * self.length
+
+    @property
+    def payload(self) -> bytes:
+        """The whole message; nothing once all of the run is acked."""
+        return self._payload
+
+    @property
+    def end(self) -> int:
+        """Where in its message it ends."""
+        return self.index + self.number * self.length
+
+    def settle(self, bits: int) -> int:
+        """Take it that these fragments arrived; return how many bytes of the message that was."""
+        fresh = bits & self._open
+        self._open ^= fresh
+        if not self._open:
+            self._payload = b""
+        return fresh.bit_count() * self.length
+
+    def break_up(self) -> None:
+        """Make a frame of each fragment that has not arrived, the oldest first; once is enough.
+
+        Whoever follows the message is told when all of them are acked.
+        """
+        if not self._open:
+            return
+        for bit in reversed(range(self.number)):
+            if self._open >> bit & 1:
+                start = self.end - (bit + 1) * self.length
+                frame = make_fragment(
+                    self.lane_byte,
+                    self.first_id,
+                    self._payload,
+                    start,
+                    start + self.length,
+                    self.tickets,
+                )
+                frame.packets = 1
+                self._frames[bit] = frame
+        for ticket in self.tickets:
+            ticket.parts += len(self._frames) - 1
+        self._open, self._payload, self.tickets = 0, b"", ()
+
+    def frames(self, bits: int = -1) -> list[SentFrame]:
+        """The frames that took the place of these fragments."""
+        return [frame for bit, frame in self._frames.items() if bits >> bit & 1]
+
+
+Contents = Sequence[Sequence[SentFrame]] | FragmentRun
+"""What packets carry of the lanes, each of them in its turn."""
+
+NO_CONTENTS: Final[Contents] = ((),)
 """What a packet carries that has something else to say."""
 
 
 class SentBatch:
-    """``number`` packets of ``size`` bytes, the first of them with ``sequence``.
+    """Packets of ``size`` bytes, the first of them with ``sequence``, and what each carries.
 
     ``acked`` and ``lost`` have a bit for each packet of which that was found; one that was given up
     can still be acked. ``open`` are those of which neither was, ``repeated`` those whose content a
-    probe has put in line again.
+    probe has put in line again. ``closing``, ``credit`` and ``probe`` say whether it carries CLOSE,
+    carries CREDIT, and only tries out a size.
     """
 
-    __slots__ = ("acked", "closing", "credit", "eliciting", "last", "loads", "lost", "number",
-                 "once", "open", "ordinal", "probe", "repeated", "run", "sent_at", "sequence",
-                 "size", "stamp")  # fmt: skip
+    __slots__ = (
+        "acked",
+        "closing",
+        "contents",
+        "credit",
+        "eliciting",
+        "has_content",
+        "has_messages",
+        "last",
+        "lost",
+        "number",
+        "open",
+        "ordinal",
+        "probe",
+        "repeated",
+        "sent_at",
+        "sequence",
+        "size",
+        "stamp",
+    )
 
     def __init__(
         self,
         sequence: int,
         sent_at: float,
         size: int,
-        loads: Sequence[Sequence[Piece]] = NO_MESSAGES,
-        run: FragmentRun | None = None,
+        contents: Contents = NO_CONTENTS,
+        *,
+        eliciting: bool = False,
+        closing: bool = False,
+        credit: bool = False,
+        probe: bool = False,
     ) -> None:
+        number = len(contents)
         self.sequence = sequence
-        self.number = run.number if run else len(loads)
-        self.last = sequence + self.number - 1
+        self.number = number
+        self.last = sequence + number - 1
         self.size = size
         self.sent_at = sent_at
-        # What each packet carries, or what each carries one fragment of.
-        self.loads = loads
-        self.run = run
-        # Those to be told of messages in it that are sent once.
-        self.once: Sequence[Ticket] = ()
-        # Whether it asks for an ack, carries CLOSE, carries CREDIT, only tries out a size; and
-        # what was delivered when it left.
-        self.eliciting = self.has_messages
-        self.closing = False
-        self.credit = False
-        self.probe = False
+        self.contents = contents
+        # Whether there are messages in it.
+        self.has_messages = has_messages = contents is not NO_CONTENTS
+        self.closing = closing
+        self.credit = credit
+        self.probe = probe
+        # Whether it asks for an ack, and whether there is more in it than that question.
+        self.eliciting = eliciting or has_messages
+        self.has_content = has_messages or closing or credit or probe
+        # What was delivered when it left, and how many packets had been watched before it.
         self.stamp = NO_STAMP
-        # How many packets had been watched before the first of these.
         self.ordinal = 0
-        self.open = (1 << self.number) - 1
+        self.open = (1 << number) - 1
         self.acked = 0
         self.repeated = 0
         self.lost = 0
-
-    @property
-    def has_messages(self) -> bool:
-        """Whether there are reliable messages in it."""
-        return bool(self.run or self.loads[0])
-
-    @property
-    def has_content(self) -> bool:
-        """Whether there is more in it than a question whether somebody is there."""
-        return bool(self.has_messages or self.once or self.closing or self.credit or self.probe)
 
     @property
     def oldest_open(self) -> int:
@@ -89,16 +297,21 @@ class SentBatch:
         ahead = max(self.last - sequence + 1, 0)
         return self.open >> ahead << ahead
 
-    def pieces(self, bits: int) -> Sequence[Piece]:
+    def frames(self, bits: int) -> Sequence[SentFrame]:
         """What some of its packets carry, the oldest first; a run is broken up for it."""
-        if self.run is not None:
-            self.run.break_up()
-            return self.run.parts(bits)
-        if self.number == 1:
-            return self.loads[0]
-        places = enumerate(reversed(self.loads))
-        chosen = [load for bit, load in places if bits >> bit & 1]
-        return [piece for load in reversed(chosen) for piece in load]
+        contents = self.contents
+        if isinstance(contents, FragmentRun):
+            contents.break_up()
+            return contents.frames(bits)
+        if len(contents) == 1:
+            return contents[0]
+        last = len(contents) - 1
+        return [
+            frame
+            for place, content in enumerate(contents)
+            if bits >> last - place & 1
+            for frame in content
+        ]
 
     def was_lost(self, sequence: int) -> bool:
         """Whether one of its packets has been given up."""
@@ -111,10 +324,10 @@ class SentBatch:
         return named & (1 << self.number) - 1
 
 
-class Hit(NamedTuple):
-    """Some packets of a train, by their bits."""
+class PacketSubset(NamedTuple):
+    """Some packets of a batch, by their bits: those that an ack names, or that are lost."""
 
-    train: SentBatch
+    batch: SentBatch
     bits: int
 
     @property
@@ -125,27 +338,27 @@ class Hit(NamedTuple):
     @property
     def size(self) -> int:
         """Their bytes."""
-        return self.bits.bit_count() * self.train.size
+        return self.bits.bit_count() * self.batch.size
 
-    def pieces(self) -> Sequence[Piece]:
-        """What they carry, the oldest first; as ``SentBatch.pieces``."""
-        return self.train.pieces(self.bits)
+    def frames(self) -> Sequence[SentFrame]:
+        """What they carry, the oldest first; as ``SentBatch.frames``."""
+        return self.batch.frames(self.bits)
 
     @property
     def newest(self) -> int:
         """The sequence of the last of them."""
-        return self.train.last + 1 - (self.bits & -self.bits).bit_length()
+        return self.batch.last + 1 - (self.bits & -self.bits).bit_length()
 
     @property
     def sequences(self) -> list[int]:
         """The sequences of all of them, the first one first."""
-        train = self.train
-        return [at for at in range(self.oldest, train.last + 1) if self.bits >> train.last - at & 1]
+        last = self.batch.last
+        return [at for at in range(self.oldest, last + 1) if self.bits >> last - at & 1]
 
     @property
     def oldest(self) -> int:
         """The sequence of the first of them."""
-        return self.train.last + 1 - self.bits.bit_length()
+        return self.batch.last + 1 - self.bits.bit_length()
 
 
 class SentPackets:
@@ -167,13 +380,13 @@ class SentPackets:
         """Whether so many packets left since the last ack that 16 bits will soon not tell them."""
         return self.next_sequence - self._newest_acked > FARTHEST
 
-    def sent(self, train: SentBatch) -> None:
+    def sent(self, batch: SentBatch) -> None:
         """Remember packets that just left, from ``next_sequence`` on."""
-        if train.number == 1:
-            self._sent.insert(train.sequence, train)
+        if batch.number == 1:
+            self._sent.insert(batch.sequence, batch)
         else:
-            self._sent.insert_run(train.sequence, train.number, train)
-        self.next_sequence = train.last + 1
+            self._sent.insert_run(batch.sequence, batch.number, batch)
+        self.next_sequence = batch.last + 1
 
     def named(self, ack: int) -> int:
         """Return the full sequence of the packet that a received header's 16 bits ack.
@@ -186,7 +399,7 @@ class SentPackets:
             raise RemoteError(f"ack of packet {newest}, the last one sent is {last}")
         return newest
 
-    def acknowledge(self, newest: int, bits: int) -> list[Hit]:
+    def acknowledge(self, newest: int, bits: int) -> list[PacketSubset]:
         """Take out what ack bits name from ``newest`` on; return the packets newly acked.
 
         The oldest comes first.
@@ -215,19 +428,19 @@ class SentPackets:
         self._acked |= bits << -ahead & ALL_BITS
         return new
 
-    def _take(self, newest: int, bits: int) -> list[Hit]:
-        taken: list[Hit] = []
+    def _take(self, newest: int, bits: int) -> list[PacketSubset]:
+        taken: list[PacketSubset] = []
         while bits:
             oldest = newest + 1 - bits.bit_length()
-            train = self._sent.find(oldest)
-            if train is None:
+            batch = self._sent.find(oldest)
+            if batch is None:
                 bits ^= 1 << newest - oldest
                 continue
-            named = train.named_by(newest, bits)
-            if fresh := named & ~train.acked:
-                train.acked |= fresh
-                taken.append(Hit(train, fresh))
-            if train.acked.bit_count() == train.number:
-                self._sent.remove_run(train.sequence, train.number)
-            bits &= (1 << max(newest - train.last, 0)) - 1
+            named = batch.named_by(newest, bits)
+            if fresh := named & ~batch.acked:
+                batch.acked |= fresh
+                taken.append(PacketSubset(batch, fresh))
+            if batch.acked.bit_count() == batch.number:
+                self._sent.remove_run(batch.sequence, batch.number)
+            bits &= (1 << max(newest - batch.last, 0)) - 1
         return taken

@@ -1,86 +1,17 @@
-"""Messages that are sent once: waiting for a packet on one side, sorted out on the other.
+"""Messages that were sent once: sorted out, and kept until they are read.
 
-Each lane has a buffer of its own for them, on both sides, so that a flood in one takes no place of
+Each lane has a buffer of its own for them, so that a flood in one takes no place of
 another's. When too many wait, the oldest of the lane, which is the stalest, goes.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Final
 
 from sphtp.core.channel.delivery import FLAG
-from sphtp.core.channel.frames import UNRELIABLE_OVERHEAD, Unreliable
-from sphtp.core.channel.ticket import Ticket
-from sphtp.core.payloads import LENGTH_OVERHEAD
-from sphtp.core.serial import wrap
-
-OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD
-"""Bytes that a packet spends on such a message beside its payload."""
+from sphtp.core.channel.frames import Unreliable
 
 COST: Final = 256
 """Memory that a message takes beside its payload, in bytes, until it is read."""
-
-
-class UnreliableOutbox:
-    """Messages of one lane that wait for the next packet."""
-
-    __slots__ = ("_limit", "_next_ids", "dropped", "waiting")
-
-    def __init__(self, limit: int) -> None:
-        self.dropped = 0
-        # The oldest first; found by their tickets when they expire.
-        self.waiting: OrderedDict[Ticket, tuple[int, bytes]] = OrderedDict()
-        self._limit = limit
-        self._next_ids: dict[int, int] = {}
-
-    def push(self, lane: int, payload: bytes, ticket: Ticket) -> Ticket | None:
-        """Queue a message; ``lane`` carries ``FLAG`` if overtaken ones are to be dropped.
-
-        Return the ticket of the one that had to go for it, if any.
-        """
-        gone = None
-        if len(self.waiting) >= self._limit:
-            gone, _ = self.waiting.popitem(last=False)
-            self.dropped += 1
-        self.waiting[ticket] = lane, payload
-        return gone
-
-    def give_up(self, ticket: Ticket) -> bool:
-        """Let go of a message; false when it does not wait here."""
-        return self.waiting.pop(ticket, None) is not None
-
-    def drop_over(self, size: int) -> list[Ticket]:
-        """Let go of messages over ``size``, and return their tickets."""
-        gone = [ticket for ticket, (_, payload) in self.waiting.items() if len(payload) > size]
-        for ticket in gone:
-            del self.waiting[ticket]
-        self.dropped += len(gone)
-        return gone
-
-    def fill(self, room: int) -> tuple[list[Unreliable], list[Ticket], int]:
-        """Take what fits into ``room``; return frames, tickets, and the room that is left."""
-        frames: list[Unreliable] = []
-        tickets: list[Ticket] = []
-        while self.waiting:
-            lane, payload = self._next()
-            if OVERHEAD + len(payload) > room:
-                break
-            payloads: list[bytes] = []
-            room -= UNRELIABLE_OVERHEAD
-            while self.waiting:
-                next_lane, payload = self._next()
-                if next_lane != lane or LENGTH_OVERHEAD + len(payload) > room:
-                    break
-                tickets.append(self.waiting.popitem(last=False)[0])
-                room -= LENGTH_OVERHEAD + len(payload)
-                payloads.append(payload)
-            # Numbers are for those that leave: what was dropped before must not use them up.
-            first = self._next_ids.get(lane, 0)
-            self._next_ids[lane] = first + len(payloads)
-            frames.append(Unreliable(lane, wrap(first), payloads))
-        return frames, tickets, room
-
-    def _next(self) -> tuple[int, bytes]:
-        return next(iter(self.waiting.values()))
 
 
 class _Unread:

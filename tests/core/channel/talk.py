@@ -3,7 +3,7 @@
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.receipts import Ticket
 
 
 def follow(

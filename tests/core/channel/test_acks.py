@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.frames import Header
 from sphtp.core.channel.received_packets import ACK_BITS, BUFFER, Arrival, ReceivedPackets
-from sphtp.core.channel.sent_packets import FARTHEST, Hit, SentPackets
+from sphtp.core.channel.sent_packets import FARTHEST, PacketSubset, SentPackets
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
-from tests.core.channel.trains import sequences, single
+from tests.core.channel.batches import sequences, single
 from tests.soaked import soaked
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 starting_anywhere = pytest.mark.parametrize("start", STARTS)
 
 
-def told(sent: SentPackets, header: Header) -> list[Hit]:
+def told(sent: SentPackets, header: Header) -> list[PacketSubset]:
     """Packets newly acked by a header."""
     return sent.acknowledge(sent.named(header.ack), header.ack_bits)
 

@@ -6,8 +6,8 @@ The whole list, and the tests that hold the rest of it: docs/explanation/day-one
 import pytest
 
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from tests.core.channel.talk import follow

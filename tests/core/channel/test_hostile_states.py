@@ -12,8 +12,8 @@ from sphtp.core.channel.frames import Fragment, Header, encode_data
 from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.lifecycle import Closed, State
 from sphtp.core.channel.memory import COST
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Ticket
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.front import FRONT, VERSION, Kind
 from sphtp.core.serial import unwrap, wrap

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.loss_detection import NO_ORDER, SMOOTHING, LossDetector
-from sphtp.core.channel.sent_packets import Hit, SentBatch
+from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
-from tests.core.channel.trains import acked, sequences, single, train
+from tests.core.channel.batches import acked, batch_of, sequences, single
+from tests.profiles import brisk
 
 FALLBACK, ACK_DELAY = 0.1, 0.01
 
@@ -29,8 +30,8 @@ def ack(
     recovery: LossDetector, now: float, *packets: SentBatch, delay: float | None = 0.0
 ) -> list[SentBatch]:
     lost = recovery.acked(now, acked(packets), delay)
-    assert all(hit.number == hit.train.number for hit in lost)
-    return [hit.train for hit in lost]
+    assert all(subset.number == subset.batch.number for subset in lost)
+    return [subset.batch for subset in lost]
 
 
 def test_three_packets_later_is_lost() -> None:
@@ -50,7 +51,7 @@ def test_nine_eighths_of_a_round_trip_later_is_lost() -> None:
     assert recovery.handle_timeout(0.1124) == ([], [])
     deadline = recovery.deadline()
     assert deadline is not None
-    assert recovery.handle_timeout(deadline) == ([Hit(packets[0], 1)], [])
+    assert recovery.handle_timeout(deadline) == ([PacketSubset(packets[0], 1)], [])
     assert recovery.deadline() is None
 
 
@@ -68,7 +69,7 @@ def test_what_has_no_content_is_asked_for_ever_more_rarely_and_not_given_up() ->
         deadline = recovery.deadline()
         assert deadline is not None
         assert deadline == pytest.approx(when), "twice as long each, up to eightfold"
-        assert recovery.handle_timeout(deadline) == ([], [Hit(packets[0], 1)])
+        assert recovery.handle_timeout(deadline) == ([], [PacketSubset(packets[0], 1)])
         assert recovery.probes == number
     assert not any(it.lost for it in packets)
     assert recovery.bytes_in_flight == 300
@@ -77,11 +78,11 @@ def test_what_has_no_content_is_asked_for_ever_more_rarely_and_not_given_up() ->
 def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> None:
     """Each packet once, the oldest first; the packet that repeats it is repeated in its turn."""
     recovery = LossDetector(ACK_DELAY, FALLBACK, leisure=0.25)
-    measured = train(1, 0)
+    measured = batch_of(1, 0)
     recovery.sent(measured)
     ack(recovery, 0.02, measured)
     assert recovery.patience == pytest.approx(0.02 + 4 * 0.01 + ACK_DELAY)
-    unrepeated = [train(1, sequence, 1.0) for sequence in range(1, 4)]
+    unrepeated = [batch_of(1, sequence, 1.0) for sequence in range(1, 4)]
     for sent in unrepeated:
         recovery.sent(sent)
     following, due = 4, 1.0 + recovery.patience
@@ -93,7 +94,7 @@ def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> Non
         assert sequences(probes) == [it.sequence for it in unrepeated[:2]]
         del unrepeated[:2]
         for _ in probes:
-            unrepeated.append(train(1, following, deadline))
+            unrepeated.append(batch_of(1, following, deadline))
             recovery.sent(unrepeated[-1])
             following += 1
         # A ping asks as well, and puts nothing off.
@@ -104,37 +105,39 @@ def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> Non
 @pytest.mark.parametrize("round_trip", [0.3, 3.0])
 def test_a_long_path_is_not_flooded(round_trip: float) -> None:
     recovery = LossDetector(ACK_DELAY, FALLBACK)
-    measured = train(1, 0)
+    measured = batch_of(1, 0)
     recovery.sent(measured)
     ack(recovery, round_trip, measured)
-    recovery.sent(train(1, 1, 10.0))
+    recovery.sent(batch_of(1, 1, 10.0))
     for number in range(1, 5):
         deadline = recovery.deadline()
         assert deadline is not None
         assert deadline == pytest.approx(10.0 + number * recovery.patience)
         recovery.handle_timeout(deadline)
-        recovery.sent(train(1, 1 + number, deadline))
+        recovery.sent(batch_of(1, 1 + number, deadline))
 
 
 def test_before_a_round_trip_is_known_probes_become_fewer_after_a_second() -> None:
     recovery, now = LossDetector(ACK_DELAY, FALLBACK), 0.0
-    recovery.sent(train(1, 0))
+    recovery.sent(batch_of(1, 0))
     probed = list[float]()
     while now < 5.0:
         deadline = recovery.deadline()
         assert deadline is not None
         now = deadline
         recovery.handle_timeout(now)
-        recovery.sent(train(1, 1 + len(probed), now))
+        recovery.sent(batch_of(1, 1 + len(probed), now))
         probed.append(now)
     expected = [0.1 * number for number in range(1, 11)] + [1.2, 1.6, 2.4, 3.2, 4.0, 4.8, 5.6]
     assert probed == pytest.approx(expected)
 
 
-def send_and_lose(recovery: LossDetector, start: float, count: int, gap: float) -> list[Hit]:
+def send_and_lose(
+    recovery: LossDetector, start: float, count: int, gap: float
+) -> list[PacketSubset]:
     """Lose packets that leave at a pace, as the ack of the last one of four more tells."""
     first = 1 if start else 0
-    packets = [train(1, first + number, start + number * gap) for number in range(count + 4)]
+    packets = [batch_of(1, first + number, start + number * gap) for number in range(count + 4)]
     for sent in packets:
         recovery.sent(sent)
     named = packets[-1]
@@ -144,7 +147,7 @@ def send_and_lose(recovery: LossDetector, start: float, count: int, gap: float) 
 def test_congestion_is_persistent_when_all_of_three_probe_timeouts_is_lost() -> None:
     for count, is_persistent in ((20, True), (5, False)):
         recovery = LossDetector(ACK_DELAY, FALLBACK)
-        measured = train(1, 0)
+        measured = batch_of(1, 0)
         recovery.sent(measured)
         ack(recovery, 0.02, measured)
         lost = send_and_lose(recovery, 1.0, count, gap=0.02)
@@ -161,10 +164,10 @@ def test_congestion_is_not_persistent_before_a_round_trip_is_known() -> None:
 
 def test_congestion_is_not_persistent_when_anything_came_in_between() -> None:
     recovery = LossDetector(ACK_DELAY, FALLBACK)
-    measured = train(1, 0)
+    measured = batch_of(1, 0)
     recovery.sent(measured)
     ack(recovery, 0.02, measured)
-    packets = [train(1, 1 + number, 1.0 + 0.02 * number) for number in range(22)]
+    packets = [batch_of(1, 1 + number, 1.0 + 0.02 * number) for number in range(22)]
     for sent in packets:
         recovery.sent(sent)
     lost = recovery.acked(1.5, acked([packets[10], packets[-1]]), None)
@@ -267,59 +270,64 @@ def test_every_packet_gets_one_verdict_and_the_clock_goes_on(
     script: list[tuple[int, bool, float, int]],
 ) -> None:
     recovery, now, following = LossDetector(ACK_DELAY, FALLBACK), 0.0, 0
-    flying: list[SentBatch] = []
+    unacked: list[SentBatch] = []
     for number, is_acked, wait, pick in script:
-        sent = train(number, following, now) if number > 1 else single(following, now)
+        sent = batch_of(number, following, now) if number > 1 else single(following, now)
         following += number
         recovery.sent(sent)
-        flying.append(sent)
+        unacked.append(sent)
         now += wait
-        lost: list[Hit] = []
-        named = flying[pick % len(flying)]
+        lost: list[PacketSubset] = []
+        named = unacked[pick % len(unacked)]
         if is_acked and (bits := pick & named.open):
             named.acked |= bits
-            lost += recovery.acked(now, [Hit(named, bits)], 0.0)
-        waiting = sequences(Hit(it, it.open & ~it.repeated) for it in flying if it.has_content)
+            lost += recovery.acked(now, [PacketSubset(named, bits)], 0.0)
+        waiting = sequences(
+            PacketSubset(it, it.open & ~it.repeated) for it in unacked if it.has_content
+        )
         more, probes = recovery.handle_timeout(now)
         lost += more
         if more:
             # What is lost is sent again first; a probe is due when it is not.
-            waiting = sequences(Hit(it, it.open & ~it.repeated) for it in flying if it.has_content)
+            waiting = sequences(
+                PacketSubset(it, it.open & ~it.repeated) for it in unacked if it.has_content
+            )
             _, probes = recovery.handle_timeout(now)
         assert sequences(lost) == sorted(set(sequences(lost)))
-        oldest = waiting or flying_packets(flying)
+        oldest = waiting or unacked_packets(unacked)
         assert not probes or sequences(probes) == oldest[:1]
-        flying = [it for it in flying if it.open]
-        for it in flying:
+        unacked = [it for it in unacked if it.open]
+        for it in unacked:
             assert it.open == ~(it.acked | it.lost) & (1 << it.number) - 1
-        assert recovery.bytes_in_flight == 100 * len(flying_packets(flying))
+        assert recovery.bytes_in_flight == 100 * len(unacked_packets(unacked))
         deadline = recovery.deadline()
-        assert (deadline is None) == (not flying)
+        assert (deadline is None) == (not unacked)
         assert deadline is None or deadline > now
 
 
-def flying_packets(trains: list[SentBatch]) -> list[int]:
-    return sequences(Hit(it, it.open) for it in trains)
+def unacked_packets(batches: list[SentBatch]) -> list[int]:
+    return sequences(PacketSubset(it, it.open) for it in batches)
 
 
+@brisk
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.floats(0, 0.2)), min_size=1, max_size=20),
     st.lists(st.tuples(st.sets(st.integers(0, 300), min_size=1), st.floats(0, 0.1)), max_size=12),
 )
-def test_trains_are_judged_as_the_packets_in_them(
-    trains: list[tuple[int, float]], acks: list[tuple[set[int], float]]
+def test_batches_are_judged_as_the_packets_in_them(
+    batches: list[tuple[int, float]], acks: list[tuple[set[int], float]]
 ) -> None:
     """The same packets, once as they left together and once as if each had left alone."""
     joined, alone = LossDetector(ACK_DELAY, FALLBACK), LossDetector(ACK_DELAY, FALLBACK)
     places: list[tuple[SentBatch, int]] = []
     packets: list[SentBatch] = []
     now = 0.0
-    for number, wait in trains:
-        together = train(number, len(packets), now)
+    for number, wait in batches:
+        together = batch_of(number, len(packets), now)
         joined.sent(together)
         for bit in reversed(range(number)):
             places.append((together, 1 << bit))
-            packets.append(train(1, len(packets), now))
+            packets.append(batch_of(1, len(packets), now))
             alone.sent(packets[-1])
         now += wait
     for named, wait in acks:
@@ -327,15 +335,15 @@ def test_trains_are_judged_as_the_packets_in_them(
         fresh = sorted(it for it in named if it < len(packets) and not packets[it].acked)
         if not fresh:
             continue
-        hits = list[Hit]()
+        subsets = list[PacketSubset]()
         for place in fresh:
             together, bit = places[place]
             together.acked |= bit
-            if hits and hits[-1].train is together:
-                hits[-1] = Hit(together, hits[-1].bits | bit)
+            if subsets and subsets[-1].batch is together:
+                subsets[-1] = PacketSubset(together, subsets[-1].bits | bit)
             else:
-                hits.append(Hit(together, bit))
-        lost = joined.acked(now, hits, 0.0)
+                subsets.append(PacketSubset(together, bit))
+        lost = joined.acked(now, subsets, 0.0)
         assert sequences(lost) == sequences(
             alone.acked(now, acked(packets[it] for it in fresh), 0.0)
         )

@@ -17,8 +17,8 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
+from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.core.channel.unreliable import COST
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address

@@ -7,8 +7,8 @@ import pytest
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome, Ticket
 from sphtp.errors import StateError
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT

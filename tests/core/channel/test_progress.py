@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.receipts import Outcome, Receipts, Ticket
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
 from tests.profiles import brisk
@@ -90,7 +90,7 @@ def test_a_message_that_goes_whole_has_no_parts_to_count() -> None:
 
 def test_of_several_messages_in_one_piece_cut_anew_none_is_counted() -> None:
     first, second, alone = Ticket(0.0, size=10), Ticket(0.0, size=10), Ticket(0.0, size=10)
-    tickets = Tickets()
+    tickets = Receipts()
     for ticket in (first, second, alone):
         tickets.add(ticket)
         ticket.parts = 2

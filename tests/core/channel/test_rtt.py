@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.rtt import LEAST_SPREAD, RoundTrip
+from sphtp.core.channel.loss_detection import LEAST_SPREAD, RoundTrip
 
 FALLBACK = 0.1
 

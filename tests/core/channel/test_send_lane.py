@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import Fragment, Messages, Skip
-from sphtp.core.channel.pieces import Piece
+from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import MOST, SendLane
-from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.sent_packets import SentFrame
 from sphtp.core.serial import wrap
+from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 ROOM = 300
@@ -22,21 +23,31 @@ def credit(messages: int = 10**6, size: int = 10**9) -> SendCredit:
     return SendCredit(messages, size)
 
 
-def take_all(lane: SendLane, room: int = ROOM) -> list[Piece]:
-    pieces = []
-    while (piece := lane.take(room, credit())) is not None:
-        pieces.append(piece)
-    return pieces
+def push(lane: SendLane, *payloads: bytes, room: int = ROOM, ticket: Ticket | None = None) -> None:
+    if ticket is None:
+        lane.push_many(payloads, list(map(len, payloads)), room)
+    else:
+        assert lane.push(payloads[0], len(payloads[0]), room, 1000, 10**6, ticket)
+
+
+def take_all(lane: SendLane, room: int = ROOM) -> list[SentFrame]:
+    """All that packets with so much room take, one after the other."""
+    frames: list[SentFrame] = []
+    before = -1
+    while len(frames) > before:
+        before = len(frames)
+        lane.fill(room, credit(), frames)
+    return frames
 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_ids_go_on_from_the_first_whatever_is_sent(start: int) -> None:
     lane = SendLane(3, Lane(), start)
-    lane.push_many([b"a", b"b"], ROOM)
-    lane.push(b"c", ROOM)
-    lane.push(bytes(500), ROOM)
-    lane.push(b"e", ROOM, Ticket(0.0, deadline=1.0))
-    lane.push(b"f", ROOM, Ticket(0.0))
+    push(lane, b"a", b"b")
+    push(lane, b"c")
+    push(lane, bytes(500))
+    push(lane, b"e", ticket=Ticket(0.0, deadline=1.0))
+    push(lane, b"f", ticket=Ticket(0.0))
     frames = [piece.frame for piece in take_all(lane)]
     kinds = [Messages, Fragment, Fragment, Messages, Messages]
     assert [type(frame) for frame in frames] == kinds
@@ -48,13 +59,13 @@ def test_ids_go_on_from_the_first_whatever_is_sent(start: int) -> None:
 
 def test_the_flag_says_that_order_does_not_matter() -> None:
     lane = SendLane(3, Lane(ordered=False), 0)
-    lane.push(b"a", ROOM)
+    push(lane, b"a")
     assert take_all(lane)[0].frame.lane == 3 | FLAG
 
 
 def test_nothing_goes_beyond_the_window() -> None:
     lane = SendLane(0, Lane(), 0, window=10)
-    lane.push_many([b"a"] * 15, ROOM)
+    push(lane, *[b"a"] * 15)
     (piece,) = take_all(lane)
     assert piece.count == 10
     lane.acked(piece)
@@ -64,14 +75,14 @@ def test_nothing_goes_beyond_the_window() -> None:
 def test_a_window_is_never_more_than_the_ids_can_tell() -> None:
     lane = SendLane(0, Lane(), 0, window=65_535)
     for _ in range(3):
-        lane.push_many([b"a"] * MOST, 10**6)
+        push(lane, *[b"a"] * MOST, room=10**6)
     assert sum(piece.count for piece in take_all(lane, 10**6)) == MOST
 
 
 def test_what_is_given_up_while_under_way_is_told_at_once() -> None:
     lane, ticket = SendLane(0, Lane(), 0), Ticket(0.0, deadline=1.0)
-    lane.push(b"before", ROOM)
-    lane.push(b"late", ROOM, ticket)
+    push(lane, b"before")
+    push(lane, b"late", ticket=ticket)
     first, second = take_all(lane)
     lane.give_up(ticket)
     lane.give_up(ticket)
@@ -85,20 +96,21 @@ def test_what_is_given_up_while_under_way_is_told_at_once() -> None:
 def test_when_packets_shrink_everything_is_cut_anew() -> None:
     lane = SendLane(0, Lane(), 0)
     payloads = [bytes([number]) * 250 for number in range(4)]
-    lane.push_many(payloads, 1000)
-    lane.push(bytes(3000), 1000)
-    flying = take_all(lane, 1000)
-    lane.push_many(payloads, 1000)
+    push(lane, *payloads, room=1000)
+    push(lane, bytes(3000), room=1000)
+    sent = take_all(lane, 1000)
+    push(lane, *payloads, room=1000)
     lane.cut_anew(240)
-    assert all(piece.acked for piece in flying if piece.cost > 240)
+    assert all(piece.acked for piece in sent if piece.cost > 240)
     again = take_all(lane, 240)
     assert all(piece.cost <= 240 for piece in again)
     assert {type(piece.frame) for piece in again} == {Fragment}
-    for piece in (*again, *[piece for piece in flying if not piece.acked]):
+    for piece in (*again, *[piece for piece in sent if not piece.acked]):
         lane.acked(piece)
     assert lane.waiting == 0
 
 
+@brisk
 @given(
     st.sampled_from(STARTS),
     st.lists(st.lists(st.integers(0, 700), min_size=1, max_size=5), max_size=12),
@@ -109,17 +121,17 @@ def test_waiting_is_from_the_oldest_unacked(
 ) -> None:
     lane, sizes = SendLane(0, Lane(), start), [size for batch in batches for size in batch]
     for batch in batches:
-        lane.push_many([bytes(size) for size in batch], ROOM)
-    flying = take_all(lane)
+        push(lane, *map(bytes, batch))
+    sent = take_all(lane)
     # The last piece of each message, by which it ends.
     unacked = set(range(len(sizes)))
     parts = dict.fromkeys(unacked, 0)
-    for piece in flying:
+    for piece in sent:
         first = piece.first_id - start
         for number in range(first, first + max(1, piece.count)):
             parts[number] += 1
-    random.shuffle(flying)
-    for piece in flying:
+    random.shuffle(sent)
+    for piece in sent:
         lane.acked(piece)
         first = piece.first_id - start
         for number in range(first, first + max(1, piece.count)):

@@ -8,9 +8,9 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.channel.path_mtu import FLOOR, WORTHWHILE
+from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT

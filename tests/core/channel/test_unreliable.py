@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from sphtp.core.channel.delivery import FLAG, Delivery
 from sphtp.core.channel.frames import Unreliable
 from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.queued_messages import UnreliableQueue
+from sphtp.core.channel.receipts import Outcome, Ticket
+from sphtp.core.channel.sent_packets import SentFrame
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.ticket import Outcome, Ticket
-from sphtp.core.channel.unreliable import COST, UnreliableOutbox, UnreliableReceiveQueue
+from sphtp.core.channel.unreliable import COST, UnreliableReceiveQueue
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
@@ -19,17 +21,25 @@ from tests.core.channel.talk import follow
 SEQUENCED = FLAG
 
 
-def push(box: UnreliableOutbox, *payloads: bytes, lane: int = 0) -> list[Ticket]:
+def push(box: UnreliableQueue, *payloads: bytes, lane: int = 0) -> list[Ticket]:
     tickets = [Ticket(0.0) for _ in payloads]
     for payload, ticket in zip(payloads, tickets, strict=True):
         box.push(lane, payload, ticket)
     return tickets
 
 
+def fill(box: UnreliableQueue, room: int) -> tuple[list[Unreliable], list[Ticket], int]:
+    """What fits: frames, those who follow what is in them, and the room that is left."""
+    sent: list[SentFrame] = []
+    left = box.fill(room, sent)
+    frames = [it.frame for it in sent if isinstance(it.frame, Unreliable)]
+    return frames, [ticket for it in sent for ticket in it.tickets], left
+
+
 def test_messages_in_a_row_of_one_lane_share_a_frame() -> None:
-    box = UnreliableOutbox(99)
+    box = UnreliableQueue(99)
     tickets = push(box, b"a", b"bc") + push(box, b"d", lane=SEQUENCED) + push(box, b"e")
-    frames, sent, room = box.fill(100)
+    frames, sent, room = fill(box, 100)
     assert frames == [
         Unreliable(0, 0, [b"a", b"bc"]),
         Unreliable(SEQUENCED, 0, [b"d"]),
@@ -44,12 +54,12 @@ def test_messages_in_a_row_of_one_lane_share_a_frame() -> None:
 def test_no_packet_is_overfull_and_each_message_leaves_once(
     messages: list[tuple[int, bytes]], room: int
 ) -> None:
-    box = UnreliableOutbox(1000)
+    box = UnreliableQueue(1000)
     for lane, payload in messages:
         push(box, payload, lane=lane)
     sent: list[tuple[int, bytes]] = []
     while box.waiting:
-        frames, tickets, left = box.fill(room)
+        frames, tickets, left = fill(box, room)
         assert len(encode_frames(frames)) == room - left <= room
         row = [(frame.lane, payload) for frame in frames for payload in frame.payloads]
         assert len(tickets) == len(row)
@@ -59,21 +69,21 @@ def test_no_packet_is_overfull_and_each_message_leaves_once(
 
 def test_those_that_are_dropped_use_up_no_numbers() -> None:
     """Or the peer would take what comes after a burst of them for older than what it has."""
-    box, receive_queue = UnreliableOutbox(2), UnreliableReceiveQueue(99, 10**6)
+    box, receive_queue = UnreliableQueue(2), UnreliableReceiveQueue(99, 10**6)
     for round_ in range(3):
         push(box, *[b"%d" % round_] * 40_000, lane=SEQUENCED)
-        (frame,), _, _ = box.fill(100)
+        (frame,), _, _ = fill(box, 100)
         receive_queue.insert(frame, round_)
     assert receive_queue.take(99) == [b"0", b"0", b"1", b"1", b"2", b"2"]
     assert receive_queue.overtaken == 0
 
 
 def test_what_nobody_needs_any_more_does_not_leave() -> None:
-    box = UnreliableOutbox(9)
+    box = UnreliableQueue(9)
     first, second = push(box, b"a", b"b")
     assert box.give_up(first)
     assert not box.give_up(first)
-    assert box.fill(100)[:2] == ([Unreliable(0, 0, [b"b"])], [second])
+    assert fill(box, 100)[:2] == ([Unreliable(0, 0, [b"b"])], [second])
 
 
 def test_overtaken_messages_of_a_sequenced_lane_are_dropped() -> None:

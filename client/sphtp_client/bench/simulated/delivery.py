@@ -7,7 +7,7 @@ from typing import Final
 
 from sphtp import ChannelSettings, Delivery
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.receipts import Ticket
 from sphtp.testing import Faults, Pair
 from sphtp_client.bench.meters import percentile
 from sphtp_client.bench.simulated.experiment import Experiment, Finding, Trial, ms, percent

@@ -7,7 +7,7 @@ from typing import Final
 
 from sphtp import ChannelSettings, Delivery, Lane
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.ticket import Ticket
+from sphtp.core.channel.receipts import Ticket
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from sphtp_client.bench.simulated.bottleneck import CONTROLLERS

@@ -18,7 +18,7 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
 )
-from sphtp.core.channel.ticket import Outcome
+from sphtp.core.channel.receipts import Outcome
 from sphtp.core.datagrams import Address
 from sphtp.core.serial import wrap
 

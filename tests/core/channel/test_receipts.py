@@ -4,17 +4,17 @@ import gc
 
 import pytest
 
-from sphtp.core.channel.ticket import Outcome, Ticket, Tickets
+from sphtp.core.channel.receipts import Outcome, Receipts, Ticket
 
 
-def added(*tickets: Ticket) -> Tickets:
-    open_ = Tickets()
+def added(*tickets: Ticket) -> Receipts:
+    open_ = Receipts()
     for ticket in tickets:
         open_.add(ticket)
     return open_
 
 
-def settled(tickets: Tickets) -> list[Ticket]:
+def settled(tickets: Receipts) -> list[Ticket]:
     found = []
     while (ticket := tickets.poll_settled()) is not None:
         found.append(ticket)

@@ -5,7 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.observer import ChannelObserver
 
 SLACK: Final = 64
 """Deadlines of settled messages that are not worth a rebuild."""
@@ -63,12 +66,13 @@ class Ticket:
         return self.deadline is not None or self.copies > 0
 
 
-class Tickets:
+class Receipts:
     """The tickets of a connection: those open, when they expire, and those to be reported."""
 
-    __slots__ = ("_expiring", "_open", "_order", "_perishable", "_settled")
+    __slots__ = ("_expiring", "_observer", "_open", "_order", "_perishable", "_settled")
 
-    def __init__(self) -> None:
+    def __init__(self, observer: "ChannelObserver | None" = None) -> None:
+        self._observer = observer
         self._open: dict[Ticket, None] = {}
         # A heap; those that are settled stay until they come up, or are the most.
         self._expiring: list[tuple[float, int, Ticket]] = []
@@ -91,6 +95,8 @@ class Tickets:
                 del self._open[ticket]
                 ticket.outcome, ticket.settled_at = outcome, now
                 self._settled.append(ticket)
+                if self._observer is not None:
+                    self._observer.message_settled(now, ticket)
                 if ticket.deadline is not None:
                     self._perishable -= 1
                     self._compact()
