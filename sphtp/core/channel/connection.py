@@ -8,8 +8,7 @@ receives. ``lifecycle`` is the table of states.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from sphtp.core.channel import endings
 from sphtp.core.channel.frames import Close, Frame, Ping
@@ -47,7 +46,7 @@ from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
 from sphtp.core.entropy import Secrets
 from sphtp.core.front import Kind
-from sphtp.core.fsm import Alarms
+from sphtp.core.fsm import Alarms, Runner
 from sphtp.core.timers import earliest
 from sphtp.errors import StateError
 
@@ -404,15 +403,8 @@ class Connection:
         self._step(now, *what)
 
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
-        """Take the event's row, if the state has one: what it refuses came too late to matter."""
-        row = LIFECYCLE.find(self.state, event)
-        if row is None:
-            return
-        self.state = row.to
-        for action in row.do:
-            self._ACTIONS[action](self, now, closed or endings.CLOSED_HERE)
-        if self.state is State.CLOSED and self._transport is not None:
-            self._transport.receive_queue.leave_node()
+        """Take an event; ``closed`` is the ending that it means, if it ends this."""
+        self._RUNNER.step(self, event, now, closed or endings.CLOSED_HERE)
 
     # Actions
 
@@ -477,25 +469,32 @@ class Connection:
     def _end(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
         self._alarms.clear()
+        if self._transport is not None:
+            self._transport.receive_queue.leave_node()
 
     def _finish(self, now: float, _: Closed) -> None:
         self._end(now, endings.CLOSED_HERE)
 
-    # One table for all connections, for one in each takes 2 kB.
-    _ACTIONS: ClassVar[Mapping[Action, Callable[["Connection", float, Closed], None]]] = {
-        Action.SEND_CONNECT: _send_connect,
-        Action.SEND_ACCEPT: _send_accept,
-        Action.ARM_RETRY: _arm_retry,
-        Action.NEXT_FLIGHT: _next_flight,
-        Action.EXTEND: _extend,
-        Action.SEND_CLOSE: _send_close,
-        Action.SEND_LAST_WORD: _send_last_word,
-        Action.OPEN: _open,
-        Action.ARM_CLOSE: _arm_close,
-        Action.LINGER: _linger,
-        Action.END: _end,
-        Action.FINISH: _finish,
-    }
+    _RUNNER = Runner(
+        LIFECYCLE,
+        {
+            Action.SEND_CONNECT: _send_connect,
+            Action.SEND_ACCEPT: _send_accept,
+            Action.ARM_RETRY: _arm_retry,
+            Action.NEXT_FLIGHT: _next_flight,
+            Action.EXTEND: _extend,
+            Action.SEND_CLOSE: _send_close,
+            Action.SEND_LAST_WORD: _send_last_word,
+            Action.OPEN: _open,
+            Action.ARM_CLOSE: _arm_close,
+            Action.LINGER: _linger,
+            Action.END: _end,
+            Action.FINISH: _finish,
+        },
+        # What comes from the network or a timer comes too late to matter, and so does a command to
+        # a connection that ends already.
+        ignored=Event,
+    )
 
     def _report(self, now: float, closed: Closed) -> None:
         self.initiator = self.responder = None

@@ -2,19 +2,9 @@
 
 import pytest
 
-from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.handshake import ClearHandshake
 from sphtp.core.channel.lifecycle import LIFECYCLE, Action, Event, State
-from sphtp.core.channel.settings import ChannelSettings
-from tests.core.channel.talk import offer
 
 REPORTS = {Action.END, Action.FINISH, Action.LINGER}
-
-
-def test_the_runner_has_a_method_for_every_action() -> None:
-    opening = ClearHandshake(offer(), token=1)
-    connection = Connection(0.0, ChannelSettings(), opening, State.ANSWERING)
-    assert set(connection._ACTIONS) == set(Action) == LIFECYCLE.actions
 
 
 def test_every_way_out_of_life_reports_the_end() -> None:
