@@ -50,7 +50,8 @@ class Hoarding(Endpoint):
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         super().handle_datagrams_untrusted(now, datagrams)
-        self.__dict__.setdefault("kept", []).append(bytes(50_000))
+        kept = [bytes(50_000) for _ in datagrams.datagrams]
+        self.__dict__.setdefault("kept", []).extend(kept)
 
 
 class Forgetful(Endpoint):
