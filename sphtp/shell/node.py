@@ -25,6 +25,7 @@ from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.limits import LimitLog
+from sphtp.shell.loop import Loop
 from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.questions import asked
 from sphtp.shell.streams.group import Group
@@ -32,7 +33,6 @@ from sphtp.shell.streams.room import StreamRoom
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
 from sphtp.shell.streams.terms import Terms
-from sphtp.shell.traffic import Traffic
 from sphtp.shell.udp import UdpSocket
 
 
@@ -58,10 +58,8 @@ class Node:
         self._bounds = BoundCounters()
         limits = LimitLog(endpoint.counters, self._gate or GateCounters(), self._bounds)
         self._streams = StreamRoom(udp, entropy, secrets, encoding, limits, is_sealed=is_sealed)
-        self._traffic = Traffic(
-            udp, endpoint, self._streams.desk, limits, self._report, self._welcome, busy_poll
-        )
-        self._streams.touched = self._traffic.touch_all
+        self._loop = Loop(udp, endpoint, self._streams.desk, limits, self._report, busy_poll)
+        self._streams.touched = self._loop.flush_now
         endpoint.serve(STREAMS)
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
@@ -207,7 +205,7 @@ class Node:
         candidates = await resolve(addresses, self._udp.family)
         self._check_open()
         channel = self._adopt(self._dial(candidates, wanted, expectation, schema))
-        self._traffic.ring()
+        self._loop.flush_now()
         async with channel:
             await channel._wait_open()  # noqa: SLF001 - a channel opens in here only
             yield channel
@@ -240,6 +238,7 @@ class Node:
             connection.port.bounds.move_to(self._bounds)
         channel = self._channels.get(connection)
         if channel is None:
+            self._welcome()
             return False
         is_awaited = channel._wake()  # noqa: SLF001
         if connection.closed is not None:
@@ -250,10 +249,8 @@ class Node:
         is_ours = connection.opening.schema is STREAMS
         channel = Channel(
             connection,
-            partial(self._traffic.touch, connection),
+            self._loop,
             self._callbacks.run_soon,
-            self._traffic.courtesy,
-            self._traffic.busy_poll,
             PLAIN if is_ours else self._encoding,
         )
         if connection.closed is None:
@@ -263,7 +260,7 @@ class Node:
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
         async with (
-            running(self._traffic.run),
+            self._loop.running(),
             running(self._callbacks.run),
             running(self._streams.run),
         ):
@@ -276,7 +273,7 @@ class Node:
             channel._detach()  # noqa: SLF001
         self._streams.desk.close()
         self._endpoint.close(trio.current_time(), "its node closed")
-        self._traffic.flush(trio.current_time())
+        self._loop.flush_now()
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
@@ -284,8 +281,9 @@ class Node:
 
         They would wait for an ack that got lost.
         """
-        while self._endpoint.connections:
-            await self._traffic.take_turn()
+        async with self._loop.running():
+            while self._endpoint.connections:
+                await self._loop.reported.park()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -74,7 +74,7 @@ async def open_node(
             with trio.move_on_after(settings.linger) as scope:
                 scope.shield = True
                 await node._linger()  # noqa: SLF001
-            node._traffic.close()  # noqa: SLF001
+            node._loop.close()  # noqa: SLF001
 
 
 def _guarded(security: Security | None) -> Security | None:

@@ -69,12 +69,14 @@ class UdpSocket:
     """A bound socket that never blocks.
 
     ``too_large`` holds datagrams that the host refused for their size, by address and size in
-    bytes, for whoever chooses sizes.
+    bytes, for whoever chooses sizes. ``is_drained`` says whether the last ``receive_batch`` left
+    nothing behind.
     """
 
     def __init__(self, host: str, port: int, *, is_shared: bool = False) -> None:
         self.counters = UdpCounters()
         self.too_large: dict[tuple[Address, int], None] = {}
+        self.is_drained = True
         self._socket = bind(host, port, is_shared=is_shared)
         self._segments = has_offload(self._socket)
         self._address: Address = self._socket.getsockname()[:2]
@@ -132,10 +134,12 @@ class UdpSocket:
     def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
         """Yield what is there, up to about ``limit`` datagrams or ``size`` bytes."""
         fetched = 0
+        self.is_drained = False
         while fetched < limit and size > 0:
             try:
                 data, ancillary, _, address = self._socket.recvmsg(LARGEST_DATAGRAM, 64)
             except BlockingIOError:
+                self.is_drained = True
                 return
             except OSError as error:
                 if error.errno not in _PASSING:

@@ -160,7 +160,7 @@ async def test_a_full_disk_stops_the_log_and_nothing_else(
         ):
             other = await there.accept()
             for number in range(messages):
-                await (await channel.send(number)).wait()
+                await (await channel.post(number)).wait()
             assert [await other.receive() for _ in range(messages)] == list(range(messages))
     assert qlog.error is not None
     assert qlog.error.strerror == "No space left on device"

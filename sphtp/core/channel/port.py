@@ -8,6 +8,7 @@ from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
 from sphtp.core.channel.ticket import Outcome, Ticket
+from sphtp.errors import MessageTooLargeError
 
 
 class MessagePort:
@@ -64,6 +65,22 @@ class MessagePort:
             return True
         send_side.catch_up()
         return send_side.send_queue.has_room(size, lane)
+
+    def reserve(self, number: int, size: int, lane: int = 0) -> int:
+        """How many messages of up to ``size`` bytes a lane has room for by now, up to ``number``.
+
+        None where the channel takes no message of that size; raises as ``room_for`` else.
+        """
+        try:
+            return self.room_for([size] * number, lane)
+        except MessageTooLargeError:
+            return 0
+
+    def queue(self, payloads: Sequence[bytes], lane: int = 0) -> None:
+        """Queue reliable messages, one at least, for which room was found by now."""
+        send_queue = self._sending().send_side.send_queue
+        send_queue.push_fitting(payloads, list(map(len, payloads)), lane)
+        self._counters.messages_sent += len(payloads)
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """Queue reliable messages; the caller has asked ``room_for``."""

@@ -71,6 +71,11 @@ class WatchedPort(MessagePort):
         super().__init__(counters, sending)
         self._watch = watch
 
+    def queue(self, payloads: Sequence[bytes], lane: int = 0) -> None:
+        """Queue messages for which there is room, and tell."""
+        super().queue(payloads, lane)
+        self._watch.queued(lane, Delivery.RELIABLE, map(len, payloads))
+
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """Queue messages, and tell."""
         super().send_many(payloads, lane)
