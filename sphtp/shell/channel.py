@@ -504,9 +504,10 @@ class Channel(trio.abc.Channel[Any]):
         connection = self._connection
         while (event := connection.poll_event()) is not None:
             self._is_open |= isinstance(event, Opened)
-        while (ticket := connection.port.poll_settled()) is not None:
-            self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
-        self._desk.tell_progress()
+        if self._receipts:
+            while (ticket := connection.port.poll_settled()) is not None:
+                self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
+            self._desk.tell_progress()
         if connection.closed is not None:
             self._uncork()
         if self._changed:
