@@ -423,9 +423,13 @@ class Channel(trio.abc.Channel[Any]):
 
     async def _wait_for_room(self, size: int, lane: int) -> _Cork:
         """Wait for room in a lane; as ``_reserve``."""
-        while (cork := self._reserve(size, lane)) is None:
+        cork = self._reserve(size, lane)
+        while cork is None:
             self._loop.flush_soon(self._connection)
             await self._changed.park()
+            # The line was not idle: what follows now leaves together.
+            self._loop.flush_soon(self._connection)
+            cork = self._reserve(size, lane)
         return cork
 
     def _has_room(self, size: int, lane: int) -> bool:

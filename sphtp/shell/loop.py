@@ -266,7 +266,9 @@ class Loop:
         """
         self._expects_answer = True
         self._endpoint.touch(connection)
-        is_idle = not self._corked and perf_counter() - self._sent_at > CORKING
+        is_idle = (
+            not self._corked and not self._is_asked and perf_counter() - self._sent_at > CORKING
+        )
         self._corked.append(push)
         if is_idle:
             self.flush_now()
