@@ -29,7 +29,7 @@ from sphtp.core.channel.ticket import Ticket
 from sphtp.errors import LocalError, RefusedError, UnreachableError
 from sphtp.shell.encoding import PLAIN, Encoding, check_limit
 from sphtp.shell.loop import Loop
-from sphtp.shell.receipt import Callback, Desk, Receipt
+from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
 
 PARTING: Final = 0.5
 """Seconds that what was sent may take to arrive once an error has ended the block of a channel."""
@@ -79,7 +79,7 @@ class Channel(trio.abc.Channel[Any]):
     ) -> None:
         self._connection = connection
         self._loop = loop
-        self._desk = Desk(run_callback)
+        self._callbacks = ReceiptCallbacks(run_callback)
         self._encoding = encoding
         self._receipts: dict[Ticket, Receipt] = {}
         self._corks: dict[int, _Cork] = {}
@@ -440,14 +440,14 @@ class Channel(trio.abc.Channel[Any]):
         """Queue a message that is followed; return its receipt, and whether it left at once."""
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
-        receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
+        receipt = self._receipts[ticket] = Receipt(ticket, self._callbacks)
         self._is_corked = True
         return receipt, self._loop.cork(self._connection, self._push_corked)
 
     def _expire(self, ticket: Ticket) -> Receipt:
         """Give the receipt of a message for which there was no room in time."""
         self._connection.port.expire(trio.current_time(), ticket)
-        receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
+        receipt = self._receipts[ticket] = Receipt(ticket, self._callbacks)
         self._loop.flush_soon(self._connection)
         return receipt
 
@@ -511,7 +511,7 @@ class Channel(trio.abc.Channel[Any]):
         if self._receipts:
             while (ticket := connection.port.poll_settled()) is not None:
                 self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
-            self._desk.tell_progress()
+            self._callbacks.report_progress()
         if connection.closed is not None:
             self._uncork()
         if self._changed:

@@ -20,7 +20,6 @@ from sphtp.core.stream.membership import STREAMS
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import resolve
-from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.lifetime import block, running
@@ -28,6 +27,7 @@ from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
 from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.questions import asked
+from sphtp.shell.receipt import CallbackQueue
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.room import StreamRoom
 from sphtp.shell.streams.source import Source
@@ -53,7 +53,7 @@ class Node:
         self._gate = endpoint.gate_counters if isinstance(endpoint, SealedEndpoint) else None
         self._encoding = encoding
         self._channels: dict[Connection, Channel] = {}
-        self._callbacks = Callbacks()
+        self._callbacks = CallbackQueue()
         is_sealed = isinstance(endpoint, SealedEndpoint)
         self._bounds = BoundCounters()
         limits = LimitLog(endpoint.counters, self._gate or GateCounters(), self._bounds)

@@ -75,7 +75,7 @@ async def test_a_small_message_is_told_once_and_late_listeners_as_well():
         receipt.add_progress_callback(lambda _: late.set())
         await late.wait()
         assert calls == ["progress", "progress too", "end"]
-        assert not channel._desk._following, "nobody is remembered"
+        assert not channel._callbacks._watched, "nobody is remembered"
 
 
 async def test_calls_do_not_pile_up_and_never_tell_the_same_twice():
