@@ -149,6 +149,8 @@ class Loop:
                     await self._asleep.park()
             if self._due() <= trio.current_time():
                 await self._handle_timers()
+            elif not self._is_asked:
+                continue  # what was asked for has left with something else
             while not self.flush():
                 if self._is_blocked:
                     await self._udp.wait_writable()
