@@ -59,7 +59,7 @@ SENT_BYTES: Final = 512 * 1024
 
 SMALL: Final = 1024
 """Bytes of datagrams that leave at once, while larger ones wait for more that one call may send;
-and of what comes, up to which somebody may be about to answer it."""
+and of what comes, up to which acks wait for an answer to travel with."""
 
 MOST_BEHIND: Final = 16
 """Full batches in a row after which timers are handled whatever the socket still holds."""
@@ -160,10 +160,10 @@ class Loop:
     async def _receive(self) -> None:
         """Take a batch off the socket, and tell who waits for what came."""
         size = self._take(trio.current_time())
-        if self._report_all() and size <= SMALL:
-            # Who waited may answer before acks leave. Tasks that are ready run in any order: the
-            # first turn of theirs comes before ours or after it, and the second one after. Of much
-            # that came, the sender waits for the acks meanwhile.
+        if self._report_all() and size <= SMALL and self._expects_answer:
+            # This is a conversation, and whoever waited may be about to go on with it, with acks in
+            # the same packet. Tasks that are ready run in any order: the first turn of theirs comes
+            # before ours or after it, and the second one after.
             await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
 
