@@ -7,7 +7,7 @@ reaches only the supervisor, who knows the right order of things.
 
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -36,8 +36,13 @@ class Child:
         self._asked = False
 
     @classmethod
-    async def spawn(cls, command: Sequence[str]) -> "Child":
-        """Start a process; raises OSError when that is impossible."""
+    async def spawn(
+        cls, command: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> "Child":
+        """Start a process; raises OSError when that is impossible.
+
+        ``variables`` are those of its environment that are not ours.
+        """
         with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
             process = await trio.lowlevel.open_process(
                 list(command),
@@ -45,7 +50,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env=_environment(),
+                env=_environment() | dict(variables or {}),
             )
         return cls(process)
 

@@ -1,8 +1,19 @@
-"""A channel as users hold it: messages to one peer and from it."""
+"""A channel as users hold it: messages to one peer and from it.
+
+What people write is ``await channel.send(x)`` in a loop, and ``async for x in channel``, so these
+are the calls that cost least. A message sent is appended to a list, which is queued in the core
+when the loop sends (see ``loop``); room for a number of messages is reserved at a time, so that
+what was taken from the program always finds a place, and a call that is cancelled has sent nothing.
+A message read comes from a list as well, which is filled with more at a time the faster the program
+reads.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Final
 
@@ -16,17 +27,35 @@ from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.errors import LocalError, RefusedError, UnreachableError
-from sphtp.shell.busy_poll import BusyPoll
-from sphtp.shell.courtesy import Courtesy
 from sphtp.shell.encoding import PLAIN, Encoding, check_limit
-from sphtp.shell.readers import Readers
-from sphtp.shell.receipt import Callback, Desk, Receipt
+from sphtp.shell.loop import Loop
+from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
 
 PARTING: Final = 0.5
 """Seconds that what was sent may take to arrive once an error has ended the block of a channel."""
 
+RESERVED: Final = 128
+RESERVED_SIZE: Final = 4096
+"""Messages for which room is reserved at a time, and bytes of each; larger ones go singly."""
 
-class Channel(trio.abc.ReceiveChannel[Any]):
+MOST_AHEAD: Final = 64
+"""Messages that are taken ahead of a program that reads fast."""
+
+FAST: Final = 50e-6
+"""Seconds for a message within which a program reads fast."""
+
+
+class _Cork:
+    """Messages of one lane that are held back, and how many more there is room for."""
+
+    __slots__ = ("payloads", "room")
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.room = 0
+
+
+class Channel(trio.abc.Channel[Any]):
     """Reliable messages in order, and unreliable ones, between this node and one peer.
 
     A message is anything that msgpack carries: None, booleans, numbers, text, bytes, lists and
@@ -34,25 +63,34 @@ class Channel(trio.abc.ReceiveChannel[Any]):
     closed by leaving its ``async with`` block, which waits until everything sent has arrived; after
     an error in the block for half a second at most, and the error leaves it as it is. Several tasks
     may send, and several receive.
+
+    A message leaves at once when nothing has left within the last 100 us; else with those that are
+    sent in the same turn, as soon as this task waits for anything. A task that sends or receives
+    without ever waiting lets others have a turn every half millisecond, not at every message;
+    whether it was cancelled is looked at in every call.
     """
 
     def __init__(
         self,
         connection: Connection,
-        touched: Callable[[], None],
+        loop: Loop,
         run_callback: Callable[[Callback, Receipt], None],
-        courtesy: Courtesy,
-        busy_poll: BusyPoll,
         encoding: Encoding = PLAIN,
     ) -> None:
         self._connection = connection
-        self._touched = touched
-        self._desk = Desk(run_callback)
-        self._courtesy = courtesy
+        self._loop = loop
+        self._callbacks = ReceiptCallbacks(run_callback)
         self._encoding = encoding
         self._receipts: dict[Ticket, Receipt] = {}
-        self._readers = Readers(connection, busy_poll)
+        self._corks: dict[int, _Cork] = {}
+        self._is_corked = False
         self._changed = trio.lowlevel.ParkingLot()
+        # Who waits for messages; those taken ahead, how many to take next, and when the last ones
+        # were taken.
+        self._readers = trio.lowlevel.ParkingLot()
+        self._taken: deque[Any] = deque()
+        self._ahead = 1
+        self._taken_at = -math.inf
         self._is_open = False
         self._closing = False
         # Whether somebody has been told that messages may be lost.
@@ -85,79 +123,77 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         return self.statistics().undecodable
 
     def statistics(self) -> ChannelStatistics:
-        """Return the figures so far; they stay when the channel has closed."""
-        return self._connection.port.statistics()
+        """Return the figures so far; they stay when the channel has closed.
+
+        A message counts as read when the program has it, even if it was taken ahead.
+        """
+        self._push_corked()
+        figures = self._connection.port.statistics()
+        # The channel ended before these could be queued.
+        held_back = sum([len(cork.payloads) for cork in self._corks.values()])
+        if not held_back and not self._taken:
+            return figures
+        return replace(
+            figures,
+            messages_sent=figures.messages_sent + held_back,
+            waiting=figures.waiting + held_back,
+            messages_received=figures.messages_received - len(self._taken),
+            unread=figures.unread + len(self._taken),
+        )
 
     def arriving(self) -> list[Arriving]:
         """Return how far large messages are of which a part is here, by lane, oldest first."""
         return self._connection.port.arriving()
 
-    async def send(
-        self,
-        value: Any,
-        *,
-        delivery: Delivery = Delivery.RELIABLE,
-        lane: int = 0,
-        deadline: float | None = None,
-        copies: int = 0,
-        compress: bool | None = None,
-    ) -> Receipt:
-        """Send a message; waits while too many messages are unacknowledged.
+    async def send(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
+        """Send a reliable message; waits while too many messages are unacknowledged.
 
-        Cancelled, it has sent nothing. A message that is sent once never waits.
+        Cancelled, it has sent nothing. What became of a message is told by ``post``.
 
         Args:
-            delivery: what is promised; see ``Delivery``.
             lane: whose order it takes part in, and whose priority it has.
-            deadline: seconds from the call after which a message is given up that was not
-                acknowledged, or is sent once and did not leave; those behind it do not wait for
-                it. Where there is no room for it until then, nothing of it is sent, and its
-                receipt says ``EXPIRED``.
-            copies: with how many further packets it goes again without waiting for a loss, for
-                what cannot wait a round trip: in them, or behind them when they are full.
             compress: True or False decides for this message where ``messages`` have compression;
                 by default its threshold does.
 
         Raises:
-            MessageTooLargeError: over the limit of the channel or, sent once, of one packet.
+            MessageTooLargeError: over the limit of the channel.
             trio.ClosedResourceError: this channel was closed on this side.
             trio.BrokenResourceError: the peer closed it or vanished; the message says which.
             TypeError, OverflowError: msgpack cannot carry the value.
             WireError: it is of no type of ``messages``, or out of bounds; the message says which.
-            LocalError: there is no such lane, ``deadline`` is no number, or ``copies`` negative.
+            LocalError: there is no such lane.
         """
-        now = trio.current_time()
-        ticket = _follow(now, lane, deadline, copies)
         payload = self._encoding.encode(value, compress)
-        ticket.size = len(payload)
-        # The message leaves before others get a turn, as with Trio's own sockets.
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._check_sendable()
-        port = self._connection.port
-        while delivery is Delivery.RELIABLE and not port.has_room(ticket.size, lane):
-            if ticket.deadline is not None and trio.current_time() >= ticket.deadline:
-                # Nothing comes between: a channel that ended meanwhile gives no receipts.
-                await trio.lowlevel.checkpoint_if_cancelled()
-                receipt = self._expire(ticket)
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                return receipt
-            with trio.CancelScope(
-                deadline=math.inf if ticket.deadline is None else ticket.deadline
-            ):
-                await self._changed.park()
-            self._check_sendable()
-        receipt = self._queue(payload, ticket, delivery)
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        return receipt
+        cork = self._corks.get(lane)
+        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+            cork = await self._wait_for_room(len(payload), lane)
+        cork.payloads.append(payload)
+        cork.room -= 1
+        if self._is_corked:
+            if self._loop.is_turn_over:
+                await self._loop.give_way()
+            return
+        self._is_corked = True
+        if self._loop.cork(self._connection, self._push_corked):
+            await self._loop.end_lone_send()
 
-    def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> Receipt:
-        """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait."""
+    def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
+        """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait.
+
+        What was sent before without a wait leaves when this task next waits for anything.
+        """
         payload = self._encoding.encode(value, compress)
-        self._check_sendable()
-        if not self._connection.port.has_room(len(payload), lane):
-            raise trio.WouldBlock
-        ticket = Ticket(trio.current_time(), lane, size=len(payload))
-        return self._queue(payload, ticket, Delivery.RELIABLE)
+        cork = self._corks.get(lane)
+        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+            cork = self._reserve(len(payload), lane)
+            if cork is None:
+                raise trio.WouldBlock
+        cork.payloads.append(payload)
+        cork.room -= 1
+        if not self._is_corked:
+            self._is_corked = True
+            self._loop.cork(self._connection, self._push_corked)
 
     async def send_many(
         self, values: Iterable[Any], *, lane: int = 0, compress: bool | None = None
@@ -169,28 +205,112 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         Raises as ``send``; when one message is too large or of no type, none has been sent.
         """
         payloads = self._encoding.encode_many(values, compress)
-        self._courtesy.note(trio.current_time(), payloads)
         await trio.lowlevel.checkpoint()
         self._check_sendable()
+        self._uncork()
         burst = Burst(self._connection.port, payloads, lane)
         while burst.left:
             if burst.send():
-                self._touched()
+                self._loop.flush_now(self._connection)
             else:
                 await self._changed.park()
                 self._check_sendable()
+                self._uncork()
+
+    async def post(
+        self,
+        value: Any,
+        *,
+        delivery: Delivery = Delivery.RELIABLE,
+        lane: int = 0,
+        deadline: float | None = None,
+        copies: int = 0,
+        compress: bool | None = None,
+    ) -> Receipt:
+        """Send a message as ``send`` does, and return a receipt that tells what became of it.
+
+        A message that is sent once never waits. Cancelled, it has sent nothing.
+
+        Args:
+            delivery: what is promised; see ``Delivery``.
+            lane, compress: as ``send``.
+            deadline: seconds from the call after which a message is given up that was not
+                acknowledged, or is sent once and did not leave; those behind it do not wait for
+                it. Where there is no room for it until then, nothing of it is sent, and its
+                receipt says ``EXPIRED``.
+            copies: with how many further packets it goes again without waiting for a loss, for
+                what cannot wait a round trip: in them, or behind them when they are full.
+
+        Raises as ``send``; ``MessageTooLargeError`` also for a message that is sent once and does
+        not fit one packet, and ``LocalError`` where ``deadline`` is no number, or ``copies``
+        negative.
+        """
+        ticket = _follow(lane, deadline, copies)
+        payload = self._encoding.encode(value, compress)
+        ticket.size = len(payload)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_sendable()
+        while delivery is Delivery.RELIABLE and not self._has_room(ticket.size, lane):
+            if ticket.deadline is not None and trio.current_time() >= ticket.deadline:
+                # Nothing comes between: a channel that ended meanwhile gives no receipts.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                receipt = self._expire(ticket)
+                await self._loop.give_way()
+                return receipt
+            with trio.CancelScope(
+                deadline=math.inf if ticket.deadline is None else ticket.deadline
+            ):
+                await self._changed.park()
+            self._check_sendable()
+        receipt, is_gone = self._queue(payload, ticket, delivery)
+        if is_gone:
+            await self._loop.end_lone_send()
+        elif self._loop.is_turn_over:
+            await self._loop.give_way()
+        return receipt
+
+    def post_nowait(
+        self,
+        value: Any,
+        *,
+        delivery: Delivery = Delivery.RELIABLE,
+        lane: int = 0,
+        deadline: float | None = None,
+        copies: int = 0,
+        compress: bool | None = None,
+    ) -> Receipt:
+        """Send a message as ``post`` does, or raise ``trio.WouldBlock`` where that would wait.
+
+        A message that is sent once, ``UNRELIABLE`` or ``SEQUENCED``, never waits: this is the call
+        for it.
+        """
+        ticket = _follow(lane, deadline, copies)
+        payload = self._encoding.encode(value, compress)
+        ticket.size = len(payload)
+        self._check_sendable()
+        if delivery is Delivery.RELIABLE and not self._has_room(ticket.size, lane):
+            raise trio.WouldBlock
+        receipt, _ = self._queue(payload, ticket, delivery)
+        return receipt
 
     async def receive(self) -> Any:
         """Wait for the next message.
 
-        Messages that arrived before the channel ended are still received after it.
+        Messages that arrived before the channel ended are still received after it. Of a program
+        that reads fast, up to 64 messages and 2 MiB are taken ahead at a time: the peer is allowed
+        to send as many more as if they had been read. Cancelled, it has lost nothing.
 
         Raises:
             trio.ClosedResourceError: this channel was closed on this side.
             trio.EndOfChannel: the peer closed it, and everything it sent has been received.
             trio.BrokenResourceError: the peer vanished or gave up; the message says which.
         """
-        return (await self.receive_many(1))[0]
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._loop.is_turn_over:
+            await self._loop.give_way()
+        if not self._taken:
+            await self._wait_for_messages()
+        return self._taken.popleft()
 
     async def receive_many(self, limit: int = 4096) -> list[Any]:
         """Wait for messages, and take those that are there: at least one, at most ``limit``.
@@ -198,24 +318,26 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
         """
         check_limit(limit)
-        if self._connection.port.readable:
-            # Before anything is taken, so that cancelling loses nothing; waiting is one, too.
-            await trio.lowlevel.checkpoint()
-        limit = min(limit, self._encoding.most_at_once)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._taken or self._connection.port.readable:
+            await self._loop.give_way()
         while True:
+            if self._taken:
+                return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
             self._check_open()
-            payloads = self._connection.port.receive_many(limit)
-            if not payloads:
-                self._check_receivable()
-                await self._readers.wait()
-            elif values := self._decode(payloads):
+            if values := self._read(limit):
                 return values
+            if not self._connection.port.readable:
+                self._check_receivable()
+                await self._loop.wait_for_messages(self._readers)
 
     def receive_nowait(self) -> Any:
         """Take the next message; raises ``trio.WouldBlock`` when there is none by now."""
         self._check_open()
-        while payloads := self._connection.port.receive_many(1):
-            if values := self._decode(payloads):
+        if self._taken:
+            return self._taken.popleft()
+        while self._connection.port.readable:
+            if values := self._read(1):
                 return values[0]
         self._check_receivable()
         raise trio.WouldBlock
@@ -233,7 +355,7 @@ class Channel(trio.abc.ReceiveChannel[Any]):
             return
         self._detach()
         self._connection.close(trio.current_time())
-        self._touched()
+        self._loop.flush_now(self._connection)
         try:
             await trio.lowlevel.checkpoint()
             while (closed := self._connection.closed) is None:
@@ -260,30 +382,118 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         """Close at once; the peer is told why, once, and what is not acknowledged may be lost."""
         self._detach()
         self._connection.abort(trio.current_time(), why)
-        self._touched()
+        self._loop.flush_now(self._connection)
 
-    def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Receipt:
+    # Sending
+
+    def _push_corked(self) -> None:
+        """Queue in the core what is held back; the loop calls it before it sends."""
+        self._is_corked = False
+        if self._connection.closed is not None:
+            return
+        for lane, cork in self._corks.items():
+            if cork.payloads:
+                self._connection.port.queue(cork.payloads, lane)
+                cork.payloads = []
+
+    def _uncork(self) -> None:
+        """Queue what is held back and give reserved room up, before others take room."""
+        if self._is_corked:
+            self._push_corked()
+        for cork in self._corks.values():
+            cork.room = 0
+
+    def _reserve(self, size: int, lane: int) -> _Cork | None:
+        """Find room in a lane for a message, and for some that may follow; None if there is none.
+
+        Raises as ``send``.
+        """
+        self._check_sendable()
+        self._uncork()
+        port = self._connection.port
+        room = port.reserve(RESERVED, RESERVED_SIZE, lane) if size <= RESERVED_SIZE else 0
+        room = room or int(port.has_room(size, lane))
+        if not room:
+            return None
+        cork = self._corks.get(lane)
+        if cork is None:
+            cork = self._corks[lane] = _Cork()
+        cork.room = room
+        return cork
+
+    async def _wait_for_room(self, size: int, lane: int) -> _Cork:
+        """Wait for room in a lane; as ``_reserve``."""
+        cork = self._reserve(size, lane)
+        while cork is None:
+            self._loop.flush_soon(self._connection)
+            await self._changed.park()
+            # The line was not idle: what follows now leaves together.
+            self._loop.flush_soon(self._connection)
+            cork = self._reserve(size, lane)
+        return cork
+
+    def _has_room(self, size: int, lane: int) -> bool:
+        self._uncork()
+        return self._connection.port.has_room(size, lane)
+
+    def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> tuple[Receipt, bool]:
+        """Queue a message that is followed; return its receipt, and whether it left at once."""
+        self._uncork()
         self._connection.port.send(payload, ticket, delivery)
-        receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
-        self._touched()
-        self._courtesy.note(ticket.sent_at, (payload,))
-        return receipt
+        receipt = self._receipts[ticket] = Receipt(ticket, self._callbacks)
+        self._is_corked = True
+        return receipt, self._loop.cork(self._connection, self._push_corked)
 
     def _expire(self, ticket: Ticket) -> Receipt:
         """Give the receipt of a message for which there was no room in time."""
         self._connection.port.expire(trio.current_time(), ticket)
-        receipt = self._receipts[ticket] = Receipt(ticket, self._desk)
-        self._touched()
+        receipt = self._receipts[ticket] = Receipt(ticket, self._callbacks)
+        self._loop.flush_soon(self._connection)
         return receipt
+
+    # Receiving
+
+    async def _wait_for_messages(self) -> None:
+        """Take messages ahead, one at least; wait until there is one.
+
+        So many more at a time as the program reads fast. One that takes its time has them one by
+        one, so that what it did not read yet can still grow stale, and hold the peer up.
+        """
+        is_fast = perf_counter() - self._taken_at < FAST * self._ahead
+        self._ahead = min(2 * self._ahead, MOST_AHEAD) if is_fast else 1
+        while not self._taken:
+            self._check_open()
+            self._taken.extend(self._read(self._ahead))
+            if not self._taken and not self._connection.port.readable:
+                self._check_receivable()
+                await self._loop.wait_for_messages(self._readers)
+        self._taken_at = perf_counter()
+        if len(self._taken) > 1:
+            self._readers.unpark_all()
+
+    def _read(self, limit: int) -> list[Any]:
+        """Take messages that are there, without those that turn out to be none."""
+        port = self._connection.port
+        payloads = port.receive_many(min(limit, self._encoding.most_at_once))
+        if port.has_news:
+            self._loop.flush_soon(self._connection)
+        values = self._encoding.decode_many_untrusted(payloads) if payloads else []
+        if len(values) != len(payloads):
+            port.count_undecodable(len(payloads) - len(values))
+        return values
+
+    # The loop's side
 
     def _detach(self) -> None:
         """Let everybody see that it is closed on this side: by itself, or with its node."""
+        self._uncork()
         self._closing = True
-        self._readers.end()
+        self._taken.clear()
+        self._readers.unpark_all()
         self._changed.unpark_all()
 
     def _check_delivered(self, closed: Closed) -> None:
-        if self._connection.port.statistics().waiting and not self._has_told:
+        if self.statistics().waiting and not self._has_told:
             raise trio.BrokenResourceError(closed.text)
 
     async def _wait_open(self) -> None:
@@ -295,24 +505,23 @@ class Channel(trio.abc.ReceiveChannel[Any]):
 
     def _wake(self) -> bool:
         """Let everybody see what is new; true when somebody waited for messages, and there are."""
-        while (event := self._connection.poll_event()) is not None:
+        connection = self._connection
+        while (event := connection.poll_event()) is not None:
             self._is_open |= isinstance(event, Opened)
-        while (ticket := self._connection.port.poll_settled()) is not None:
-            self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
-        self._desk.tell_progress()
+        if self._receipts:
+            while (ticket := connection.port.poll_settled()) is not None:
+                self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
+            self._callbacks.report_progress()
+        if connection.closed is not None:
+            self._uncork()
         if self._changed:
             self._changed.unpark_all()
-        return self._readers.tell()
-
-    def _decode(self, payloads: Sequence[bytes]) -> list[Any]:
-        self._courtesy.note(trio.current_time(), payloads)
-        port = self._connection.port
-        if port.has_news:
-            self._touched()
-        values = self._encoding.decode_many_untrusted(payloads)
-        if len(values) != len(payloads):
-            port.count_undecodable(len(payloads) - len(values))
-        return values
+        if not self._readers:
+            return False
+        is_awaited = connection.port.readable
+        if is_awaited or connection.closed is not None:
+            self._readers.unpark_all()
+        return is_awaited
 
     def _check_open(self) -> None:
         if self._closing:
@@ -334,7 +543,8 @@ class Channel(trio.abc.ReceiveChannel[Any]):
         raise trio.BrokenResourceError(closed.text)
 
 
-def _follow(now: float, lane: int, deadline: float | None, copies: int) -> Ticket:
+def _follow(lane: int, deadline: float | None, copies: int) -> Ticket:
+    now = trio.current_time()
     if copies < 0:
         raise LocalError(f"copies is {copies}; allowed is 0 or more")
     if deadline is None:

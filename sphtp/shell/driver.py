@@ -8,9 +8,9 @@ import trio
 from sphtp.core.control.counters import Counters
 from sphtp.core.control.doorkeeper import Pipe
 from sphtp.core.control.proofs import Session
-from sphtp.shell.bell import Bell
 from sphtp.shell.bus import Arrival
 from sphtp.shell.vouching import Heard, Vouching
+from sphtp.shell.wakeup import Wakeup
 
 LINGER: Final = 0.05
 """Seconds from the good-bye to the closing of the sockets, which drops what is queued."""
@@ -74,19 +74,19 @@ async def drive(
     machine: ControlMachine,
     subscriber: Hearing,
     vouching: Vouching,
-    bell: Bell,
+    wakeup: Wakeup,
     flush: Callable[[], None],
 ) -> None:
     """Keep a machine running; ``flush`` performs what it asks for, once per batch of messages.
 
-    ``bell`` is rung when one of its publishers is connected to somebody new.
+    ``wakeup`` wakes it when one of its publishers is connected to somebody new.
     """
     while True:
         batch: list[Arrival] = []
-        with bell.listening(machine.poll_timeout()):
+        with wakeup.waiting(machine.poll_timeout()):
             batch = await subscriber.receive_arrivals()
         now = trio.current_time()
-        if bell.answer():
+        if wakeup.clear():
             machine.handle_connected(now)
         # A connection whose last messages are in this batch ends after them: a LEAVE counts first.
         # Any other ends first: a client that has already come back is not suspected.

@@ -17,19 +17,19 @@ from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.shell.addresses import resolve
-from sphtp.shell.callbacks import Callbacks
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import PLAIN, Encoding
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.limits import LimitLog
+from sphtp.shell.loop import Loop
 from sphtp.shell.node_statistics import NodeStatistics
 from sphtp.shell.questions import asked
+from sphtp.shell.receipt import CallbackQueue
 from sphtp.shell.streams.group import Group
 from sphtp.shell.streams.room import StreamRoom
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.stream import Stream
 from sphtp.shell.streams.terms import Terms
-from sphtp.shell.traffic import Traffic
 from sphtp.shell.udp import UdpSocket
 
 
@@ -49,16 +49,14 @@ class Node:
         self._endpoint = endpoint
         self._encoding = encoding
         self._channels: dict[Connection, Channel] = {}
-        self._callbacks = Callbacks()
+        self._callbacks = CallbackQueue()
         self._bounds = BoundCounters()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, self._bounds)
         self._streams = StreamRoom(
             udp, entropy, secrets, encoding, limits, is_sealed=endpoint.is_sealed
         )
-        self._traffic = Traffic(
-            udp, endpoint, self._streams.desk, limits, self._report, self._welcome, busy_poll
-        )
-        self._streams.touched = self._traffic.touch_all
+        self._loop = Loop(udp, endpoint, self._streams.desk, limits, self._report, busy_poll)
+        self._streams.touched = self._loop.flush_now
         endpoint.serve(STREAMS)
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
@@ -204,7 +202,7 @@ class Node:
         candidates = await resolve(addresses, self._udp.family)
         self._check_open()
         channel = self._adopt(self._dial(candidates, wanted, expectation, schema))
-        self._traffic.ring()
+        self._loop.flush_now()
         async with channel:
             await channel._wait_open()  # noqa: SLF001 - a channel opens in here only
             yield channel
@@ -233,6 +231,7 @@ class Node:
             connection.port.bounds.move_to(self._bounds)
         channel = self._channels.get(connection)
         if channel is None:
+            self._welcome()
             return False
         is_awaited = channel._wake()  # noqa: SLF001
         if connection.closed is not None:
@@ -243,10 +242,8 @@ class Node:
         is_ours = connection.handshake.schema is STREAMS
         channel = Channel(
             connection,
-            partial(self._traffic.touch, connection),
+            self._loop,
             self._callbacks.run_soon,
-            self._traffic.courtesy,
-            self._traffic.busy_poll,
             PLAIN if is_ours else self._encoding,
         )
         if connection.closed is None:
@@ -256,7 +253,7 @@ class Node:
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
         async with (
-            running(self._traffic.run),
+            self._loop.running(),
             running(self._callbacks.run),
             running(self._streams.run),
         ):
@@ -269,7 +266,7 @@ class Node:
             channel._detach()  # noqa: SLF001
         self._streams.desk.close()
         self._endpoint.close(trio.current_time(), "its node closed")
-        self._traffic.flush(trio.current_time())
+        self._loop.flush_now()
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
@@ -277,8 +274,9 @@ class Node:
 
         They would wait for an ack that got lost.
         """
-        while self._endpoint.connections:
-            await self._traffic.take_turn()
+        async with self._loop.running():
+            while self._endpoint.connections:
+                await self._loop.reported.park()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -15,7 +15,6 @@ from sphtp.shell.encoding import encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import block
-from sphtp.shell.memory import keep_freed_memory
 from sphtp.shell.node import Node
 from sphtp.shell.questions import asked
 from sphtp.shell.randomness import SECRETS, decisions
@@ -56,7 +55,6 @@ async def open_node(
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
     """
-    keep_freed_memory()
     settings, security = settings or ChannelSettings(), _guarded(security)
     schema = Schema(messages.describe() if messages else ())
     with (
@@ -82,7 +80,7 @@ async def open_node(
             with trio.move_on_after(settings.linger) as scope:
                 scope.shield = True
                 await node._linger()  # noqa: SLF001
-            node._traffic.close()  # noqa: SLF001
+            node._loop.close()  # noqa: SLF001
 
 
 def _guarded(security: Security | None) -> Security | None:

@@ -1,5 +1,6 @@
-"""What became of a message, for whoever sent it."""
+"""What became of a message, for whoever sent it, and the calls that tell so."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -21,13 +22,13 @@ class Progress(NamedTuple):
 
 
 class Receipt:
-    """Of one message that was sent. Made by ``Channel.send``."""
+    """Of one message that was sent. Made by ``Channel.post``."""
 
-    __slots__ = ("_callbacks", "_desk", "_settled", "_ticket")
+    __slots__ = ("_callbacks", "_channel_callbacks", "_settled", "_ticket")
 
-    def __init__(self, ticket: Ticket, desk: "Desk") -> None:
+    def __init__(self, ticket: Ticket, callbacks: "ReceiptCallbacks") -> None:
         self._ticket = ticket
-        self._desk = desk
+        self._channel_callbacks = callbacks
         self._settled: trio.Event | None = None
         self._callbacks: list[Callback] = []
 
@@ -38,7 +39,7 @@ class Receipt:
 
     @property
     def latency(self) -> float | None:
-        """Seconds from ``send`` to the ack; None for a message that did not arrive."""
+        """Seconds from ``post`` to the ack; None for a message that did not arrive."""
         ticket = self._ticket
         if ticket.outcome not in CAME or ticket.settled_at is None:
             return None
@@ -68,7 +69,7 @@ class Receipt:
         if self._ticket.outcome is None:
             self._callbacks.append(callback)
         else:
-            self._desk.run_soon(callback, self)
+            self._channel_callbacks.run_soon(callback, self)
 
     def add_progress_callback(self, callback: Callback) -> None:
         """Call ``callback(receipt)`` when there is progress, and a last time when it is settled.
@@ -77,47 +78,47 @@ class Receipt:
         ``add_callback`` do, and before them.
         """
         if self._ticket.outcome is None:
-            self._desk.follow(self, callback)
+            self._channel_callbacks.watch(self, callback)
         else:
-            self._desk.run_soon(callback, self)
+            self._channel_callbacks.run_soon(callback, self)
 
     def _announce(self) -> None:
         if self._settled is not None:
             self._settled.set()
-        self._desk.end(self)
+        self._channel_callbacks.end(self)
         for callback in self._callbacks:
-            self._desk.run_soon(callback, self)
+            self._channel_callbacks.run_soon(callback, self)
         self._callbacks.clear()
 
 
-class Desk:
-    """Where a channel's receipts have their callbacks run, and their progress watched."""
+class ReceiptCallbacks:
+    """The callbacks of a channel's receipts, and those who watch the progress of one."""
 
-    __slots__ = ("_following", "run_soon")
+    __slots__ = ("_watched", "run_soon")
 
     def __init__(self, run_soon: Callable[[Callback, Receipt], None]) -> None:
         self.run_soon = run_soon
-        self._following: dict[Receipt, Follower] = {}
+        self._watched: dict[Receipt, ProgressCallbacks] = {}
 
-    def follow(self, receipt: Receipt, callback: Callback) -> None:
+    def watch(self, receipt: Receipt, callback: Callback) -> None:
         """Call back whenever a receipt has made progress."""
-        self._following.setdefault(receipt, Follower()).callbacks.append(callback)
+        self._watched.setdefault(receipt, ProgressCallbacks()).callbacks.append(callback)
 
-    def tell_progress(self) -> None:
+    def report_progress(self) -> None:
         """Call back for those that have made progress since they were last told."""
-        for receipt, follower in self._following.items():
-            if follower.wants_to_know(receipt):
-                self.run_soon(follower.tell, receipt)
+        for receipt, callbacks in self._watched.items():
+            if callbacks.is_behind(receipt):
+                self.run_soon(callbacks.call, receipt)
 
     def end(self, receipt: Receipt) -> None:
         """Call back for the last time."""
-        follower = self._following.pop(receipt, None)
-        if follower is not None and not follower.is_due:
-            self.run_soon(follower.tell, receipt)
+        callbacks = self._watched.pop(receipt, None)
+        if callbacks is not None and not callbacks.is_due:
+            self.run_soon(callbacks.call, receipt)
 
 
-class Follower:
-    """Who wants to know of a message's progress, and what they know."""
+class ProgressCallbacks:
+    """The callbacks for a message's progress, and how much of it they were told of."""
 
     __slots__ = ("callbacks", "is_due", "told")
 
@@ -127,16 +128,39 @@ class Follower:
         # Whether a call is on its way, which will tell of what comes meanwhile as well.
         self.is_due = False
 
-    def wants_to_know(self, receipt: Receipt) -> bool:
+    def is_behind(self, receipt: Receipt) -> bool:
         """Whether there is news and no call on its way; there is then."""
         if self.is_due or receipt.progress.acked == self.told:
             return False
         self.is_due = True
         return True
 
-    def tell(self, receipt: Receipt) -> None:
+    def call(self, receipt: Receipt) -> None:
         """Call back."""
         self.is_due = False
         self.told = receipt.progress.acked
         for callback in self.callbacks:
             callback(receipt)
+
+
+class CallbackQueue:
+    """A queue of calls to make, so that a slow callback holds up no packet."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callback, Receipt]] = deque()
+        self._called = trio.Event()
+
+    def run_soon(self, callback: Callback, receipt: Receipt) -> None:
+        """Make a call after those that wait already."""
+        self._waiting.append((callback, receipt))
+        self._called.set()
+
+    async def run(self) -> None:
+        """Make the calls, one after the other, for ever; an error in one of them leaves."""
+        while True:
+            await self._called.wait()
+            self._called = trio.Event()
+            while self._waiting:
+                callback, receipt = self._waiting.popleft()
+                callback(receipt)
+                await trio.lowlevel.checkpoint()

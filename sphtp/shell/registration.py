@@ -15,7 +15,6 @@ from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsu
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.bell import Bell
 from sphtp.shell.bus import BusError, Publisher, Subscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
@@ -26,6 +25,7 @@ from sphtp.shell.presence import ClientEvent, of_client
 from sphtp.shell.probe import Hope, Trouble, find_trouble
 from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching
+from sphtp.shell.wakeup import Wakeup
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Bus:
 
     publisher: Publisher
     subscriber: Subscriber
-    bell: Bell
+    wakeup: Wakeup
     vouching: Vouching
 
 
@@ -43,12 +43,12 @@ def open_bus(
     secret: bytes | None = None, tls: Tls | None = None, server_keys: Collection[bytes] = ()
 ) -> Iterator[Bus]:
     """Open both sockets for the length of the block; they dial whom the machine says."""
-    bell, trust = Bell(), vouching(secret, server_keys)
+    wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
-        Publisher(on_connected=bell.ring, tls=tls) as publisher,
-        Subscriber(on_connected=bell.ring, tls=tls) as subscriber,
+        Publisher(on_connected=wakeup.wake, tls=tls) as publisher,
+        Subscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
     ):
-        yield Bus(publisher, subscriber, bell, trust)
+        yield Bus(publisher, subscriber, wakeup, trust)
 
 
 class Registration:
@@ -72,7 +72,7 @@ class Registration:
         self.machine.handle_start(trio.current_time())
         self.flush()
         bus = self._bus
-        await drive(self.machine, bus.subscriber, bus.vouching, bus.bell, self.flush)
+        await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
         """Say good-bye, and give it time to leave the machine."""

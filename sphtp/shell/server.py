@@ -16,7 +16,6 @@ from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.errors import SettingsError
 from sphtp.shell.admitting import guarded
-from sphtp.shell.bell import Bell
 from sphtp.shell.bus import (
     AcceptLimits,
     BusError,
@@ -35,6 +34,7 @@ from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.server_options import ServerOptions, require_protection
 from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, server_vouching
+from sphtp.shell.wakeup import Wakeup
 
 FIRST_LOOK: Final = 0.5
 """Seconds after which a server that hears nobody whom it is to join looks for the reason."""
@@ -79,12 +79,12 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     require_protection(options)
     require_tls(options.join, options.tls)
     trust, among_servers = server_vouching(options.secret, options.signing_key, options.server_keys)
-    bell = Bell()
+    wakeup = Wakeup()
     handshakes = Handshakes(_accept_limits(options.limits), secret=options.secret is not None)
     with (
-        ListeningPublisher(handshakes, on_connected=bell.ring, tls=options.tls) as clients,
+        ListeningPublisher(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
         ListeningSubscriber(handshakes, tls=options.tls) as subscriber,
-        Publisher(on_connected=bell.ring, tls=options.tls) as servers,
+        Publisher(on_connected=wakeup.wake, tls=options.tls) as servers,
     ):
         subscriber.subscribe(b"")
         bound = ServerAddress(
@@ -102,7 +102,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             limits=options.limits,
             admit=guarded(options.admit),
         )
-        bus = _Bus(subscriber, clients, servers, bell, trust, among_servers)
+        bus = _Bus(subscriber, clients, servers, wakeup, trust, among_servers)
         server = Server(machine, bound, advertised, bus, options.tls)
         try:
             async with running(server._run):  # noqa: SLF001 - the two halves of one thing
@@ -229,7 +229,7 @@ class Server:
     async def _run(self) -> None:
         bus = self._bus
         async with running(bus.clients.run), running(self._tell_missing):
-            await drive(self._machine, bus.subscriber, bus.vouching, bus.bell, self._flush)
+            await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
 
     async def _tell_missing(self) -> None:
         """Tell why no server is heard that this one is to join, soon and then now and again."""
@@ -318,7 +318,7 @@ class _Bus:
     subscriber: ListeningSubscriber
     clients: ListeningPublisher
     servers: Publisher
-    bell: Bell
+    wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching
     """For what is said to servers, which is numbered and signed apart."""

@@ -14,7 +14,6 @@ from sphtp.core.control.outputs import topic
 from sphtp.core.control.parts import Assembly
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import Status
-from sphtp.shell.bell import Bell
 from sphtp.shell.bus import Arrival, Publisher, Subscriber
 from sphtp.shell.lifetime import running
 from sphtp.shell.patience import Patience
@@ -22,6 +21,7 @@ from sphtp.shell.probe import Hope, Trouble, find_trouble
 from sphtp.shell.randomness import decisions
 from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, vouching
+from sphtp.shell.wakeup import Wakeup
 
 REPEAT: Final = 0.25
 """Seconds between two requests; the answer to the first may be published before we can hear it."""
@@ -53,11 +53,11 @@ async def fetch_status(
     """
     require_tls([address], tls)
     patience = Patience(timeout, missing=f"no answer from {address}")
-    bell = Bell()
+    wakeup = Wakeup()
     number = draw_client_id(decisions(None))
     with (
-        Subscriber(on_connected=bell.ring, tls=tls) as subscriber,
-        Publisher(buffer=1, on_connected=bell.ring, tls=tls) as publisher,
+        Subscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
+        Publisher(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
     ):
         # What is for everybody tells, where no answer comes, whether a secret is why.
         for each in (number, EVERYBODY):
@@ -85,10 +85,10 @@ async def fetch_status(
         async with running(look_for_trouble):
             with trio.CancelScope(deadline=patience.deadline):
                 while answer.document is None:
-                    with bell.listening(ask_at):
+                    with wakeup.waiting(ask_at):
                         answer.add(await subscriber.receive_arrivals())
                         continue
-                    bell.answer()
+                    wakeup.clear()
                     publisher.send(trust.mark(StatusRequest(number).encode()))
                     ask_at = trio.current_time() + REPEAT
     if answer.document is None:

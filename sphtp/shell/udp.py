@@ -69,12 +69,14 @@ class UdpSocket:
     """A bound socket that never blocks.
 
     ``too_large`` holds datagrams that the host refused for their size, by address and size in
-    bytes, for whoever chooses sizes.
+    bytes, for whoever chooses sizes. ``is_drained`` says whether the last ``receive_batch`` left
+    nothing behind.
     """
 
     def __init__(self, host: str, port: int, *, is_shared: bool = False) -> None:
         self.counters = UdpCounters()
         self.too_large: dict[tuple[Address, int], None] = {}
+        self.is_drained = True
         self._socket = bind(host, port, is_shared=is_shared)
         self._segments = has_offload(self._socket)
         self._address: Address = self._socket.getsockname()[:2]
@@ -123,19 +125,23 @@ class UdpSocket:
         """
         while rows:
             number = self._fitting(rows) if len(rows) > 1 else 1
-            if number == 1 and self._is_too_much(rows[0]):
+            first = rows[0]
+            is_one = number == 1 and len(first.data) <= first.size
+            if not is_one and number == 1 and self._is_too_much(first):
                 self._split(rows, 1)
-            elif not self._send_call(rows, number):
+            elif not self._send_call(rows, number, is_one=is_one):
                 return False
         return True
 
     def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
         """Yield what is there, up to about ``limit`` datagrams or ``size`` bytes."""
         fetched = 0
+        self.is_drained = False
         while fetched < limit and size > 0:
             try:
                 data, ancillary, _, address = self._socket.recvmsg(LARGEST_DATAGRAM, 64)
             except BlockingIOError:
+                self.is_drained = True
                 return
             except OSError as error:
                 if error.errno not in _PASSING:
@@ -155,7 +161,7 @@ class UdpSocket:
     def _is_too_much(self, row: Datagrams) -> bool:
         """Whether one call cannot send it."""
         most = MOST_DATAGRAMS if self._segments else 1
-        return row.number > 1 and (row.number > most or len(row.data) > MOST_BYTES)
+        return row.number > most or len(row.data) > MOST_BYTES
 
     def _fitting(self, rows: Sequence[Datagrams]) -> int:
         """How many rows may go in one call: equal sizes, and one smaller datagram at the end."""
@@ -177,14 +183,19 @@ class UdpSocket:
             fitting += 1
         return fitting
 
-    def _send_call(self, rows: deque[Datagrams], number: int) -> bool:
-        """Send rows in one call, and take them off; false when there is no room."""
-        address, _, size = rows[0]
-        batch = [rows[place].data for place in range(number)]
-        is_many = number > 1 or rows[0].number > 1
-        ancillary = [(socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size))] if is_many else []
+    def _send_call(self, rows: deque[Datagrams], number: int, *, is_one: bool) -> bool:
+        """Send rows in one call, and take them off; false when there is no room.
+
+        ``is_one`` says that they are a single datagram, which the kernel need not cut.
+        """
+        address, data, size = rows[0]
         try:
-            self._socket.sendmsg(batch, ancillary, 0, address)
+            if is_one:
+                self._socket.sendmsg((data,), (), 0, address)
+            else:
+                batch = [rows[place].data for place in range(number)]
+                cut = (socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size))
+                self._socket.sendmsg(batch, (cut,), 0, address)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -192,6 +203,10 @@ class UdpSocket:
                 raise
             return self._refused(rows, number, error)
         self.counters.send_calls += 1
+        if is_one:
+            rows.popleft()
+            self.counters.sent += 1
+            return True
         for _ in range(number):
             self.counters.sent += rows.popleft().number
         return True
@@ -209,7 +224,7 @@ class UdpSocket:
             self._segments = False
         # Else it is about one of them, or about an earlier datagram; which one shows singly.
         singles = self._split(rows, number)
-        return all(self._send_call(rows, 1) for _ in range(singles))
+        return all(self._send_call(rows, 1, is_one=True) for _ in range(singles))
 
     def _split(self, rows: deque[Datagrams], number: int) -> int:
         """Put single datagrams in the place of the first rows; return how many they are."""

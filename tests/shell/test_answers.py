@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from sphtp import Channel, ChannelSettings, open_node
-from sphtp.shell.traffic import Traffic
+from sphtp.shell.udp import UdpSocket
 
 NEVER, LONG = 0.0, 0.01
 ROUNDS = 50
@@ -39,28 +39,28 @@ async def echoed(busy_poll: float, number: int = 1) -> AsyncIterator[list[Channe
 
 
 @pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """What readers found in the socket when they looked."""
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What was there when nodes looked at their sockets."""
     found: list[bool] = []
-    fetch = Traffic.fetch
+    look = UdpSocket.is_readable
 
-    def fetching(traffic: Traffic) -> bool:
-        found.append(fetch(traffic))
+    def looking(udp: UdpSocket) -> bool:
+        found.append(look(udp))
         return found[-1]
 
-    monkeypatch.setattr(Traffic, "fetch", fetching)
+    monkeypatch.setattr(UdpSocket, "is_readable", looking)
     return found
 
 
 @pytest.mark.parametrize("busy_poll", [NEVER, LONG])
-async def test_every_question_has_its_answer(fetched: list[bool], busy_poll: float) -> None:
+async def test_every_question_has_its_answer(looked: list[bool], busy_poll: float) -> None:
     async with echoed(busy_poll) as (channel,):
         for number in range(ROUNDS):
-            receipt = await channel.send(number)
+            receipt = await channel.post(number)
             assert await channel.receive() == number
         assert await receipt.wait()
         assert channel.statistics().waiting == 0
-    assert any(fetched) == bool(busy_poll)
+    assert any(looked) == bool(busy_poll)
 
 
 @pytest.mark.parametrize("busy_poll", [NEVER, LONG])
@@ -96,7 +96,7 @@ async def test_all_is_known_of_messages_that_nobody_answers() -> None:
     """What was put off for the sake of answers is done when there are none."""
     async with echoed(LONG) as (channel,):
         for number in range(ROUNDS):
-            receipts = [await channel.send((number, part)) for part in range(3)]
+            receipts = [await channel.post((number, part)) for part in range(3)]
             for receipt in receipts:
                 assert await receipt.wait()
                 assert 0 < (receipt.latency or 0) < 1

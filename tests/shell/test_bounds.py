@@ -73,7 +73,7 @@ async def test_unreliable_messages_that_nobody_reads(lines: list[str]) -> None:
         await there.accept(),
     ):
         for number in range(5):
-            await channel.send(number, delivery=Delivery.UNRELIABLE)
+            await channel.post(number, delivery=Delivery.UNRELIABLE)
         await named(lines, "unreliable_buffer", "over_unreliable_buffer")
 
 

@@ -27,8 +27,8 @@ async def exchange(*instruments: Instrument) -> None:
     ):
         other = await there.accept()
         for number in range(10):
-            await channel.send(number)
-        receipt = await channel.send("last")
+            await channel.post(number)
+        receipt = await channel.post("last")
         assert [await other.receive() for _ in range(10)] == list(range(10))
         assert await receipt.wait() is Outcome.DELIVERED
 

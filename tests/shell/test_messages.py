@@ -68,7 +68,7 @@ async def connected(left=TYPES, right=TYPES):
 def send_raw(channel: sphtp.Channel, *payloads: bytes) -> None:
     """Send what only another program would."""
     channel._connection.port.send_many(payloads)
-    channel._touched()
+    channel._loop.flush_now(channel._connection)
 
 
 @pytest.mark.parametrize("types", [TYPES, SQUEEZED])
@@ -164,7 +164,7 @@ async def test_large_messages_are_deflated_and_small_ones_where_asked():
     async with connected(SQUEEZED, SQUEEZED) as (here, there):
         for note, compress in (("x" * 5000, None), ("x" * 300, True), ("x" * 5000, False)):
             before = here.statistics().bytes_sent
-            receipt = await here.send(Step(1, note), compress=compress)
+            receipt = await here.post(Step(1, note), compress=compress)
             assert await there.receive() == Step(1, note)
             assert await receipt.wait() is sphtp.Outcome.DELIVERED
             took = here.statistics().bytes_sent - before

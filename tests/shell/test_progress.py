@@ -37,7 +37,7 @@ async def test_a_large_message_tells_its_progress_on_both_sides():
                 await trio.lowlevel.checkpoint()
 
         nursery.start_soon(look)
-        receipt = await channel.send(bytes(SIZE))
+        receipt = await channel.post(bytes(SIZE))
         assert receipt.progress.total == TOTAL
         receipt.add_progress_callback(note)
         ended = trio.Event()
@@ -64,7 +64,7 @@ async def test_a_small_message_is_told_once_and_late_listeners_as_well():
         sphtp.open_node(settings=QUICK) as here,
         here.open_channel(*there.address) as channel,
     ):
-        receipt = channel.send_nowait("small")
+        receipt = channel.post_nowait("small")
         assert receipt.progress == Progress(0, 6)
         receipt.add_progress_callback(lambda _: calls.append("progress"))
         receipt.add_progress_callback(lambda _: calls.append("progress too"))
@@ -75,7 +75,7 @@ async def test_a_small_message_is_told_once_and_late_listeners_as_well():
         receipt.add_progress_callback(lambda _: late.set())
         await late.wait()
         assert calls == ["progress", "progress too", "end"]
-        assert not channel._desk._following, "nobody is remembered"
+        assert not channel._callbacks._watched, "nobody is remembered"
 
 
 async def test_calls_do_not_pile_up_and_never_tell_the_same_twice():
@@ -86,7 +86,7 @@ async def test_calls_do_not_pile_up_and_never_tell_the_same_twice():
         sphtp.open_node(settings=SMALL_PACKETS) as here,
         here.open_channel(*there.address) as channel,
     ):
-        receipt = await channel.send(bytes(SIZE))
+        receipt = await channel.post(bytes(SIZE))
         receipt.add_progress_callback(lambda receipt: seen.append(receipt.progress.acked))
         waiting = 0
         while receipt.outcome is None:
@@ -105,7 +105,7 @@ async def test_what_was_not_delivered_tells_how_far_it_came():
         sphtp.open_node(settings=SMALL_PACKETS) as here,
         here.open_channel(*there.address) as channel,
     ):
-        receipt = await channel.send(bytes(SIZE))
+        receipt = await channel.post(bytes(SIZE))
         receipt.add_progress_callback(lambda receipt: seen.append(receipt.progress))
         while receipt.progress.acked == 0:
             await trio.lowlevel.checkpoint()

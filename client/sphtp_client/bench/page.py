@@ -21,7 +21,8 @@ Written by one run of `sphtp bench channel --markdown FILE`; not edited by hand.
 Two processes on the loopback interface, one that sends and one that receives, the same for every
 system; the systems take turns, and each round begins with another one. The receiver counts from
 the end of the warm-up to the last message, and a measurement counts only if every message has
-arrived with its length. CPU per message is the processor time of both processes together.
+arrived with its length. CPU per message is the processor time of both processes together. All
+processes keep the memory that they have freed (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`).
 
 Each system sends the way its interface makes fastest. A channel of SphTP, a TCP stream and a QUIC
 stream take many messages in one call; ENet, ZeroMQ and nng take one message per call, and part of

@@ -9,8 +9,8 @@ from typing import Any, Final
 import trio
 
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.bell import Bell
 from sphtp.shell.lifetime import running
+from sphtp.shell.wakeup import Wakeup
 from sphtp.testing.network import Address
 from sphtp_client.relay.traffic import Direction, Forward, Traffic, TrafficStatistics
 
@@ -53,7 +53,7 @@ class Relay:
         self._listening = listening
         self._traffic = traffic
         self._towards_target: dict[Address, socket.socket] = {}
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._errors = 0
 
     @property
@@ -95,9 +95,9 @@ class Relay:
                 self._send(forward, nursery)
             while (client := self._traffic.poll_left()) is not None:
                 self._hang_up(client)
-            with self._bell.listening(self._traffic.poll_timeout()):
+            with self._wakeup.waiting(self._traffic.poll_timeout()):
                 await trio.sleep_forever()
-            self._bell.answer()
+            self._wakeup.clear()
             await trio.lowlevel.checkpoint()
 
     async def _answer(self, client: Address, towards: socket.socket) -> None:
@@ -126,7 +126,7 @@ class Relay:
                 self._errors += 1
                 continue
             take(now, _host_and_port(address), datagram)
-        self._bell.ring()
+        self._wakeup.wake()
 
     def _send(self, forward: Forward, nursery: trio.Nursery) -> None:
         try:

@@ -9,7 +9,7 @@ from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.statistics import ChannelStatistics, Counters, Estimates, snapshot
-from sphtp.errors import StateError
+from sphtp.errors import MessageTooLargeError, StateError
 
 if TYPE_CHECKING:
     from sphtp.core.channel.observer import ChannelObserver
@@ -90,6 +90,16 @@ class MessagePort:
         if self._observer is not None and number:
             self._observer.messages_queued(lane, Delivery.RELIABLE, sizes[:number])
         return number
+
+    def reserve(self, number: int, size: int, lane: int = 0) -> int:
+        """How many messages of up to ``size`` bytes a lane has room for by now, up to ``number``.
+
+        None where the channel takes no message of that size; raises as ``room_for`` else.
+        """
+        try:
+            return self.room_for([size] * number, lane)
+        except MessageTooLargeError:
+            return 0
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
         """The same for all of them; raises ``StateError`` when there is no room for that."""

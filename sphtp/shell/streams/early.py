@@ -18,23 +18,22 @@ class EarlyRows:
 
     def __init__(self) -> None:
         self._expected = Counter[Address]()
+        # Whether a source is being joined.
+        self.is_expecting = False
         self._size = 0
         self._kept: dict[int, list[Datagrams]] = {}
-
-    @property
-    def is_expecting(self) -> bool:
-        """Whether a source is being joined."""
-        return bool(self._expected)
 
     @contextmanager
     def expecting(self, address: Address) -> Iterator[None]:
         """Keep rows from there for the length of the block, in which to call ``take``."""
         self._expected[address] += 1
+        self.is_expecting = True
         try:
             yield
         finally:
             self._expected -= Counter([address])
             if not self._expected:
+                self.is_expecting = False
                 self._kept.clear()
                 self._size = 0
 

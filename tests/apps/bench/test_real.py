@@ -63,7 +63,7 @@ async def test_a_measurement_has_a_deadline_and_leaves_nobody(monkeypatch):
 
     class Noted(Child):
         @classmethod
-        async def spawn(cls, command):
+        async def spawn(cls, command, variables=None):
             child = await super().spawn((sys.executable, "-c", "input()"))
             pids.append(child.pid)
             return child

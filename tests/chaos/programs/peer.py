@@ -122,7 +122,7 @@ class Peer:
                 size = LARGE if self.entropy.random() < 0.1 else self.entropy.randrange(200)
                 # Said first: it may be on its way when this process is killed.
                 say("sending", stream=stream, number=number)
-                receipt = await channel.send([stream, number, bytes(size)])
+                receipt = await channel.post([stream, number, bytes(size)])
                 receipt.add_callback(partial(self.settle, stream, number))
                 number += 1
                 with trio.move_on_after(self.plan["pace"]):

@@ -190,7 +190,7 @@ async def test_a_socket_that_was_full_when_the_last_source_left_is_used_again(
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
         monkeypatch.undo()
-        assert not here._traffic._is_blocked or not here._streams.desk.is_busy
+        assert not here._loop._is_blocked or not here._streams.desk.is_busy
         async with there.open_channel(*here.address) as channel:
             await channel.send("still there")
             assert await (await here.accept()).receive() == "still there"

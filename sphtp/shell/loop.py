@@ -1,0 +1,370 @@
+"""The loop of a node: take a batch off the socket, handle it, tell who waits, send a batch.
+
+Two tasks run it. One waits for the socket: what it takes off is handled, whoever waits for that is
+told, and has a turn before acks leave, so that these travel with an answer. The other one sends
+what is left: messages that were corked, the rest of a large transfer, whatever a timer gives rise
+to, and what the socket had no room for. There is one way in, ``_take``, and one way out, ``flush``.
+
+**Corking.** A message that finds the line idle leaves within the call. What follows within
+``CORKING`` seconds of it is queued only, and leaves together as soon as the program waits for
+anything: the cost of a packet, some 100 us, is then shared by all of them (Nagle's algorithm, RFC
+896, with the turn of the event loop in place of the acknowledgement). The interval counts from the
+end of the lone send, or the packet's own cost would be taken for the program's pause.
+
+**Turns.** A program that sends or reads without ever waiting lets others have a turn when ``TURN``
+seconds have gone by since it had its own. At every message a turn would cost as much as ten
+messages.
+
+**Busy polling.** Who sleeps is woken late, on a virtual machine some 25 us after the datagram came,
+and with cold caches. So where answers come soon, the loop looks for the next one for a while before
+it sleeps (the kernel's ``net.core.busy_poll``). It does so only while somebody waits for an answer,
+and where the last answer came within the time: a single wait in vain ends it.
+"""
+
+import math
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Datagrams
+from sphtp.core.timers import earliest
+from sphtp.shell.lifetime import running
+from sphtp.shell.limits import LimitLog
+from sphtp.shell.udp import UdpSocket
+
+if TYPE_CHECKING:
+    from sphtp.shell.streams.desk import StreamDesk
+
+TURN: Final = 0.0005
+"""Seconds of sending or reading after which others have a turn."""
+
+CORKING: Final = 0.0001
+"""Seconds after the end of a lone send for which messages wait for others to leave with."""
+
+BATCH: Final = 256
+BATCH_BYTES: Final = 512 * 1024
+"""Datagrams, and bytes, taken off the socket before anything else is done. Acks leave after them:
+with much larger batches one side waits while the other one works."""
+
+SENT_BYTES: Final = 512 * 1024
+"""Bytes that leave before others have a turn: at 1 GB/s, half a millisecond."""
+
+SMALL: Final = 1024
+"""Bytes of datagrams that leave at once, while larger ones wait for more that one call may send;
+and of what comes, up to which acks wait for an answer to travel with."""
+
+MOST_BEHIND: Final = 16
+"""Full batches in a row after which timers are handled whatever the socket still holds."""
+
+LOOKS: Final = 256
+"""Looks at the socket after which busy polling ends, also under a clock that stands still."""
+
+LOG_INTERVAL: Final = 0.1
+"""Seconds between two looks at the counters of limits."""
+
+yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
+"""Lets other processes have the core, if there are any that want it."""
+
+
+class Loop:
+    """Moves datagrams between the socket of a node and its channels and streams.
+
+    ``report`` is called with each connection of which something may have changed; it tells who
+    waits, and says whether somebody waited for messages that came. ``busy_poll`` is for how many
+    seconds to look for an answer before sleeping.
+    """
+
+    def __init__(
+        self,
+        udp: UdpSocket,
+        endpoint: Endpoint,
+        streams: "StreamDesk",
+        limits: LimitLog,
+        report: Callable[[Connection], bool],
+        busy_poll: float = 0.0,
+    ) -> None:
+        self._udp = udp
+        self._endpoint = endpoint
+        self._streams = streams
+        self._limits = limits
+        self._report = report
+        self._is_closed = False
+        # What channels that hold messages back do before these can leave; when something last left.
+        self._corked: list[Callable[[], None]] = []
+        self._sent_at = -math.inf
+        # When the program had a turn last.
+        self._turn_began = -math.inf
+        # Datagrams on their way to the socket, all to one address, and the first to another one.
+        self._unsent: deque[Datagrams] = deque()
+        self._next_unsent: Datagrams | None = None
+        # The task that sends: whether there is something to do for it, and where it sleeps.
+        self._is_asked = False
+        self._asleep = trio.lowlevel.ParkingLot()
+        self._sleep = trio.CancelScope()
+        # Whether the last batch emptied the socket; batches in a row that did not.
+        self._is_dry = True
+        self._behind = 0
+        # When to look at the counters of limits.
+        self._log_at = math.inf
+        # Unparked whenever connections have been reported.
+        self.reported = trio.lowlevel.ParkingLot()
+        # Busy polling: how many wait for messages, whether something was sent since one was read,
+        # and whether the last one that was waited for came in time.
+        self._window = busy_poll
+        self._waiting = 0
+        self._expects_answer = False
+        self._answers_are_quick = False
+
+    # Tasks
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run beside the block; an error ends the block."""
+        async with running(self._receive_forever), running(self._send_forever):
+            yield
+
+    def close(self) -> None:
+        """Send nothing any more: the socket is closing."""
+        self._is_closed = True
+
+    async def _receive_forever(self) -> None:
+        while True:
+            await self._wait_readable()
+            await self._receive()
+            if not self.flush():
+                self._ask()
+
+    async def _send_forever(self) -> None:
+        while True:
+            if not self._is_asked:
+                with trio.CancelScope(deadline=self._due()) as self._sleep:
+                    await self._asleep.park()
+            if self._due() <= trio.current_time():
+                await self._handle_timers()
+            elif not self._is_asked:
+                continue  # what was asked for has left with something else
+            while not self.flush():
+                if self._is_blocked:
+                    await self._udp.wait_writable()
+                else:
+                    await trio.lowlevel.checkpoint()
+
+    async def _receive(self) -> None:
+        """Take a batch off the socket, and tell who waits for what came."""
+        size = self._take(trio.current_time())
+        if self._report_all() and size <= SMALL and self._expects_answer:
+            # This is a conversation, and whoever waited may be about to go on with it, with acks in
+            # the same packet. Tasks that are ready run in any order: the first turn of theirs comes
+            # before ours or after it, and the second one after.
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+
+    def _ask(self) -> None:
+        """Have the task that sends do so when it is its turn."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._asleep.unpark()
+
+    async def _handle_timers(self) -> None:
+        # What lies in the socket may hold the acks and signs of life that are overdue, should this
+        # process have stood still; but a flood must not hold up time for ever.
+        await self._receive()
+        if self._behind % MOST_BEHIND:
+            return
+        now = trio.current_time()
+        self._endpoint.handle_timeout(now)
+        self._streams.handle_timeout(now)
+        if now >= self._log_at:
+            self._limits.look(now)
+            self._log_at = math.inf
+
+    def _due(self) -> float:
+        """When the next timer is due."""
+        due = self._endpoint.poll_timeout()
+        if self._streams.is_busy:
+            due = earliest(due, self._streams.poll_timeout())
+        return self._log_at if due is None else min(due, self._log_at)
+
+    # In
+
+    async def _wait_readable(self) -> None:
+        if not self._is_dry:
+            await trio.lowlevel.checkpoint()
+        elif not (self._is_answer_near and await self._poll_busily()):
+            await self._udp.wait_readable()
+
+    @property
+    def _is_answer_near(self) -> bool:
+        return self._answers_are_quick and self._expects_answer and self._waiting > 0
+
+    async def _poll_busily(self) -> bool:
+        """Look at the socket for a while; false when nothing came."""
+        until = perf_counter() + self._window
+        for _ in range(LOOKS):
+            await trio.lowlevel.checkpoint()
+            if self._udp.is_readable():
+                return True
+            if not self._is_answer_near:
+                return False
+            yield_core()
+            if perf_counter() > until:
+                break
+        self._answers_are_quick = False
+        return False
+
+    def _take(self, now: float) -> int:
+        """Take a batch off the socket, and handle it; return how many bytes."""
+        endpoint, streams, size = self._endpoint, self._streams, 0
+        has_streams = streams.is_busy
+        for row in self._udp.receive_batch(BATCH, BATCH_BYTES):
+            if has_streams:
+                for part in streams.take_own_untrusted(now, row):
+                    endpoint.handle_datagrams_untrusted(now, part)
+            else:
+                endpoint.handle_datagrams_untrusted(now, row)
+            size += len(row.data)
+        self._is_dry = self._udp.is_drained
+        self._behind = 0 if self._is_dry else self._behind + 1
+        if self._log_at == math.inf:
+            self._log_at = now + LOG_INTERVAL
+        return size
+
+    async def wait_for_messages(self, asleep: trio.lowlevel.ParkingLot) -> None:
+        """Sleep until ``asleep`` is unparked."""
+        began = perf_counter()
+        self._waiting += 1
+        try:
+            await asleep.park()
+        finally:
+            self._waiting -= 1
+            self._turn_began = perf_counter()
+        self._answers_are_quick = self._turn_began - began < self._window
+        self._expects_answer = False
+
+    # Out
+
+    @property
+    def is_turn_over(self) -> bool:
+        """Whether the program has sent or read for so long that others should have a turn."""
+        return perf_counter() - self._turn_began > TURN
+
+    async def give_way(self) -> None:
+        """Let others have a turn. Cannot be cancelled."""
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        self._turn_began = perf_counter()
+
+    def cork(self, connection: Connection, push: Callable[[], None]) -> bool:
+        """Let messages that are held back leave, at once if nothing else does; true if they did.
+
+        ``push`` queues them in the core, and is called before that is asked for datagrams.
+        """
+        self._expects_answer = True
+        self._endpoint.touch(connection)
+        is_idle = (
+            not self._corked and not self._is_asked and perf_counter() - self._sent_at > CORKING
+        )
+        self._corked.append(push)
+        if is_idle:
+            self.flush_now()
+        else:
+            self._ask()
+        return is_idle
+
+    async def end_lone_send(self) -> None:
+        """Let others have a turn after a message that left within its call.
+
+        Without it, who waits for the answer would go to sleep before what arrived is handled.
+        """
+        await self.give_way()
+        self._sent_at = self._turn_began
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Send what a connection has to say at the next schedule point."""
+        self._endpoint.touch(connection)
+        self._ask()
+
+    def flush_now(self, connection: Connection | None = None) -> None:
+        """Send what there is at once, and leave to the sending task what is too much for that."""
+        if connection is not None:
+            self._endpoint.touch(connection)
+        if not self.flush():
+            self._ask()
+
+    def flush(self) -> bool:
+        """Send a batch, and report what came of it; false when there is more to send."""
+        self._is_asked = False
+        if self._is_closed:
+            return True
+        now = trio.current_time()
+        if self._corked:
+            corked, self._corked = self._corked, []
+            for push in corked:
+                push()
+        is_done = self._send(now)
+        if self._streams.is_busy or self._streams.is_blocked:
+            self._streams.send(now)
+            is_done &= not self._streams.is_blocked
+        self._report_all()
+        due = self._due()
+        if due < self._sleep.deadline:
+            self._sleep.deadline = due
+        return is_done
+
+    @property
+    def _is_blocked(self) -> bool:
+        return bool(self._unsent) or self._streams.is_blocked
+
+    def _send(self, now: float) -> bool:
+        """Send all there is, or a batch of it; false when something is left."""
+        udp, unsent, left = self._udp, self._unsent, SENT_BYTES
+        while unsent or left > 0:
+            if not unsent:
+                row = self._next_unsent or self._endpoint.poll_transmit(now, left)
+                self._next_unsent = None
+                if row is None:
+                    return True
+                unsent.append(row)
+                left -= len(row.data)
+                if len(row.data) > SMALL:
+                    left -= self._gather(now, row, left)
+            has_room = udp.send(unsent)
+            self._sent_at = perf_counter()
+            while udp.too_large:
+                (address, size), _ = udp.too_large.popitem()
+                self._endpoint.handle_too_large(now, address, size)
+            if not has_room:
+                return False
+        return False
+
+    def _gather(self, now: float, first: Datagrams, most: int) -> int:
+        """Collect what leaves for the same address next; return how many bytes."""
+        size, number = 0, first.number
+        while number < MOST_DATAGRAMS and len(first.data) + size < MOST_BYTES and size < most:
+            row = self._endpoint.poll_transmit(now, most - size)
+            if row is None:
+                break
+            if row.address != first.address:
+                self._next_unsent = row
+                break
+            self._unsent.append(row)
+            number += row.number
+            size += len(row.data)
+        return size
+
+    # Who waits
+
+    def _report_all(self) -> bool:
+        """Report the connections that changed; true when somebody waited for messages."""
+        is_awaited = False
+        while (connection := self._endpoint.poll_active()) is not None:
+            is_awaited |= self._report(connection)
+        if self.reported:
+            self.reported.unpark_all()
+        return is_awaited
