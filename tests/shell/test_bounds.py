@@ -56,8 +56,9 @@ async def test_a_reader_that_holds_a_writer_up(
         here.open_channel(*there.address) as channel,
         await there.accept(),
     ):
-        for number in range(100):
-            channel.send_nowait(number)
+        # More than one packet, by which bytes may be overdrawn.
+        for _ in range(100):
+            channel.send_nowait(bytes(24))
         await named(lines, setting, f"held_by_{setting}")
         assert getattr(here.statistics(), f"held_by_{setting}") == 1
         channel.abort()
