@@ -65,8 +65,8 @@ def modules(folder: Path) -> dict[str, Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The modules that a file imports, by their dotted names."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """The modules that a file imports when it runs, by their dotted names."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
