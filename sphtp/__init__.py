@@ -7,8 +7,7 @@ version.
 
 from sphtp import events as events
 from sphtp import watch as watch
-from sphtp.core.channel.delivery import Delivery as Delivery
-from sphtp.core.channel.delivery import Lane as Lane
+from sphtp.core.channel.instrument import Instrument as Instrument
 from sphtp.core.channel.reassembly import Arriving as Arriving
 from sphtp.core.channel.receipts import Outcome as Outcome
 from sphtp.core.channel.security import HandshakeLimits as HandshakeLimits
@@ -16,8 +15,9 @@ from sphtp.core.channel.security import PeerAuthenticator as PeerAuthenticator
 from sphtp.core.channel.security import Security as Security
 from sphtp.core.channel.security import Verdict as Verdict
 from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
+from sphtp.core.channel.settings import Delivery as Delivery
+from sphtp.core.channel.settings import Lane as Lane
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
-from sphtp.core.channel.watch.instrument import Instrument as Instrument
 from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter
 from sphtp.core.control.limits import ClientLimits as ClientLimits

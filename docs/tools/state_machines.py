@@ -33,7 +33,7 @@ SOURCES = (
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
     Source("stream-receiver", "sphtp.core.stream.receiver.table", "RECEIVER"),
     Source("stream-missing-range", "sphtp.core.stream.receiver.gap_table", "GAP"),
-    Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant_table", "TOLERANT"),
+    Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant", "TOLERANT"),
     Source("stream-source", "sphtp.core.stream.source.table", "SOURCE"),
     Source("stream-tempo", "sphtp.core.stream.source.tempo_table", "TEMPO"),
     Source("stream-delivery", "sphtp.core.stream.delivery.table", "DELIVERY"),

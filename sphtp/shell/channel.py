@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import trio
 
-from sphtp.core.channel.burst import Burst
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
+from sphtp.core.channel.message_port import Burst
 from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.receipts import Ticket
+from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.errors import LocalError, RefusedError, UnreachableError
 from sphtp.shell.encoding import PLAIN, Encoding, check_limit

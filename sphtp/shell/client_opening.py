@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from sphtp.core.channel.instrument import Instrument
 from sphtp.core.channel.security import HandshakeLimits, RosterAuthenticator, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.limits import ClientLimits
 from sphtp.core.control.records import Candidate, ServerAddress

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sphtp.core.channel.instrument import Instrument
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.shell.addresses import local_address_towards
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import block

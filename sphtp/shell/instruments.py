@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import trio
 
-from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.channel.instrument import Instrument
 from sphtp.core.datagrams import Address
 
 EVENTS: Final = tuple(name for name in vars(Instrument) if not name.startswith("_"))

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from sphtp.core.channel.limit_counters import BoundCounters
 from sphtp.core.channel.security import HandshakeCounters
-from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.stream.source.counters import SourceCounters
 

@@ -9,8 +9,8 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.limit_counters import BoundCounters
 from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.schema import Schema

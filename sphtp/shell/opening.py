@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.instrument import Instrument
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.core.schema import Schema
 from sphtp.shell.encoding import encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket

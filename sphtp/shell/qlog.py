@@ -22,15 +22,13 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
 
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.frames import DATA
 from sphtp.core.channel.handshake import Refusal
-from sphtp.core.channel.lifecycle import Closed, CloseReason
-from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.channel.watch.records import (
+from sphtp.core.channel.instrument import (
     CongestionInfo,
     Drop,
     FrameInfo,
+    Instrument,
     LostBy,
     Obstacle,
     PacketInfo,
@@ -38,6 +36,8 @@ from sphtp.core.channel.watch.records import (
     SettledInfo,
     WatchedChannel,
 )
+from sphtp.core.channel.lifecycle import Closed, CloseReason
+from sphtp.core.channel.settings import Delivery
 from sphtp.core.datagrams import Address
 from sphtp.core.serial import HALF, unwrap
 from sphtp.errors import SettingsError

@@ -4,9 +4,9 @@ from random import Random
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.instrument import Instrument
 from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.instrument import Instrument
 from sphtp.testing.faults import Faults
 from sphtp.testing.network import Address
 from sphtp.testing.stage import Stage

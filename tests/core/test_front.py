@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.front import FRONT, KINDS, VERSION, Kind, decode_front_untrusted, encode_front
+from sphtp.core.datagrams import FRONT, KINDS, VERSION, Kind, decode_front_untrusted, encode_front
 from sphtp.errors import RemoteError
 
 KNOWN = {VERSION << 4 | kind for kind in KINDS}

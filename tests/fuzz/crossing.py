@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.settings import Delivery
 from sphtp.core.datagrams import Address, Datagrams
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate

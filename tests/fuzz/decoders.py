@@ -20,8 +20,8 @@ from sphtp.core.channel.frames import (
     decode_frames_untrusted,
     decode_packet_untrusted,
     encode_data,
+    encode_frames,
 )
-from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
     decode_accept_untrusted,
@@ -34,7 +34,7 @@ from sphtp.core.channel.handshake import (
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Counters
 from sphtp.core.control.intake import Intake
-from sphtp.core.front import decode_front_untrusted, encode_front
+from sphtp.core.datagrams import decode_front_untrusted, encode_front
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
 from sphtp.errors import RemoteError

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from sphtp.core.channel.delivery import FLAG
 from sphtp.core.channel.frames import (
     DATA,
     DATA_FIRST,
@@ -19,9 +18,10 @@ from sphtp.core.channel.frames import (
     Ping,
     Skip,
     Unreliable,
+    encode_frames,
 )
-from sphtp.core.channel.framing import encode_frames
-from sphtp.core.front import FRONT
+from sphtp.core.channel.settings import FLAG
+from sphtp.core.datagrams import FRONT
 from sphtp.core.serial import MASK
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate

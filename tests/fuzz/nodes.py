@@ -11,12 +11,11 @@ from random import Random
 from typing import Final, Protocol
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.instrument import Instrument
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.security import Security
-from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.instrument import Instrument
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
 from sphtp.errors import LocalError

@@ -12,8 +12,7 @@ from sphtp.core.channel import path_validation, stateless_reset
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.noise import NUMBERS, prologue, read_payload_untrusted
 from sphtp.core.channel.security import PeerPin
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import Kind, encode_front
+from sphtp.core.datagrams import Address, Datagrams, Kind, encode_front
 from sphtp.core.secure.noise_framework import IK, XX, NoiseHandshake, Pattern
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.fuzz.choices import Script

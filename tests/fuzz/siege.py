@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import MOST_LANES, Delivery
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.settings import MOST_LANES, Delivery
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.testing.network import Delivery as Arrival
 from sphtp.testing.rows import rows

@@ -23,8 +23,8 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
     encode_data,
+    encode_frames,
 )
-from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -35,7 +35,7 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.shell.encoding import PLAIN
 from sphtp_client.frame import frame_of

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from sphtp.core import front
-from sphtp.core.channel import framing, handshake, path_validation, stateless_reset
+from sphtp.core import datagrams
+from sphtp.core.channel import frames, handshake, path_validation, stateless_reset
 from sphtp.core.channel import noise as wire
 from sphtp.core.channel.frames import (
     DATA,
@@ -14,7 +14,7 @@ from sphtp.core.channel.frames import (
     decode_frames_untrusted,
     encode_data,
 )
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.core.secure.seal import COUNTER, TAG_SIZE
 from tests.interop.translation import frame_of, name_frame
@@ -24,7 +24,7 @@ LARGEST = 65_507
 
 def read_datagram(data: bytes) -> dict[str, Any]:
     """Read a datagram and name its fields."""
-    kind, connection_id = front.decode_front_untrusted(data)
+    kind, connection_id = datagrams.decode_front_untrusted(data)
     return {"kind": int(kind), "connection_id": connection_id, **DATAGRAMS[kind](data)}
 
 
@@ -77,8 +77,8 @@ def read_confirm(data: bytes) -> dict[str, Any]:
 
 def read_sealed(data: bytes) -> dict[str, Any]:
     """Name what is seen without a key."""
-    (counter,) = COUNTER.unpack_from(data, front.FRONT.size)
-    sealed = data[front.FRONT.size + COUNTER.size :]
+    (counter,) = COUNTER.unpack_from(data, datagrams.FRONT.size)
+    sealed = data[datagrams.FRONT.size + COUNTER.size :]
     ciphertext, tag = sealed[:-TAG_SIZE], sealed[-TAG_SIZE:]
     return {"counter": counter, "ciphertext": ciphertext.hex(), "tag": tag.hex()}
 
@@ -120,7 +120,7 @@ def write_datagram(named: dict[str, Any]) -> bytes:
 
 def write_data(_: Kind, to: int, named: dict[str, Any]) -> bytes:
     head = Header(named["sequence"], named["ack"], named["ack_bits"])
-    return encode_data(to, head) + framing.encode_frames(map(frame_of, named["frames"]))
+    return encode_data(to, head) + frames.encode_frames(map(frame_of, named["frames"]))
 
 
 def write_connect(_: Kind, __: int, named: dict[str, Any]) -> bytes:
@@ -159,7 +159,7 @@ def write_confirm(_: Kind, __: int, named: dict[str, Any]) -> bytes:
 
 def write_sealed(kind: Kind, to: int, named: dict[str, Any]) -> bytes:
     sealed = bytes.fromhex(named["ciphertext"] + named["tag"])
-    return front.encode_front(kind, to) + COUNTER.pack(named["counter"]) + sealed
+    return datagrams.encode_front(kind, to) + COUNTER.pack(named["counter"]) + sealed
 
 
 def write_reset(_: Kind, to: int, named: dict[str, Any]) -> bytes:

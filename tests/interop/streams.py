@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Kind
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.core.stream import bodies, fronts, wire
 from sphtp.core.stream.bodies import BodyFlag, BodyType, NcfReason, Window

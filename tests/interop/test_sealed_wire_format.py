@@ -12,8 +12,7 @@ from sphtp.core.channel.noise import PADDING, PATTERNS, prologue
 from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.security import RANGES, HandshakeCounters, HandshakeLimits, PeerPin
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Datagrams
-from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.datagrams import FRONT, Datagrams, Kind, encode_front
 from sphtp.core.schema import Schema
 from sphtp.core.secure.seal import EPOCH_BITS, WINDOW, Opener, Sealer, _Key
 from tests.core.channel.sealed import LEFT, RIGHT, identity, make_sealed

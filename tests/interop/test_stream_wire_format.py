@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Kind
 from sphtp.core.secure.seal import Sealer
 from sphtp.core.stream import fronts, records, wire
 from sphtp.core.stream.bodies import BodyFlag, BodyType, NcfReason

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from sphtp.core.arrays import EXTENSION, MAX_DIMENSIONS
-from sphtp.core.channel import frames, framing, handshake
+from sphtp.core.channel import frames, handshake
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.settings import RANGES, ChannelSettings
@@ -24,7 +24,7 @@ from sphtp.core.control.fields import ROSTER
 from sphtp.core.control.intake import Intake
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Kind
 from sphtp.core.packing import MALFORMED, MAX_ARRAYS, pack, unpack
 from sphtp.core.secure.signing import (
     SIGNATURE,
@@ -182,7 +182,7 @@ class TestChannelVectors:
 
     @family("frame")
     def test_frame_and_fields_are_the_same(self, vector: Vector) -> None:
-        assert framing.encode_frames([translation.frame_of(vector.fields)]) == vector.data
+        assert frames.encode_frames([translation.frame_of(vector.fields)]) == vector.data
         (frame,) = frames.decode_frames_untrusted(vector.data)
         assert translation.name_frame(frame) == vector.fields
 

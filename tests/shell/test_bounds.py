@@ -16,10 +16,10 @@ from sphtp import (
     ServerLimits,
     StreamSettings,
 )
+from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import Content, Fragment, Messages, Unreliable
-from sphtp.core.channel.limit_counters import BoundCounters, LimitCounters
-from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.receive_queue import ReceiveQueue
+from sphtp.core.channel.statistics import BoundCounters, LimitCounters
 from sphtp.core.stream.bodies import Nak
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import encode_nak

@@ -4,10 +4,9 @@ from dataclasses import fields
 
 import pytest
 
-from sphtp.core.channel.limit_counters import BoundCounters
 from sphtp.core.channel.security import HandshakeCounters, HandshakeLimits
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.limits import ClientLimits, ServerLimits
 from sphtp.core.stream.settings import StreamSettings

@@ -5,8 +5,8 @@ from math import inf
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.receipts import Ticket
+from sphtp.core.channel.settings import Delivery
 from tests.soak.ledger import Ledger
 from tests.soak.payloads import Kind, Stream
 from tests.soak.traffic import LANES, PROMPT, Mood, Reading, Traffic, draw_size

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from random import Random
 
-from sphtp.core.channel.delivery import Lane
+from sphtp.core.channel.settings import Lane
 from tests.soak.payloads import LEAST
 
 Span = tuple[float, float]

@@ -11,6 +11,7 @@ from collections import deque
 from typing import Final
 
 from sphtp.core.channel import endings
+from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import Close, Frame, Ping
 from sphtp.core.channel.handshake import (
     Accept,
@@ -21,6 +22,7 @@ from sphtp.core.channel.handshake import (
     TransportParameters,
 )
 from sphtp.core.channel.initiator import Actions, Initiator, InitiatorAction, SealedAnswer
+from sphtp.core.channel.instrument import Drop, Instrument, WatchedChannel
 from sphtp.core.channel.lifecycle import (
     LIFECYCLE,
     Action,
@@ -32,20 +34,16 @@ from sphtp.core.channel.lifecycle import (
     State,
     Timer,
 )
-from sphtp.core.channel.memory import NodeMemory
+from sphtp.core.channel.message_port import MessagePort
 from sphtp.core.channel.observer import ChannelObserver
 from sphtp.core.channel.path_validation import PathValidation, encode_path
-from sphtp.core.channel.port import MessagePort
 from sphtp.core.channel.protection import PLAIN, AesGcm, PacketProtection
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.responder import ResponderHandshake
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
-from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.channel.watch.records import Drop, WatchedChannel
-from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams
+from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, Kind
 from sphtp.core.entropy import Secrets
-from sphtp.core.front import Kind
 from sphtp.core.fsm import Alarms, Runner
 from sphtp.core.timers import earliest
 from sphtp.errors import StateError

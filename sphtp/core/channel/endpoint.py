@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from sphtp.core.channel.accept_queue import AcceptQueue, AcceptQueues, opener_of
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import ConnectionTable
+from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import DATA_FIRST, SEALED_FIRST
 from sphtp.core.channel.handshake import (
     Accept,
@@ -33,8 +34,8 @@ from sphtp.core.channel.handshake import (
     make_offer,
 )
 from sphtp.core.channel.initiator import Initiator, SealedAnswer
+from sphtp.core.channel.instrument import Drop, Instrument
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.memory import NodeMemory
 from sphtp.core.channel.noise import (
     GREET_OVERHEAD,
     SecurityContext,
@@ -55,11 +56,17 @@ from sphtp.core.channel.stateless_reset import (
     reset_purpose,
 )
 from sphtp.core.channel.statistics import EndpointCounters
-from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.channel.watch.records import Drop
-from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, divide
+from sphtp.core.datagrams import (
+    FRONT,
+    MOST_BYTES,
+    VERSION,
+    Address,
+    Datagrams,
+    Kind,
+    decode_front_untrusted,
+    divide,
+)
 from sphtp.core.entropy import Secrets
-from sphtp.core.front import FRONT, VERSION, Kind, decode_front_untrusted
 from sphtp.core.schema import Mismatch, Schema
 from sphtp.core.secure.identity import Identity
 from sphtp.core.timers import earliest

@@ -25,8 +25,7 @@ from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
 from sphtp.core.schema import Mismatch, Schema
 from sphtp.core.serial import wrap
 from sphtp.core.wire import Reader, Writer

@@ -29,8 +29,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.channel.protection import AesGcm
 from sphtp.core.channel.security import PeerPin, Verdict
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import Kind, decode_front_untrusted
+from sphtp.core.datagrams import Address, Datagrams, Kind, decode_front_untrusted
 from sphtp.core.fsm import Machine, Name, Row
 from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake
 from sphtp.errors import RemoteError

@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 
 from sphtp.core.channel.security import HandshakeCounters, PeerAuthenticator
 from sphtp.core.channel.stateless_reset import PROOF_SIZE, reset_proof
+from sphtp.core.datagrams import FRONT, VERSION, Kind, encode_front
 from sphtp.core.entropy import Secrets
-from sphtp.core.front import FRONT, VERSION, Kind, encode_front
 from sphtp.core.secure.identity import Identity
 from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, Pattern
 from sphtp.core.wire import Reader, Writer

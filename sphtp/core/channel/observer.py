@@ -7,17 +7,12 @@ observed goes the same way: what an ``Instrument`` is told changes nothing of wh
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.frames import Credit, Frame, Packet
-from sphtp.core.channel.loss_detection import LossDetector
-from sphtp.core.channel.path import Path
-from sphtp.core.channel.receipts import Ticket
-from sphtp.core.channel.sent_packets import FragmentRun, PacketSubset, SentBatch
-from sphtp.core.channel.watch.instrument import Instrument
-from sphtp.core.channel.watch.records import (
+from sphtp.core.channel.instrument import (
     CongestionInfo,
     Drop,
     FrameInfo,
+    Instrument,
     LostBy,
     Obstacle,
     PacketInfo,
@@ -28,6 +23,11 @@ from sphtp.core.channel.watch.records import (
     describe,
     describe_received,
 )
+from sphtp.core.channel.loss_detection import LossDetector
+from sphtp.core.channel.path import Path
+from sphtp.core.channel.receipts import Ticket
+from sphtp.core.channel.sent_packets import FragmentRun, PacketSubset, SentBatch
+from sphtp.core.channel.settings import Delivery
 from sphtp.core.serial import wrap
 
 if TYPE_CHECKING:

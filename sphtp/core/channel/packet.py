@@ -16,8 +16,8 @@ from sphtp.core.channel.frames import (
     FrameKind,
     Header,
     Messages,
+    encode_frames,
 )
-from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.serial import MASK
 

@@ -20,9 +20,8 @@ two, ten flows over 1 Mbit/s lost half of what they sent. On a path where an ack
 from collections.abc import Sequence
 from typing import Final
 
-from sphtp.core.channel.congestion.bandwidth import Bandwidth
 from sphtp.core.channel.congestion.controller import make_controller
-from sphtp.core.channel.congestion.delivery import Delivery
+from sphtp.core.channel.congestion.delivery_rate import DeliveryRate, MaxBandwidth
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.loss_detection import INFINITY, LossDetector, RoundTrip
 from sphtp.core.channel.path_mtu import PathMtu
@@ -107,10 +106,10 @@ class Path:
         self._controller = make_controller(settings.congestion, base, settings.max_window)
         self._pacer = Pacer(BURST * base)
         self._allowance = ResendAllowance(settings.resend_time)
-        self._delivery = Delivery()
+        self._delivery = DeliveryRate()
         # What packets are filled to, until ``resize``.
         self.datagram_size = base
-        self.bandwidth = Bandwidth()
+        self.bandwidth = MaxBandwidth()
 
     @property
     def rate(self) -> float | None:

@@ -46,7 +46,7 @@ class Search(Name):
     TOO_SMALL = "the path does not take what a channel needs"
 
 
-class Sign(Name):
+class MtuEvent(Name):
     """What happens to it."""
 
     PROBE = "a probe leaves"
@@ -61,7 +61,7 @@ class Sign(Name):
     RAISE = "time to look again"
 
 
-class Step(Name):
+class MtuAction(Name):
     """What it then does."""
 
     GROW = "use the size that arrived"
@@ -74,9 +74,9 @@ class Step(Name):
     FORGET = "take no size for too large any more"
 
 
-P, S, D = Search, Sign, Step
+P, S, D = Search, MtuEvent, MtuAction
 
-ROWS: tuple[Row[Search, Sign, Step], ...] = (
+ROWS: tuple[Row[Search, MtuEvent, MtuAction], ...] = (
     Row(P.READY, S.PROBE, P.PROBING, (), "one at a time"),
     Row(P.READY, S.FOUND, P.RESTING, (D.REST,), "as large as the path takes"),
     Row(P.READY, S.LATE, P.READY, (D.GROW,), "it got through after all"),
@@ -100,14 +100,14 @@ PATH_MTU = Machine(
     "Path MTU search",
     P.READY,
     ROWS,
-    events=Sign,
+    events=MtuEvent,
     final=frozenset({P.TOO_SMALL}),
     refused={
         P.READY: frozenset({S.ACKED, S.LOST, S.REFUSED, S.RAISE}),
         P.PROBING: frozenset({S.PROBE, S.FOUND, S.RAISE}),
         # A late ack says nothing about a path that has changed since.
         P.RESTING: frozenset({S.PROBE, S.ACKED, S.LOST, S.REFUSED, S.LATE, S.FOUND}),
-        P.TOO_SMALL: frozenset(Sign),
+        P.TOO_SMALL: frozenset(MtuEvent),
     },
 )
 
@@ -182,37 +182,37 @@ class PathMtu:
         Its loss must not be told to congestion control: it says nothing about the queue.
         """
         if self.state is Search.RESTING and now >= self._due:
-            self._step(now, Sign.RAISE)
+            self._step(now, MtuEvent.RAISE)
         if self.state is not Search.READY:
             return None
         size = self._next_size()
         if size is None:
-            self._step(now, Sign.FOUND)
+            self._step(now, MtuEvent.FOUND)
             return None
         if size > largest:
             return None
         self._probe = size
-        self._step(now, Sign.PROBE)
+        self._step(now, MtuEvent.PROBE)
         return size
 
     def probe_acked(self, now: float, size: int) -> None:
         """A probe arrived, be it one given up for lost."""
         if size == self._probe and self.state is Search.PROBING:
-            self._step(now, Sign.ACKED)
+            self._step(now, MtuEvent.ACKED)
         elif self.size < size <= self._ceiling:
             outstanding, self._probe = self._probe, size
-            self._step(now, Sign.LATE)
+            self._step(now, MtuEvent.LATE)
             self._probe = outstanding
 
     def probe_lost(self, now: float, size: int) -> None:
         """A probe was declared lost; one that is not awaited any more changes nothing."""
         if size == self._probe:
-            self._step(now, Sign.LOST)
+            self._step(now, MtuEvent.LOST)
 
     def refused(self, now: float, size: int) -> None:
         """The socket refused a datagram (EMSGSIZE), be it a probe or not."""
         if size == self._probe and self.state is Search.PROBING:
-            self._step(now, Sign.REFUSED)
+            self._step(now, MtuEvent.REFUSED)
         elif self._small < size <= self.size:
             self._vanishing = size
             self._step(now, self._sign_of_vanishing)
@@ -267,15 +267,15 @@ class PathMtu:
         return (1 - self._small_through / tried) ** self._losses <= CHANCE
 
     @property
-    def _sign_of_vanishing(self) -> Sign:
+    def _sign_of_vanishing(self) -> MtuEvent:
         if self.size > self.base:
-            return Sign.BLACK_HOLE
-        return Sign.SUNK if self.size > self.floor else Sign.STRANDED
+            return MtuEvent.BLACK_HOLE
+        return MtuEvent.SUNK if self.size > self.floor else MtuEvent.STRANDED
 
     def path_changed(self, now: float) -> None:
         """Start anew from the base: the size found was that of another path."""
         self._forget(now)
-        self._step(now, Sign.BLACK_HOLE)
+        self._step(now, MtuEvent.BLACK_HOLE)
 
     def _next_size(self) -> int | None:
         good, bad = self.size, self._too_large
@@ -285,7 +285,7 @@ class PathMtu:
         is_worthwhile = bad <= self._ceiling and bad - good > good * WORTHWHILE
         return (good + bad) // 2 if is_worthwhile else None
 
-    def _step(self, now: float, sign: Sign) -> None:
+    def _step(self, now: float, sign: MtuEvent) -> None:
         self._RUNNER.step(self, sign, now)
 
     def _grow(self, now: float) -> None:
@@ -334,15 +334,15 @@ class PathMtu:
     _RUNNER = Runner(
         PATH_MTU,
         {
-            Step.GROW: _grow,
-            Step.COUNT: _count,
-            Step.CONDEMN: _condemn,
-            Step.FALL_BACK: _fall_back,
-            Step.FALL_DEEP: _fall_deep,
-            Step.REST: _rest,
-            Step.REST_SHORTLY: _rest_shortly,
-            Step.FORGET: _forget,
+            MtuAction.GROW: _grow,
+            MtuAction.COUNT: _count,
+            MtuAction.CONDEMN: _condemn,
+            MtuAction.FALL_BACK: _fall_back,
+            MtuAction.FALL_DEEP: _fall_deep,
+            MtuAction.REST: _rest,
+            MtuAction.REST_SHORTLY: _rest_shortly,
+            MtuAction.FORGET: _forget,
         },
         # Acks and losses of probes that are not awaited any more.
-        ignored=Sign,
+        ignored=MtuEvent,
     )

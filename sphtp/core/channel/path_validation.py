@@ -8,9 +8,8 @@ can echo a nonce, and only who is there can have read it. So nobody is sent what
 
 from typing import Final
 
-from sphtp.core.datagrams import Address
+from sphtp.core.datagrams import FRONT, Address, Kind, encode_front
 from sphtp.core.entropy import Secrets
-from sphtp.core.front import FRONT, Kind, encode_front
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import untrusted
 

@@ -10,8 +10,7 @@ from typing import Final
 from sphtp.core.channel.frames import DATA_FIRST
 from sphtp.core.channel.handshake import Origin
 from sphtp.core.channel.security import HandshakeCounters
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
 from sphtp.core.secure.seal import Opener, Sealer
 
 SEAL_OVERHEAD: Final = FRONT.size + 8 + 16

@@ -13,6 +13,7 @@ same bytes are taken packet by packet, which shows which of them is to blame.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import (
     MOST_TOGETHER,
     Close,
@@ -22,7 +23,7 @@ from sphtp.core.channel.frames import (
     decode_packet_untrusted,
 )
 from sphtp.core.channel.handshake import TransportParameters
-from sphtp.core.channel.memory import NodeMemory
+from sphtp.core.channel.instrument import Drop
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.received_packets import (
     INFINITY,
@@ -35,7 +36,6 @@ from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters, Estimates
-from sphtp.core.channel.watch.records import Drop
 from sphtp.errors import RemoteError
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.channel.protection import AesGcm, Peers, is_free
 from sphtp.core.channel.security import HandshakeLimits, Verdict
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import FRONT, Kind, decode_front_untrusted
+from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, decode_front_untrusted
 from sphtp.core.fsm import Machine, Name, Row
 from sphtp.core.secure.cookie import CookieJar
 from sphtp.core.secure.identity import KEY_SIZE

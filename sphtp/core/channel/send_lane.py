@@ -15,7 +15,6 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 from typing import Final
 
-from sphtp.core.channel.delivery import FLAG, Lane
 from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
@@ -33,6 +32,7 @@ from sphtp.core.channel.queued_messages import (
 )
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
+from sphtp.core.channel.settings import FLAG, Lane
 from sphtp.core.serial import MASK
 
 MOST: Final = 16_384

@@ -18,8 +18,7 @@ treated unlike the others.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sphtp.core.channel.congestion.delivery import Stamp
-from sphtp.core.channel.delivery import FLAG
+from sphtp.core.channel.congestion.delivery_rate import RateSnapshot
 from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
     SKIP_OVERHEAD,
@@ -30,13 +29,14 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.received_packets import ACK_BITS, ALL_BITS, BUFFER
+from sphtp.core.channel.settings import FLAG
 from sphtp.core.serial import HALF, MASK, SequenceBuffer, unwrap
 from sphtp.errors import RemoteError
 
 FARTHEST: Final = HALF // 2
 """Half of what 16 bits tell apart; the rest is for acks and pings, which nothing holds back."""
 
-NO_STAMP: Final = Stamp(0.0, 0, 0.0, 0.0, starved=False)
+NO_STAMP: Final = RateSnapshot(0.0, 0, 0.0, 0.0, starved=False)
 
 SETTLED: Final = Skip(0, 0, 0)
 """Stands for what a settled frame carried."""

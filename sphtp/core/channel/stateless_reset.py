@@ -15,8 +15,7 @@ from hmac import new as hmac
 from typing import Final
 
 from sphtp.core.channel.security import HandshakeCounters
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
 from sphtp.core.token_bucket import TokenBucket, TokenBuckets
 from sphtp.core.wire import Reader
 from sphtp.errors import untrusted

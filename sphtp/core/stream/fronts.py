@@ -7,7 +7,7 @@ FEEDBACK   front (session u32), receiver u32      from a receiver to the source
 from struct import Struct
 from typing import Final
 
-from sphtp.core.front import VERSION, Kind
+from sphtp.core.datagrams import VERSION, Kind
 from sphtp.errors import RemoteError
 
 STREAM_FRONT: Final = Struct("<BIB")

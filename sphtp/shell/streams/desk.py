@@ -8,8 +8,7 @@ from typing import Final, Protocol
 
 import trio
 
-from sphtp.core.datagrams import Datagrams, divide
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Datagrams, Kind, divide
 from sphtp.core.stream.fronts import (
     FEEDBACK_FRONT,
     STREAM_FRONT,

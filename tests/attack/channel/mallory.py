@@ -16,8 +16,7 @@ from sphtp.core.channel.noise import (
     encode_greet,
     prologue,
 )
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import KINDS, Kind
+from sphtp.core.datagrams import KINDS, Address, Datagrams, Kind
 from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake, Pattern
 from sphtp.testing.stage import Stage
 from tests.core.channel.sealed import identity

@@ -14,8 +14,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Address
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Address, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch

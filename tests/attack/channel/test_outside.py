@@ -7,8 +7,16 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.frames import Close, Credit, Frame, Header, Messages, Ping, encode_data
-from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.frames import (
+    Close,
+    Credit,
+    Frame,
+    Header,
+    Messages,
+    Ping,
+    encode_data,
+    encode_frames,
+)
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -23,8 +31,7 @@ from sphtp.core.channel.noise import Answer, Greet, encode_answer, encode_greet
 from sphtp.core.channel.path_validation import encode_path
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.stateless_reset import encode_reset
-from sphtp.core.datagrams import Datagrams
-from sphtp.core.front import KINDS, VERSION, Kind, encode_front
+from sphtp.core.datagrams import KINDS, VERSION, Datagrams, Kind, encode_front
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, watch
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity

@@ -3,8 +3,7 @@
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.frames import DATA, Header, Messages, encode_data
-from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.frames import DATA, Header, Messages, encode_data, encode_frames
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -19,7 +18,7 @@ from sphtp.core.channel.noise import Answer, decode_greet_untrusted, encode_answ
 from sphtp.core.channel.path_validation import decode_path_untrusted, encode_path
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.front import FRONT, Kind, encode_front
+from sphtp.core.datagrams import FRONT, Kind, encode_front
 from sphtp.core.secure.noise_framework import IK, NoiseHandshake
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, Sent, answers, kind_of, meddle, watch

@@ -12,7 +12,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.channel.security import PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.front import VERSION, Kind
+from sphtp.core.datagrams import VERSION, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Sent, kind_of, meddle, watch

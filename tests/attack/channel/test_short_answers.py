@@ -12,8 +12,7 @@ from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.protection import SEAL_OVERHEAD
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.stateless_reset import RESET_SIZE
-from sphtp.core.datagrams import Datagrams
-from sphtp.core.front import FRONT, KINDS, VERSION, Kind, encode_front
+from sphtp.core.datagrams import FRONT, KINDS, VERSION, Datagrams, Kind, encode_front
 from sphtp.core.schema import Schema
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Kind
 from sphtp.core.stream.bodies import BodyFlag, Nak, Ncf, NcfReason, Session, Status, Window
 from sphtp.core.stream.fronts import feedback_front, stream_front
 from sphtp.core.stream.ranges import Span

@@ -4,8 +4,7 @@ from collections import deque
 
 import pytest
 
-from sphtp.core.datagrams import Datagrams
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Datagrams, Kind
 from sphtp.core.stream.bodies import Nak, Status
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener

@@ -10,8 +10,7 @@ import trio
 
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Address
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Address, Kind
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.shell.node import Node
 from sphtp.shell.opening import open_node

@@ -1,9 +1,9 @@
 """What scenarios do with a connection beside sending many at a time."""
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.receipts import Ticket
+from sphtp.core.channel.settings import Delivery
 
 
 def follow(

@@ -9,11 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.frames import Header, decode_packet_untrusted, encode_data
+from sphtp.core.channel.instrument import Drop
 from sphtp.core.channel.receipts import Outcome, Ticket
-from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.records import Drop
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair

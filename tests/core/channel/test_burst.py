@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.channel.burst import OFFERED, Burst
+from sphtp.core.channel.message_port import OFFERED, Burst
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import MessageTooLargeError
 from sphtp.testing import Pair

@@ -19,8 +19,7 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import Kind, decode_front_untrusted
+from sphtp.core.datagrams import Address, Datagrams, Kind, decode_front_untrusted
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.sealed import check_forgotten

@@ -7,12 +7,10 @@ from random import Random
 
 import pytest
 
-from sphtp.core.channel.delivery import FLAG, MOST_LANES
+from sphtp.core.channel.flow_control import COST
 from sphtp.core.channel.frames import Fragment, Frame, Messages, Padding, Skip, Unreliable
-from sphtp.core.channel.memory import COST
 from sphtp.core.channel.receive_queue import MOST_GAPS, ReceiveQueue
-from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.unreliable import COST as UNRELIABLE
+from sphtp.core.channel.settings import FLAG, MOST_LANES, ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT
 from tests.core.channel.test_hostile import forge, open_pair
@@ -88,7 +86,7 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
     transport = right.port.transport
     assert transport is not None
     limit = BUFFER_BYTES + max(MAX_MESSAGE, right._settings.max_datagram)
-    unreliable = MOST_LANES * BUFFER * (2 + UNRELIABLE)
+    unreliable = MOST_LANES * BUFFER * (2 + COST)
     assert transport.receive_queue.held <= limit + BUFFER * COST + unreliable
     # What is held may lie in packets that are an eighth larger; each message has a cost, as have
     # the lanes of both kinds, and the gaps in messages that come in parts.

@@ -3,10 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.delivery import Lane
 from sphtp.core.channel.flow_control import MESSAGES, ReceiveCredit, SendCredit
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Lane
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 

@@ -32,8 +32,8 @@ from sphtp.core.channel.frames import (
     decode_frames_untrusted,
     decode_packet_untrusted,
     encode_data,
+    encode_frames,
 )
-from sphtp.core.channel.framing import encode_frames
 from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.errors import RemoteError
 

@@ -20,8 +20,8 @@ from sphtp.core.channel.frames import (
     Skip,
     Unreliable,
     encode_data,
+    encode_frames,
 )
-from sphtp.core.channel.framing import encode_frames
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams

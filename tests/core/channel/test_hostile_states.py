@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.frames import Fragment, Header, encode_data
-from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.flow_control import COST
+from sphtp.core.channel.frames import Fragment, Header, encode_data, encode_frames
 from sphtp.core.channel.lifecycle import Closed, State
-from sphtp.core.channel.memory import COST
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Datagrams
-from sphtp.core.front import FRONT, VERSION, Kind
+from sphtp.core.datagrams import FRONT, VERSION, Datagrams, Kind
 from sphtp.core.serial import unwrap, wrap
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address

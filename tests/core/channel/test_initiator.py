@@ -9,8 +9,7 @@ from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.noise import Answer, decode_greet_untrusted, encode_answer
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Datagrams
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Datagrams, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import kind_of, watch

@@ -5,8 +5,7 @@ import tracemalloc
 from random import Random
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
 

@@ -14,12 +14,11 @@ from hypothesis.stateful import (
 )
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.flow_control import COST
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
 from sphtp.core.channel.receipts import Outcome, Ticket
-from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.unreliable import COST
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT

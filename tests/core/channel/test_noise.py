@@ -23,7 +23,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.channel.path_validation import decode_path_untrusted, encode_path
 from sphtp.core.channel.stateless_reset import RESET_SIZE, decode_reset_untrusted, encode_reset
-from sphtp.core.front import VERSION, Kind, decode_front_untrusted
+from sphtp.core.datagrams import VERSION, Kind, decode_front_untrusted
 from sphtp.errors import RemoteError
 
 GREET = Greet(0x01020304, 0x1112131415161718, 2, bytes(range(16)), bytes(160))

@@ -2,11 +2,10 @@
 
 import pytest
 
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path import BURST, LOSSY_PACKETS, Path
 from sphtp.core.channel.sent_packets import SentBatch
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.batches import acked, single

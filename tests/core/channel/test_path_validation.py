@@ -6,7 +6,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.path_validation import RETRY
 from sphtp.core.channel.security import PeerPin
-from sphtp.core.front import Kind
+from sphtp.core.datagrams import Kind
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
 from tests.attack.channel.mallory import Sent, answers, kind_of, meddle

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.receipts import Outcome, Ticket
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.errors import StateError
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT

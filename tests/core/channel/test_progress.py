@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.receipts import Outcome, Receipts, Ticket
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
 from tests.profiles import brisk

@@ -12,8 +12,7 @@ from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.noise import SMALLEST_GREET
 from sphtp.core.channel.security import AllowKeys, PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import Datagrams
-from sphtp.core.front import VERSION, Kind
+from sphtp.core.datagrams import VERSION, Datagrams, Kind
 from sphtp.core.schema import Schema
 from sphtp.testing.stage import Stage
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed

@@ -9,7 +9,6 @@ import pytest
 
 from sphtp import Instrument
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
 from sphtp.core.channel.frames import (
     AckDelay,
     Fragment,
@@ -19,7 +18,7 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.sent_packets import PacketSubset
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.core.datagrams import MOST_DATAGRAMS, Datagrams
 from sphtp.core.serial import MASK
 from sphtp.testing import Faults, Pair

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from sphtp.core.channel.delivery import Lane
-from sphtp.core.channel.settings import RANGES, ChannelSettings
+from sphtp.core.channel.settings import RANGES, ChannelSettings, Lane
 from sphtp.errors import SettingsError
 
 

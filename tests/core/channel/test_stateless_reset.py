@@ -7,8 +7,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.channel.security import HandshakeLimits, PeerPin
 from sphtp.core.channel.stateless_reset import decode_reset_untrusted, encode_reset
-from sphtp.core.datagrams import Address, Datagrams
-from sphtp.core.front import Kind, encode_front
+from sphtp.core.datagrams import Address, Datagrams, Kind, encode_front
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, kind_of, watch
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed

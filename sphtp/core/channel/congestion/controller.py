@@ -1,14 +1,49 @@
-"""The interface of congestion controllers, and their factory."""
+"""The interface of congestion controllers, the one of a fixed rate, and their factory."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sphtp.core.channel.congestion.cubic import Cubic
-from sphtp.core.channel.congestion.fixed import Fixed
-from sphtp.core.channel.congestion.newreno import NewReno
+from sphtp.core.channel.congestion.new_reno import NewReno
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.congestion.tolerant import Tolerant
 from sphtp.errors import SettingsError
+
+# A given rate, whatever happens: for links that are known and shared with nobody.
+
+
+class Fixed:
+    """Paces at ``rate`` bytes per second; only the limit bounds what is in flight."""
+
+    __slots__ = ("pacing_rate", "window")
+
+    def __init__(self, datagram: int, limit: int, rate: float) -> None:
+        self.window = limit
+        self.pacing_rate: float | None = rate
+
+    phase = "fixed"
+
+    def sent(self, now: float, size: int, in_flight: int) -> None:
+        """Change nothing, as do all the others."""
+
+    def acked(self, now: float, ack: Ack) -> None:
+        """Change nothing."""
+
+    def lost(self, now: float, loss: Lost) -> None:
+        """Change nothing."""
+
+    def spurious(self, now: float, size: int) -> None:
+        """Change nothing."""
+
+    def persistent(self, now: float) -> None:
+        """Change nothing."""
+
+    def resize(self, datagram: int) -> None:
+        """Change nothing."""
+
+
+# The interface of congestion controllers, and their factory.
+
 
 DEFAULT_CONTROLLER = "cubic"
 

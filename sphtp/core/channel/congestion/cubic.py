@@ -5,8 +5,8 @@ slow around it, then fast again to find out whether there is more. So its pace d
 the round trip. On short paths, where Reno would be faster, it does as Reno does.
 """
 
-from sphtp.core.channel.congestion.hystart import SlowStart
-from sphtp.core.channel.congestion.loss_based import Before, LossBased
+from sphtp.core.channel.congestion.hystart import HyStart
+from sphtp.core.channel.congestion.new_reno import Checkpoint, LossBased
 from sphtp.core.channel.congestion.signals import Ack, Lost
 
 C = 0.4
@@ -20,7 +20,7 @@ class Cubic(LossBased):
 
     def __init__(self, datagram: int, limit: int) -> None:
         super().__init__(datagram, limit)
-        self._slow = SlowStart(datagram)
+        self._slow = HyStart(datagram)
         self._epoch: float | None = None
         self._inflection = 0.0
         self._reno = 0.0
@@ -57,7 +57,7 @@ class Cubic(LossBased):
         self._slow.resize(datagram)
         self._epoch = None
 
-    def _undo(self, before: Before) -> None:
+    def _undo(self, before: Checkpoint) -> None:
         super()._undo(before)
         self._epoch = None
 

@@ -16,7 +16,7 @@ RISE_SHARE = 1 / 8
 CAREFUL_ROUNDS = 5
 
 
-class Pace(Name):
+class HyStartPhase(Name):
     """How the window grows at the start of a connection."""
 
     DOUBLING = "by what is acked"
@@ -24,7 +24,7 @@ class Pace(Name):
     OVER = "slow start is over"
 
 
-class Sign(Name):
+class HyStartEvent(Name):
     """What tells about the queue."""
 
     ROSE = "the shortest round trip of a round is longer than that of the one before"
@@ -33,16 +33,22 @@ class Sign(Name):
     LOSS = "something was lost"
 
 
-class Step(Name):
+class HyStartAction(Name):
     """What slow start then does."""
 
     TAKE_BASELINE = "remember the round trip, and count rounds from here"
 
 
-P, S = Pace, Sign
+P, S = HyStartPhase, HyStartEvent
 
-ROWS: tuple[Row[Pace, Sign, Step], ...] = (
-    Row(P.DOUBLING, S.ROSE, P.CAREFUL, (Step.TAKE_BASELINE,), "a queue builds up, or it is jitter"),
+ROWS: tuple[Row[HyStartPhase, HyStartEvent, HyStartAction], ...] = (
+    Row(
+        P.DOUBLING,
+        S.ROSE,
+        P.CAREFUL,
+        (HyStartAction.TAKE_BASELINE,),
+        "a queue builds up, or it is jitter",
+    ),
     Row(P.DOUBLING, S.LOSS, P.OVER, (), "the queue is full"),
     Row(P.CAREFUL, S.FELL, P.DOUBLING, (), "it was jitter"),
     Row(P.CAREFUL, S.CAREFUL_OVER, P.OVER, (), "it is a queue"),
@@ -54,7 +60,7 @@ SLOW_START = Machine(
     "Slow start",
     P.DOUBLING,
     ROWS,
-    events=Sign,
+    events=HyStartEvent,
     final=frozenset({P.OVER}),
     refused={
         P.DOUBLING: frozenset({S.FELL, S.CAREFUL_OVER}),
@@ -63,10 +69,10 @@ SLOW_START = Machine(
     },
 )
 
-GROWTH: dict[Pace, float] = {P.DOUBLING: 1.0, P.CAREFUL: 0.25, P.OVER: 1.0}
+GROWTH: dict[HyStartPhase, float] = {P.DOUBLING: 1.0, P.CAREFUL: 0.25, P.OVER: 1.0}
 
 
-class SlowStart:
+class HyStart:
     """Watches round trips, round by round."""
 
     def __init__(self, datagram: int) -> None:
@@ -97,7 +103,7 @@ class SlowStart:
 
     def lost(self) -> None:
         """Something was lost."""
-        self._step(Sign.LOSS)
+        self._step(HyStartEvent.LOSS)
 
     def resize(self, datagram: int) -> None:
         """Count in datagrams of another size."""
@@ -107,23 +113,25 @@ class SlowStart:
         self._round_start = now
         self._last, self._shortest, self._sampled = self._shortest, float("inf"), 0
         self._careful_rounds += 1
-        if self.state is Pace.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
-            self._step(Sign.CAREFUL_OVER)
+        if self.state is HyStartPhase.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
+            self._step(HyStartEvent.CAREFUL_OVER)
 
     def _judge(self) -> None:
-        if self.state is Pace.CAREFUL and self._shortest < self._baseline:
-            self._step(Sign.FELL)
-        elif self.state is Pace.DOUBLING and self._shortest >= self._last + self._rise():
-            self._step(Sign.ROSE)
+        if self.state is HyStartPhase.CAREFUL and self._shortest < self._baseline:
+            self._step(HyStartEvent.FELL)
+        elif self.state is HyStartPhase.DOUBLING and self._shortest >= self._last + self._rise():
+            self._step(HyStartEvent.ROSE)
 
     def _rise(self) -> float:
         return min(max(self._last * RISE_SHARE, SHORTEST_RISE), LONGEST_RISE)
 
-    def _step(self, sign: Sign) -> None:
+    def _step(self, sign: HyStartEvent) -> None:
         self._RUNNER.step(self, sign)
 
     def _take_baseline(self) -> None:
         self._baseline = self._shortest
         self._careful_rounds = 0
 
-    _RUNNER = Runner(SLOW_START, {Step.TAKE_BASELINE: _take_baseline}, ignored=Sign)
+    _RUNNER = Runner(
+        SLOW_START, {HyStartAction.TAKE_BASELINE: _take_baseline}, ignored=HyStartEvent
+    )

@@ -1,31 +1,213 @@
-"""A controller that takes no loss for a full queue (after BBR, draft-ietf-ccwg-bbr).
+"""The phases of the loss-tolerant controller (after BBR, draft-ietf-ccwg-bbr).
 
-It measures what the path carries and how long it is, sends at that rate, and keeps no more in
-flight than their product asks for. Losses matter only when they are many: then the queue of the
-path is a short one, and what is in flight gets a bound.
+Once the rate of the path is known, it cruises at that rate, tries now and then whether there is
+more, and lets the queue that this made run empty. Every few seconds it keeps the queue empty on
+purpose, to see how long the round trip really is.
 """
 
-from sphtp.core.channel.congestion.loss_based import CLOCK_GRAIN, FEWEST_DATAGRAMS, initial_window
-from sphtp.core.channel.congestion.path_model import PathModel
+from sphtp.core.channel.congestion.new_reno import CLOCK_GRAIN, FEWEST_DATAGRAMS, initial_window
 from sphtp.core.channel.congestion.signals import Ack, Lost
-from sphtp.core.channel.congestion.tolerant_table import TOLERANT, Phase, Sign, Step
-from sphtp.core.fsm import Runner
+from sphtp.core.fsm import Machine, Name, Row, Runner
 
-PACING_GAIN: dict[Phase, float] = {
-    Phase.STARTUP: 2.77,
-    Phase.DRAIN: 0.5,
-    Phase.CRUISE: 1.0,
-    Phase.UP: 1.25,
-    Phase.DOWN: 0.75,
-    Phase.GLANCE: 1.0,
+
+class TolerantPhase(Name):
+    """What the controller is up to."""
+
+    STARTUP = "doubling the rate each round trip"
+    DRAIN = "emptying the queue that this made"
+    CRUISE = "keeping the rate"
+    UP = "trying whether there is more"
+    DOWN = "emptying the queue that this made, or making room for others"
+    PROBE_RTT = "keeping the queue empty to see the shortest round trip"
+
+
+class TolerantEvent(Name):
+    """What tells that a phase is over."""
+
+    FULL = "the rate stopped growing, or much was lost"
+    DRAINED = "no more is in flight than the path holds, or that does not change"
+    CRUISED = "some round trips passed"
+    TRIED = "what can be learned is learned, or much was lost"
+    STALE = "the shortest round trip was not seen again for long"
+    SEEN = "the queue was empty for a round trip"
+    PERSISTENT = "nothing gets through any more"
+
+
+class TolerantAction(Name):
+    """What the controller then does."""
+
+    AGE_RATE = "forget the highest rate of the cycle before the last"
+    BEGIN_ROUNDS = "count round trips from here"
+    RAISE_BOUND = "let a bound that losses have set grow"
+    BEGIN_PROBE_RTT = "start the clock of looking"
+    ADOPT = "take the round trip now seen as the shortest"
+    FORGET = "start from the smallest window, knowing nothing"
+
+
+P, S, D = TolerantPhase, TolerantEvent, TolerantAction
+
+ROWS: tuple[Row[TolerantPhase, TolerantEvent, TolerantAction], ...] = (
+    Row(P.STARTUP, S.FULL, P.DRAIN, (D.BEGIN_ROUNDS,), "the path is full, and so is its queue"),
+    Row(P.STARTUP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.DRAIN, S.DRAINED, P.CRUISE, (D.AGE_RATE, D.BEGIN_ROUNDS), "the rate is known"),
+    Row(P.DRAIN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.CRUISE, S.CRUISED, P.UP, (D.BEGIN_ROUNDS, D.RAISE_BOUND), "others may have gone"),
+    Row(
+        P.CRUISE,
+        S.STALE,
+        P.PROBE_RTT,
+        (D.BEGIN_PROBE_RTT,),
+        "a queue may hide the round trip",
+    ),
+    Row(P.CRUISE, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.UP, S.TRIED, P.DOWN, (D.AGE_RATE, D.BEGIN_ROUNDS), "trying makes a queue"),
+    Row(P.UP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.DOWN, S.DRAINED, P.CRUISE, (D.BEGIN_ROUNDS,), "the queue is gone"),
+    Row(
+        P.DOWN,
+        S.STALE,
+        P.PROBE_RTT,
+        (D.BEGIN_PROBE_RTT,),
+        "it does not go: whose queue is it?",
+    ),
+    Row(P.DOWN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.PROBE_RTT, S.SEEN, P.CRUISE, (D.ADOPT, D.BEGIN_ROUNDS), "the round trip is known"),
+    Row(P.PROBE_RTT, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+)
+
+TOLERANT = Machine(
+    "Loss-tolerant congestion control",
+    P.STARTUP,
+    ROWS,
+    events=TolerantEvent,
+    refused={
+        P.STARTUP: frozenset({S.DRAINED, S.CRUISED, S.TRIED, S.STALE, S.SEEN}),
+        P.DRAIN: frozenset({S.FULL, S.CRUISED, S.TRIED, S.STALE, S.SEEN}),
+        P.CRUISE: frozenset({S.FULL, S.DRAINED, S.TRIED, S.SEEN}),
+        P.UP: frozenset({S.FULL, S.DRAINED, S.CRUISED, S.STALE, S.SEEN}),
+        P.DOWN: frozenset({S.FULL, S.CRUISED, S.TRIED, S.SEEN}),
+        P.PROBE_RTT: frozenset({S.FULL, S.DRAINED, S.CRUISED, S.TRIED, S.STALE}),
+    },
+)
+
+
+# What the loss-tolerant controller believes of the path: how fast, how long, how lossy.
+
+
+# Processes wake late: what the path holds is reckoned for that much more than its round trip.
+GRAIN = 0.002
+
+
+class PathModel:
+    """Filters over rounds; a round ends when a packet sent after its start is acked."""
+
+    __slots__ = (
+        "_bunches",
+        "_delivered",
+        "_holds",
+        "_lost",
+        "_rates",
+        "_round_start",
+        "loss_share",
+        "shortest",
+        "shortest_at",
+    )
+
+    def __init__(self) -> None:
+        self.shortest = float("inf")
+        self.shortest_at = 0.0
+        self.loss_share = 0.0
+        self._rates = (0.0, 0.0)
+        self._bunches = (0, 0)
+        self._holds = (0.0, 0.0)
+        self._round_start = 0.0
+        self._delivered = 0
+        self._lost = 0
+
+    @property
+    def rate(self) -> float:
+        """The highest delivery rate of this cycle and the last one; 0 while unknown."""
+        return max(self._rates)
+
+    def holds(self, gain: float) -> float:
+        """Bytes that fill the path ``gain`` times; infinite while it is unknown."""
+        if not self.rate or self.shortest == float("inf"):
+            return float("inf")
+        return gain * self.rate * (self.shortest + GRAIN)
+
+    def held(self, gain: float) -> float:
+        """Bytes that are in flight beside those only because their acks are held."""
+        return max(*self._bunches, gain * self.rate * max(self._holds))
+
+    def acked(self, now: float, ack: Ack) -> bool:
+        """Take an ack in; True when it ends a round."""
+        self._delivered += ack.size
+        self._bunches = (self._bunches[0], max(self._bunches[1], ack.size))
+        if ack.round_trip is not None:
+            self._note_round_trip(now, ack.round_trip, now - ack.sent_at)
+        rate = ack.delivered_rate
+        # Who has little to send learns only that the path carries at least that.
+        if rate is not None and (ack.limited or rate > self.rate):
+            self._rates = (self._rates[0], max(self._rates[1], rate))
+        if ack.sent_at < self._round_start:
+            return False
+        self._end_round(now)
+        return True
+
+    def lost(self, size: int) -> None:
+        """Count lost bytes."""
+        self._lost += size
+
+    def spurious(self, size: int) -> None:
+        """Take lost bytes back."""
+        self._lost = max(self._lost - size, 0)
+
+    def age_rate(self) -> None:
+        """Begin a cycle: of rates seen before the last one, nothing is true any more."""
+        if self._rates[1]:
+            self._rates = (self._rates[1], 0.0)
+
+    def adopt(self, now: float, round_trip: float) -> None:
+        """Replace the shortest round trip."""
+        self.shortest, self.shortest_at = round_trip, now
+
+    def _note_round_trip(self, now: float, round_trip: float, elapsed: float) -> None:
+        if round_trip <= self.shortest:
+            self.shortest, self.shortest_at = round_trip, now
+        # A window that is too small to fill an ack waits for the receiver's ack delay each time.
+        self._holds = (self._holds[0], max(self._holds[1], elapsed - round_trip))
+
+    def _end_round(self, now: float) -> None:
+        total = self._delivered + self._lost
+        self.loss_share = self._lost / total if total else 0.0
+        self._round_start = now
+        self._delivered = self._lost = 0
+        self._bunches = (self._bunches[1], 0)
+        self._holds = (self._holds[1], 0.0)
+
+
+# A controller that takes no loss for a full queue (after BBR, draft-ietf-ccwg-bbr).
+#
+# It measures what the path carries and how long it is, sends at that rate, and keeps no more in
+# flight than their product asks for. Losses matter only when they are many: then the queue of the
+# path is a short one, and what is in flight gets a bound.
+
+
+PACING_GAIN: dict[TolerantPhase, float] = {
+    TolerantPhase.STARTUP: 2.77,
+    TolerantPhase.DRAIN: 0.5,
+    TolerantPhase.CRUISE: 1.0,
+    TolerantPhase.UP: 1.25,
+    TolerantPhase.DOWN: 0.75,
+    TolerantPhase.PROBE_RTT: 1.0,
 }
-WINDOW_GAIN: dict[Phase, float] = {
-    Phase.STARTUP: 2.0,
-    Phase.DRAIN: 2.0,
-    Phase.CRUISE: 1.25,
-    Phase.UP: 1.6,
-    Phase.DOWN: 1.25,
-    Phase.GLANCE: 0.5,
+WINDOW_GAIN: dict[TolerantPhase, float] = {
+    TolerantPhase.STARTUP: 2.0,
+    TolerantPhase.DRAIN: 2.0,
+    TolerantPhase.CRUISE: 1.25,
+    TolerantPhase.UP: 1.6,
+    TolerantPhase.DOWN: 1.25,
+    TolerantPhase.PROBE_RTT: 0.5,
 }
 
 # A little less than the path carries, or a queue that is there would never go.
@@ -39,8 +221,8 @@ HEAVY_LOSS = 0.2
 HEAVY_RESPONSE = 0.85
 BOUND_GROWTH = 1.25
 STALE_AFTER = 5.0
-GLANCE_TIME = 0.1
-# In DRAIN, DOWN and GLANCE less should be in flight soon. Where it is not, because the path got
+PROBE_RTT_TIME = 0.1
+# In DRAIN, DOWN and PROBE_RTT less should be in flight soon. Where it is not, because the path got
 # longer or others fill its queue, waiting longer shows nothing new (as BBR leaves Drain).
 EMPTYING_ROUNDS = 3
 
@@ -58,16 +240,16 @@ class Tolerant:
         self._bound = float("inf")
         self._rounds = 0
         self._highest = 0.0
-        self._glance = float("inf")
-        self._glance_end = 0.0
+        self._probe_rtt = float("inf")
+        self._probe_rtt_end = 0.0
         self._restarts = False
         self._judges = {
-            Phase.STARTUP: self._judge_startup,
-            Phase.DRAIN: self._judge_drain,
-            Phase.CRUISE: self._judge_cruise,
-            Phase.UP: self._judge_up,
-            Phase.DOWN: self._judge_drain,
-            Phase.GLANCE: self._judge_glance,
+            TolerantPhase.STARTUP: self._judge_startup,
+            TolerantPhase.DRAIN: self._judge_drain,
+            TolerantPhase.CRUISE: self._judge_cruise,
+            TolerantPhase.UP: self._judge_up,
+            TolerantPhase.DOWN: self._judge_drain,
+            TolerantPhase.PROBE_RTT: self._judge_probe_rtt,
         }
 
     @property
@@ -82,7 +264,7 @@ class Tolerant:
     def acked(self, now: float, ack: Ack) -> None:
         """Update the model, see whether the phase is over, set window and rate."""
         if ack.round_trip is not None:
-            self._glance = min(self._glance, ack.round_trip)
+            self._probe_rtt = min(self._probe_rtt, ack.round_trip)
             if self._restarts and self._is_stale(now):
                 self._path.adopt(now, ack.round_trip)
             self._restarts = False
@@ -92,7 +274,7 @@ class Tolerant:
             self._heed_losses()
         sign = self._judges[self.state](now, ack, ends_round)
         if sign is None and self._is_stale(now):
-            sign = Sign.STALE
+            sign = TolerantEvent.STALE
         if sign is not None:
             self._step(now, sign)
         self._set_window(ack)
@@ -108,7 +290,7 @@ class Tolerant:
 
     def persistent(self, now: float) -> None:
         """Start anew, from the smallest window."""
-        self._step(now, Sign.PERSISTENT)
+        self._step(now, TolerantEvent.PERSISTENT)
 
     def resize(self, datagram: int) -> None:
         """Take over the new size; a window still at its start is the start of the new size."""
@@ -117,7 +299,7 @@ class Tolerant:
         self._datagram = datagram
         self.window = self._clamp(self.window)
 
-    def _judge_startup(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+    def _judge_startup(self, now: float, ack: Ack, ends_round: bool) -> TolerantEvent | None:
         if not self._path.rate:
             return None
         if self._path.rate > self._highest * GROWING:
@@ -125,34 +307,34 @@ class Tolerant:
             self._rounds = 0
         is_still = self._rounds >= STILL_ROUNDS and ack.limited
         is_over = self._rounds >= 1 and self._is_loss_heavy(ends_round)
-        return Sign.FULL if is_still or is_over else None
+        return TolerantEvent.FULL if is_still or is_over else None
 
     def _is_stale(self, now: float) -> bool:
         return now - self._path.shortest_at > STALE_AFTER
 
-    def _judge_drain(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+    def _judge_drain(self, now: float, ack: Ack, ends_round: bool) -> TolerantEvent | None:
         # On a path that holds less than the smallest window, that window is as empty as it gets.
         is_empty = ack.in_flight <= self._clamp(self._path.holds(1.0))
-        return Sign.DRAINED if is_empty or self._rounds >= EMPTYING_ROUNDS else None
+        return TolerantEvent.DRAINED if is_empty or self._rounds >= EMPTYING_ROUNDS else None
 
-    def _judge_cruise(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
-        return Sign.CRUISED if self._rounds >= CRUISE_ROUNDS else None
+    def _judge_cruise(self, now: float, ack: Ack, ends_round: bool) -> TolerantEvent | None:
+        return TolerantEvent.CRUISED if self._rounds >= CRUISE_ROUNDS else None
 
-    def _judge_up(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
+    def _judge_up(self, now: float, ack: Ack, ends_round: bool) -> TolerantEvent | None:
         has_filled = ack.in_flight >= self._path.holds(FULL) or not ack.limited
         is_tried = self._rounds >= 1 and (has_filled or self._rounds >= UP_ROUNDS)
-        return Sign.TRIED if is_tried or self._is_loss_heavy(ends_round) else None
+        return TolerantEvent.TRIED if is_tried or self._is_loss_heavy(ends_round) else None
 
-    def _judge_glance(self, now: float, ack: Ack, ends_round: bool) -> Sign | None:
-        is_empty = ack.in_flight <= self._clamp(self._target(Phase.GLANCE))
-        if not self._glance_end and (is_empty or self._rounds >= EMPTYING_ROUNDS):
-            self._glance_end = now + GLANCE_TIME
-            self._glance = float("inf")
+    def _judge_probe_rtt(self, now: float, ack: Ack, ends_round: bool) -> TolerantEvent | None:
+        is_empty = ack.in_flight <= self._clamp(self._target(TolerantPhase.PROBE_RTT))
+        if not self._probe_rtt_end and (is_empty or self._rounds >= EMPTYING_ROUNDS):
+            self._probe_rtt_end = now + PROBE_RTT_TIME
+            self._probe_rtt = float("inf")
             self._begin_rounds(now)
-        is_seen = self._glance_end and now >= self._glance_end and self._rounds >= 1
-        return Sign.SEEN if is_seen else None
+        is_seen = self._probe_rtt_end and now >= self._probe_rtt_end and self._rounds >= 1
+        return TolerantEvent.SEEN if is_seen else None
 
-    def _step(self, now: float, sign: Sign) -> None:
+    def _step(self, now: float, sign: TolerantEvent) -> None:
         self._RUNNER.step(self, sign, now)
 
     def _age_rate(self, now: float) -> None:
@@ -164,12 +346,12 @@ class Tolerant:
     def _raise_bound(self, now: float) -> None:
         self._bound *= BOUND_GROWTH
 
-    def _begin_glance(self, now: float) -> None:
-        self._glance_end = 0.0
+    def _begin_probe_rtt(self, now: float) -> None:
+        self._probe_rtt_end = 0.0
         self._rounds = 0
 
     def _adopt(self, now: float) -> None:
-        shortest = self._glance if self._glance < float("inf") else self._path.shortest
+        shortest = self._probe_rtt if self._probe_rtt < float("inf") else self._path.shortest
         self._path.adopt(now, shortest)
 
     def _forget(self, now: float) -> None:
@@ -184,19 +366,19 @@ class Tolerant:
 
     def _heed_losses(self) -> None:
         # In startup much may be lost of what left before it: it ends, or goes on unbound.
-        if self.state is not Phase.STARTUP and self._is_loss_heavy(ends_round=True):
+        if self.state is not TolerantPhase.STARTUP and self._is_loss_heavy(ends_round=True):
             lower = HEAVY_RESPONSE * min(self._bound, self.window)
             self._bound = max(lower, min(self._path.holds(1.0), self.window))
 
     def _set_window(self, ack: Ack) -> None:
         target = min(self._target(self.state), self._bound)
         grown = self.window + ack.size if ack.limited else self.window
-        if self.state is Phase.STARTUP:
+        if self.state is TolerantPhase.STARTUP:
             # It never shrinks for want of samples, and doubles at most.
             target = max(target, self.window)
         self.window = self._clamp(min(target, grown))
 
-    def _target(self, phase: Phase) -> float:
+    def _target(self, phase: TolerantPhase) -> float:
         gain = WINDOW_GAIN[phase]
         return self._path.holds(gain) + self._path.held(gain)
 
@@ -214,18 +396,18 @@ class Tolerant:
             rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
         else:
             return
-        is_starting = self.state is Phase.STARTUP and self.pacing_rate is not None
+        is_starting = self.state is TolerantPhase.STARTUP and self.pacing_rate is not None
         self.pacing_rate = max(rate, self.pacing_rate or 0.0) if is_starting else rate
 
     _RUNNER = Runner(
         TOLERANT,
         {
-            Step.AGE_RATE: _age_rate,
-            Step.BEGIN_ROUNDS: _begin_rounds,
-            Step.RAISE_BOUND: _raise_bound,
-            Step.BEGIN_GLANCE: _begin_glance,
-            Step.ADOPT: _adopt,
-            Step.FORGET: _forget,
+            TolerantAction.AGE_RATE: _age_rate,
+            TolerantAction.BEGIN_ROUNDS: _begin_rounds,
+            TolerantAction.RAISE_BOUND: _raise_bound,
+            TolerantAction.BEGIN_PROBE_RTT: _begin_probe_rtt,
+            TolerantAction.ADOPT: _adopt,
+            TolerantAction.FORGET: _forget,
         },
-        ignored=Sign,
+        ignored=TolerantEvent,
     )

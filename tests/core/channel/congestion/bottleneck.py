@@ -12,7 +12,7 @@ from itertools import count
 from random import Random
 
 from sphtp.core.channel.congestion.controller import Controller
-from sphtp.core.channel.congestion.delivery import Delivery, Stamp
+from sphtp.core.channel.congestion.delivery_rate import DeliveryRate, RateSnapshot
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.token_bucket import Pacer
 
@@ -44,7 +44,7 @@ class Path:
 @dataclass(slots=True)
 class Packet:
     sequence: int
-    stamp: Stamp
+    stamp: RateSnapshot
     arrives: float | None
 
 
@@ -101,7 +101,7 @@ class Flow:
         self.controller = controller
         self._datagram = world.path.datagram
         self.pacer = Pacer(10 * world.path.datagram)
-        self.delivery = Delivery()
+        self.delivery = DeliveryRate()
         self.received: dict[int, int] = {}
         self.in_flight = 0
         self.peak_window = 0

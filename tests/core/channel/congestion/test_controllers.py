@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.congestion.controller import Controller, make_controller
-from sphtp.core.channel.congestion.loss_based import initial_window
+from sphtp.core.channel.congestion.new_reno import initial_window
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.errors import SettingsError
 

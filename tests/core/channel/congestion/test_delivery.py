@@ -2,15 +2,15 @@
 
 import pytest
 
-from sphtp.core.channel.congestion.delivery import Delivery, Stamp
+from sphtp.core.channel.congestion.delivery_rate import DeliveryRate, RateSnapshot
 
 SIZE = 1000
 
 
 def test_a_steady_path_is_measured() -> None:
     """A packet each 10 ms, acked 100 ms later."""
-    delivery = Delivery()
-    stamps: dict[int, Stamp] = {}
+    delivery = DeliveryRate()
+    stamps: dict[int, RateSnapshot] = {}
     for step in range(60):
         now = step * 0.01
         if step >= 10:
@@ -22,7 +22,7 @@ def test_a_steady_path_is_measured() -> None:
 
 def test_acks_in_a_bunch_do_not_make_the_path_faster() -> None:
     """One packet leaves each 10 ms; but for the first, their acks come all at once."""
-    delivery = Delivery()
+    delivery = DeliveryRate()
     first = delivery.stamp(0.0, 0)
     for step in range(1, 10):
         delivery.stamp(step * 0.01, step * SIZE)
@@ -32,14 +32,14 @@ def test_acks_in_a_bunch_do_not_make_the_path_faster() -> None:
 
 
 def test_nor_does_sending_in_a_bunch() -> None:
-    delivery = Delivery()
+    delivery = DeliveryRate()
     stamps = [delivery.stamp(1.0, step * SIZE) for step in range(10)]
     rates = [delivery.acked(1.1 + step * 0.01, stamps[step], SIZE).rate for step in range(10)]
     assert rates[-1] == pytest.approx(10 * SIZE / 0.19)
 
 
 def test_packets_of_one_batch_share_a_stamp() -> None:
-    delivery = Delivery()
+    delivery = DeliveryRate()
     first = delivery.stamp(1.0, 0)
     assert delivery.stamp(1.0, SIZE) is first
     assert delivery.stamp(1.1, SIZE) is not first
@@ -49,7 +49,7 @@ def test_packets_of_one_batch_share_a_stamp() -> None:
 
 
 def test_a_sample_too_short_to_tell_is_none() -> None:
-    delivery = Delivery()
+    delivery = DeliveryRate()
     stamp = delivery.stamp(1.0, 0)
     assert delivery.acked(1.0, stamp, SIZE).rate is None
     stamp = delivery.stamp(2.0, 0)
@@ -57,14 +57,14 @@ def test_a_sample_too_short_to_tell_is_none() -> None:
 
 
 def test_after_a_pause_only_new_packets_count() -> None:
-    delivery = Delivery()
+    delivery = DeliveryRate()
     delivery.acked(1.1, delivery.stamp(1.0, 0), SIZE)
     stamp = delivery.stamp(100.0, 0)
     assert delivery.acked(100.1, stamp, SIZE).rate == pytest.approx(SIZE / 0.1)
 
 
 def test_a_starved_sender_is_told_apart_until_its_packets_are_acked() -> None:
-    delivery = Delivery()
+    delivery = DeliveryRate()
     busy = delivery.stamp(1.0, 0)
     delivery.starve(SIZE)
     starved = delivery.stamp(1.01, SIZE)

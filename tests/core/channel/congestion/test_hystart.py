@@ -1,6 +1,6 @@
 """Slow start ends where the queue begins (RFC 9406)."""
 
-from sphtp.core.channel.congestion.hystart import CAREFUL_ROUNDS, Pace, SlowStart
+from sphtp.core.channel.congestion.hystart import CAREFUL_ROUNDS, HyStart, HyStartPhase
 from sphtp.core.channel.congestion.signals import Ack
 
 DATAGRAM = 1200
@@ -10,10 +10,10 @@ class Rounds:
     """Feeds rounds of acks, each with one round trip."""
 
     def __init__(self) -> None:
-        self.slow = SlowStart(DATAGRAM)
+        self.slow = HyStart(DATAGRAM)
         self.now = 1.0
 
-    def pace(self) -> Pace:
+    def pace(self) -> HyStartPhase:
         return self.slow.state
 
     def round(self, round_trip: float, datagrams: int = 20) -> float:
@@ -42,25 +42,25 @@ def test_jitter_is_forgiven() -> None:
     rounds = Rounds()
     rounds.round(0.05)
     rounds.round(0.06)
-    assert rounds.pace() is Pace.CAREFUL
+    assert rounds.pace() is HyStartPhase.CAREFUL
     assert rounds.round(0.05) == 1.0
-    assert rounds.pace() is Pace.DOUBLING
+    assert rounds.pace() is HyStartPhase.DOUBLING
 
 
 def test_few_samples_say_nothing() -> None:
     rounds = Rounds()
     rounds.round(0.05, 4)
     rounds.round(0.09, 4)
-    assert rounds.pace() is Pace.DOUBLING
+    assert rounds.pace() is HyStartPhase.DOUBLING
 
 
 def test_on_a_fast_path_less_than_4_ms_is_noise() -> None:
     rounds = Rounds()
     rounds.round(0.0002)
     rounds.round(0.003)
-    assert rounds.pace() is Pace.DOUBLING
+    assert rounds.pace() is HyStartPhase.DOUBLING
     rounds.round(0.0071)
-    assert rounds.pace() is Pace.CAREFUL
+    assert rounds.pace() is HyStartPhase.CAREFUL
 
 
 def test_a_loss_ends_it_for_good() -> None:

@@ -1,6 +1,6 @@
 """NewReno by numbers (RFC 9002, section 7)."""
 
-from sphtp.core.channel.congestion.newreno import NewReno
+from sphtp.core.channel.congestion.new_reno import NewReno
 from sphtp.core.channel.congestion.signals import Ack, Lost
 
 DATAGRAM = 1200

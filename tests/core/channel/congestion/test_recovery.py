@@ -1,10 +1,10 @@
 """One reaction per round trip, and its undoing."""
 
-from sphtp.core.channel.congestion.recovery import Recovery
+from sphtp.core.channel.congestion.new_reno import RecoveryEpoch
 
 
 def test_it_covers_what_left_before_it_began() -> None:
-    recovery: Recovery[str] = Recovery()
+    recovery: RecoveryEpoch[str] = RecoveryEpoch()
     assert not recovery.covers(0.0)
     recovery.begin(2.0, "before")
     assert recovery.covers(1.9)
@@ -14,7 +14,7 @@ def test_it_covers_what_left_before_it_began() -> None:
 
 
 def test_all_must_come_back() -> None:
-    recovery: Recovery[str] = Recovery()
+    recovery: RecoveryEpoch[str] = RecoveryEpoch()
     recovery.begin(2.0, "before")
     recovery.lost(300)
     recovery.lost(100)
@@ -24,7 +24,7 @@ def test_all_must_come_back() -> None:
 
 
 def test_a_new_reaction_answers_for_its_own_losses() -> None:
-    recovery: Recovery[str] = Recovery()
+    recovery: RecoveryEpoch[str] = RecoveryEpoch()
     recovery.begin(2.0, "first")
     recovery.lost(300)
     recovery.begin(3.0, "second")

@@ -4,10 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from sphtp.core.channel.congestion.path_model import GRAIN, PathModel
 from sphtp.core.channel.congestion.signals import Ack, Lost
-from sphtp.core.channel.congestion.tolerant import STALE_AFTER, Tolerant
-from sphtp.core.channel.congestion.tolerant_table import Phase
+from sphtp.core.channel.congestion.tolerant import (
+    GRAIN,
+    STALE_AFTER,
+    PathModel,
+    Tolerant,
+    TolerantPhase,
+)
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
 from tests.core.channel.congestion.bottleneck import Flow, Path, World
@@ -17,7 +21,7 @@ RATE = 2_500_000.0
 ROUND_TRIP = 0.05
 
 
-def watch(world: World, controller: Tolerant, until: float) -> list[Phase]:
+def watch(world: World, controller: Tolerant, until: float) -> list[TolerantPhase]:
     phases = [controller.state]
     while world.now < until:
         world.run(world.now + 0.005)
@@ -37,12 +41,12 @@ def test_it_finds_the_rate_and_cycles() -> None:
     world, controller = bulk()
     phases = watch(world, controller, 4.0)
     assert phases[:6] == [
-        Phase.STARTUP,
-        Phase.DRAIN,
-        Phase.CRUISE,
-        Phase.UP,
-        Phase.DOWN,
-        Phase.CRUISE,
+        TolerantPhase.STARTUP,
+        TolerantPhase.DRAIN,
+        TolerantPhase.CRUISE,
+        TolerantPhase.UP,
+        TolerantPhase.DOWN,
+        TolerantPhase.CRUISE,
     ]
     assert controller._path.rate == pytest.approx(RATE, rel=0.06)
     assert controller._path.shortest == pytest.approx(ROUND_TRIP, rel=0.05)
@@ -53,7 +57,7 @@ def test_it_looks_for_the_round_trip_when_that_was_not_seen_for_long() -> None:
     watch(world, controller, 2.0)
     world.path.round_trip = 0.08
     phases = watch(world, controller, 2.0 + STALE_AFTER + 1.0)
-    assert Phase.GLANCE in phases
+    assert TolerantPhase.PROBE_RTT in phases
     assert controller._path.shortest == pytest.approx(0.08, rel=0.1)
 
 
@@ -77,7 +81,7 @@ def test_nothing_getting_through_starts_it_anew() -> None:
     world, controller = bulk()
     watch(world, controller, 2.0)
     controller.persistent(world.now)
-    assert controller.state is Phase.STARTUP
+    assert controller.state is TolerantPhase.STARTUP
     assert controller.window == 2 * DATAGRAM
     watch(world, controller, 5.0)
     assert controller._path.rate == pytest.approx(RATE, rel=0.06)

@@ -8,13 +8,12 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.frames import Frame, Header, Messages, Ping, encode_data
-from sphtp.core.channel.framing import encode_frames
+from sphtp.core.channel.frames import Frame, Header, Messages, Ping, encode_data, encode_frames
 from sphtp.core.channel.handshake import Connect, Refusal, encode_connect
+from sphtp.core.channel.instrument import Drop
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.security import Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.records import Drop
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery, Lane
+from sphtp.core.channel.instrument import FrameInfo, LostBy, Obstacle
 from sphtp.core.channel.receipts import Outcome, Ticket
-from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.watch.records import FrameInfo, LostBy, Obstacle
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT

@@ -5,14 +5,13 @@ from collections import Counter
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.delivery import Delivery
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.port import MessagePort
+from sphtp.core.channel.instrument import Drop, WatchedChannel
+from sphtp.core.channel.message_port import MessagePort
 from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.receive_side import ReceiveSide
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.channel.statistics import ChannelStatistics
-from sphtp.core.channel.watch.records import Drop, WatchedChannel
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow
 from tests.recorder import Recorder

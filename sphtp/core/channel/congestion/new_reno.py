@@ -1,14 +1,54 @@
-"""What controllers share that take a loss for a full queue (RFC 9002, section 7).
-
-The window grows by what is acked until the first loss (slow start), shrinks once per round trip
-in which something is lost, and grows carefully from there (congestion avoidance).
-"""
+"""One reaction per round trip of losses, and the way back from a reaction that was a mistake."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from sphtp.core.channel.congestion.recovery import Recovery
 from sphtp.core.channel.congestion.signals import Ack, Lost
+
+T = TypeVar("T")
+
+
+class RecoveryEpoch(Generic[T]):
+    """Remembers when the latest reaction was, what it answered, and what was true before it."""
+
+    __slots__ = ("_before", "_lost", "_started")
+
+    def __init__(self) -> None:
+        self._started = float("-inf")
+        self._lost = 0
+        self._before: T | None = None
+
+    def covers(self, sent_at: float) -> bool:
+        """Whether a packet left before the latest reaction, which answered for it already."""
+        return sent_at <= self._started
+
+    def begin(self, now: float, before: T) -> None:
+        """React: from here on a new round trip counts, and ``before`` is what can be restored."""
+        self._started, self._lost, self._before = now, 0, before
+
+    def lost(self, size: int) -> None:
+        """Count bytes that the latest reaction answers for."""
+        self._lost += size
+
+    def spurious(self, size: int) -> T | None:
+        """Take lost bytes back; return what to restore once none of them remain."""
+        self._lost -= size
+        if self._before is None or self._lost > 0:
+            return None
+        before = self._before
+        self.reset()
+        return before
+
+    def reset(self) -> None:
+        """Forget the latest reaction."""
+        self._started, self._lost, self._before = float("-inf"), 0, None
+
+
+# What controllers share that take a loss for a full queue (RFC 9002, section 7).
+#
+# The window grows by what is acked until the first loss (slow start), shrinks once per round trip
+# in which something is lost, and grows carefully from there (congestion avoidance).
+
 
 INITIAL_DATAGRAMS = 10
 INITIAL_BYTES = 14_720
@@ -27,7 +67,7 @@ def initial_window(datagram: int) -> int:
     return min(INITIAL_DATAGRAMS * datagram, max(INITIAL_BYTES, FEWEST_DATAGRAMS * datagram))
 
 
-class Before(NamedTuple):
+class Checkpoint(NamedTuple):
     """What a reaction that turns out to be a mistake is undone to."""
 
     window: int
@@ -45,7 +85,7 @@ class LossBased(ABC):
         self._limit = limit
         self._threshold = float("inf")
         self._peak = 0.0
-        self._recovery: Recovery[Before] = Recovery()
+        self._recovery: RecoveryEpoch[Checkpoint] = RecoveryEpoch()
 
     @property
     def phase(self) -> str:
@@ -102,12 +142,12 @@ class LossBased(ABC):
         self._set_window(self.window)
 
     def _react(self, now: float) -> None:
-        self._recovery.begin(now, Before(self.window, self._threshold, self._peak))
+        self._recovery.begin(now, Checkpoint(self.window, self._threshold, self._peak))
         # A probe lost at the smallest window says nothing new about what the path holds.
         if self.window > FEWEST_DATAGRAMS * self._datagram:
             self._shrink()
 
-    def _undo(self, before: Before) -> None:
+    def _undo(self, before: Checkpoint) -> None:
         self._set_window(max(before.window, self.window))
         self._threshold, self._peak = before.threshold, before.peak
 
@@ -121,3 +161,31 @@ class LossBased(ABC):
         if smoothed > 0:
             gain = SLOW_START_GAIN if self.window < self._threshold else AVOIDANCE_GAIN
             self.pacing_rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
+
+
+# NewReno, as RFC 9002 section 7 has it for packets that are never sent twice.
+
+
+BETA = 0.5
+
+
+class NewReno(LossBased):
+    """One more datagram per round trip; half of the window after a loss."""
+
+    def __init__(self, datagram: int, limit: int) -> None:
+        super().__init__(datagram, limit)
+        self._acked = 0
+
+    def sent(self, now: float, size: int, in_flight: int) -> None:
+        """Change nothing: only acks and losses count."""
+
+    def _avoid(self, now: float, ack: Ack) -> None:
+        self._acked += ack.size
+        if self._acked >= self.window:
+            self._acked -= self.window
+            self._set_window(self.window + self._datagram)
+
+    def _shrink(self) -> None:
+        self._acked = 0
+        self._set_window(int(self.window * BETA))
+        self._threshold = self.window

@@ -5,10 +5,10 @@ delivered in between, divided by the time it took, is a sample of what the path 
 is the longer of sending and acking: acks that come in a bunch do not make the path faster.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
-class Stamp(NamedTuple):
+class RateSnapshot(NamedTuple):
     """What was true when a packet left; packets of one batch share one."""
 
     sent_at: float
@@ -18,7 +18,7 @@ class Stamp(NamedTuple):
     starved: bool
 
 
-class Sample(NamedTuple):
+class RateSample(NamedTuple):
     """A rate in bytes/s, or None when it took no time worth measuring.
 
     ``limited`` is False when the sender had too little to send: the path may carry more than that.
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     limited: bool
 
 
-class Delivery:
+class DeliveryRate:
     """Counts bytes delivered. Sizes in bytes, times in seconds."""
 
     __slots__ = ("_delivered_at", "_first_sent_at", "_latest", "_starved_until", "delivered")
@@ -38,16 +38,16 @@ class Delivery:
         self._delivered_at = 0.0
         self._first_sent_at = 0.0
         self._starved_until = -1
-        self._latest: Stamp | None = None
+        self._latest: RateSnapshot | None = None
 
-    def stamp(self, now: float, in_flight: int) -> Stamp:
+    def stamp(self, now: float, in_flight: int) -> RateSnapshot:
         """Return what a packet that leaves now must carry; ``in_flight`` is without it."""
         if in_flight == 0:
             self._first_sent_at = self._delivered_at = now
         latest = self._latest
         if latest is not None and latest.sent_at == now and latest.delivered == self.delivered:
             return latest
-        self._latest = Stamp(
+        self._latest = RateSnapshot(
             now, self.delivered, self._delivered_at, self._first_sent_at, self._starved_until >= 0
         )
         return self._latest
@@ -57,7 +57,9 @@ class Delivery:
         self._starved_until = self.delivered + in_flight
         self._latest = None
 
-    def acked(self, now: float, newest: Stamp, size: int, minimum: float = 0.0) -> Sample:
+    def acked(
+        self, now: float, newest: RateSnapshot, size: int, minimum: float = 0.0
+    ) -> RateSample:
         """Take ``size`` newly acked bytes in, with the stamp of the newest packet among them.
 
         A sample over less than ``minimum``, the shortest round trip, is none: it would be noise.
@@ -69,5 +71,39 @@ class Delivery:
         interval = max(newest.sent_at - newest.first_sent_at, now - newest.delivered_at)
         self._first_sent_at = max(self._first_sent_at, newest.sent_at)
         if interval <= 0 or interval < minimum:
-            return Sample(None, not newest.starved)
-        return Sample((self.delivered - newest.delivered) / interval, not newest.starved)
+            return RateSample(None, not newest.starved)
+        return RateSample((self.delivered - newest.delivered) / interval, not newest.starved)
+
+
+# What a path has carried, as its user may ask: the highest delivery rate of late.
+
+
+ROUND_TRIPS: Final = 8
+SHORTEST_PERIOD: Final = 0.1
+
+
+class MaxBandwidth:
+    """The highest of two periods, the present one and the last. Rates in bytes/s, times in seconds.
+
+    A period is eight round trips; single samples are too low when acks come late.
+    """
+
+    __slots__ = ("_last", "_present", "_until")
+
+    def __init__(self) -> None:
+        self._present: float | None = None
+        self._last: float | None = None
+        self._until = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """None while it was not seen."""
+        rates = [rate for rate in (self._present, self._last) if rate is not None]
+        return max(rates, default=None)
+
+    def note(self, now: float, rate: float, round_trip: float) -> None:
+        """Take a sample."""
+        if now >= self._until:
+            self._last, self._present = self._present, None
+            self._until = now + max(ROUND_TRIPS * round_trip, SHORTEST_PERIOD)
+        self._present = rate if self._present is None else max(self._present, rate)
