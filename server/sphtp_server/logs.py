@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TextIO
 import structlog
 
 from sphtp.core.printable import printable, printable_lines
-from sphtp.shell.lines import Lines
+from sphtp_server.nonblocking_log import NonBlockingLog
 
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -61,7 +61,7 @@ def _shown(name: str, value: Any) -> Any:
     return value
 
 
-class _Lines(Lines):
+class _Lines(NonBlockingLog):
     """What structlog writes to, by level."""
 
-    debug = info = warning = error = critical = Lines.write
+    debug = info = warning = error = critical = NonBlockingLog.write

@@ -33,7 +33,7 @@ from sphtp.core.control.limits import (
 from sphtp.core.secure.identity import parse_key
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import is_loopback
-from sphtp.shell.admitting import everybody
+from sphtp.shell.server import everybody
 from sphtp_server.logs import LogFormat, LogLevel
 from sphtp_server.sources import Sources
 

@@ -13,20 +13,20 @@ from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.lifetime import running
-from sphtp.shell.patience import GRACE, Patience
-from sphtp.shell.probe import Hope, Trouble
+from sphtp.shell.probe import FaultKind, ServerFault
+from sphtp.shell.server_wait import GRACE, ServerWait
 
 
-class Outlook:
+class AddressDiscovery:
     """This machine as the servers see it. Programs start in any order, so a name may come late.
 
     Its methods raise ``UnreachableError`` when there is no way to any of the servers for longer
     than ``patience`` has it.
     """
 
-    def __init__(self, servers: Sequence[ServerAddress], patience: Patience) -> None:
+    def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
         self._servers = [_host_and_port(server.pub) for server in servers]
-        self._patience = patience
+        self._server_wait = server_wait
 
     async def where_to_bind(self) -> str:
         """Choose the address to bind: the one that faces the servers, or all when they differ.
@@ -64,19 +64,21 @@ class Outlook:
         return [Candidate(str(address), port) for address in outside or own]
 
     async def _facing(self) -> list[str]:
-        patience = self._patience
-        slow = Trouble(Hope.SOON, f"{', '.join(h for h, _ in self._servers)} still being looked up")
-        trouble = slow
-        with trio.CancelScope(deadline=patience.deadline):
+        server_wait = self._server_wait
+        slow = ServerFault(
+            FaultKind.SILENT, f"{', '.join(h for h, _ in self._servers)} still being looked up"
+        )
+        fault = slow
+        with trio.CancelScope(deadline=server_wait.deadline):
             while True:
-                async with running(partial(_warn_later, patience, slow)):
+                async with running(partial(_warn_later, server_wait, slow)):
                     facing, complaints = await self._look()
                 if facing:
                     return facing
-                trouble = Trouble(Hope.LATER, "; ".join(complaints))
-                patience.note(trouble)
-                await trio.sleep(patience.pause)
-        raise patience.give_up(trouble.text)
+                fault = ServerFault(FaultKind.ABSENT, "; ".join(complaints))
+                server_wait.note(fault)
+                await trio.sleep(server_wait.pause)
+        raise server_wait.give_up(fault.text)
 
     async def _look(self) -> tuple[list[str], list[str]]:
         """Return the addresses that face servers, and what was said of servers without any."""
@@ -90,9 +92,9 @@ class Outlook:
         return list(facing), list(complaints)
 
 
-async def _warn_later(patience: Patience, trouble: Trouble) -> None:
+async def _warn_later(server_wait: ServerWait, fault: ServerFault) -> None:
     await trio.sleep(GRACE)
-    patience.note(trouble)
+    server_wait.note(fault)
 
 
 def is_loopback(host: str) -> bool:

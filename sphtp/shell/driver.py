@@ -50,7 +50,7 @@ class ControlMachine(Protocol):
         ...
 
 
-class Hearing(Protocol):
+class ArrivalSource(Protocol):
     """What a socket that dials and one that listens have in common, as far as they hear."""
 
     async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
@@ -72,7 +72,7 @@ class Hearing(Protocol):
 
 async def drive(
     machine: ControlMachine,
-    subscriber: Hearing,
+    subscriber: ArrivalSource,
     vouching: Vouching,
     wakeup: Wakeup,
     flush: Callable[[], None],
@@ -108,7 +108,7 @@ async def drive(
 
 
 def _check(
-    arrival: Arrival, subscriber: Hearing, vouching: Vouching, counters: Counters
+    arrival: Arrival, subscriber: ArrivalSource, vouching: Vouching, counters: Counters
 ) -> Heard | None:
     """Return what came, if it counts; it may prove who speaks through its connection."""
     heard = vouching.check(arrival, counters)

@@ -1,6 +1,7 @@
 """Keys: drawn, kept in files that nobody else may read, and read again."""
 
 import os
+import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +13,29 @@ from sphtp.core.secure.signing import Certificate, ClusterKey, ServerKey
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
 from sphtp.shell.peer import Peer
-from sphtp.shell.private import read_own
 from sphtp.shell.randomness import SECRETS
+
+OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def read_own(path: Path, most: int = -1) -> bytes:
+    """Return what a file holds, ``most`` bytes of it.
+
+    Raises ``SettingsError`` when others may read it, and ``OSError``.
+    """
+    with path.open("rb") as file:
+        # Of the open file: who may change what stands at the path shall not choose what is judged.
+        _require_own(path, os.fstat(file.fileno()).st_mode)
+        return file.read(most)
+
+
+def _require_own(path: Path, mode: int) -> None:
+    if mode & OTHERS:
+        raise SettingsError(
+            f"{path} is open to others (mode {stat.S_IMODE(mode):04o}); "
+            f"make it yours alone: chmod 600 {path}"
+        )
+
 
 OF_NODE: Final = "an identity"
 OF_CLUSTER: Final = "a cluster's secret"

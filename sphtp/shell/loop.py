@@ -40,7 +40,7 @@ from sphtp.shell.limits import LimitLog
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
-    from sphtp.shell.streams.desk import StreamDesk
+    from sphtp.shell.streams.dispatcher import StreamDispatcher
 
 TURN: Final = 0.0005
 """Seconds of sending or reading after which others have a turn."""
@@ -85,7 +85,7 @@ class Loop:
         self,
         udp: UdpSocket,
         endpoint: Endpoint,
-        streams: "StreamDesk",
+        streams: "StreamDispatcher",
         limits: LimitLog,
         report: Callable[[Connection], bool],
         busy_poll: float = 0.0,

@@ -2,14 +2,17 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.instrument import Instrument
+from sphtp.core.channel.security import SEALED, PeerPin, Security
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
@@ -18,19 +21,82 @@ from sphtp.core.stream.membership import STREAMS
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.shell.addresses import resolve
 from sphtp.shell.channel import Channel
-from sphtp.shell.encoding import PLAIN, Encoding
+from sphtp.shell.encoding import PLAIN, Encoding, encoding_for
+from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
+from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
-from sphtp.shell.node_statistics import NodeStatistics
-from sphtp.shell.questions import asked
+from sphtp.shell.predicates import asked
+from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
-from sphtp.shell.streams.group import Group
-from sphtp.shell.streams.room import StreamRoom
+from sphtp.shell.streams.multicast import Group
+from sphtp.shell.streams.node_streams import NodeStreams
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.stream import Stream
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams.subscription import Stream, Terms
 from sphtp.shell.udp import UdpSocket
+
+if TYPE_CHECKING:
+    from sphtp.core.messages import MessageCodec
+from typing import TYPE_CHECKING
+
+from sphtp.shell.addresses import local_address_towards
+
+if TYPE_CHECKING:
+    from sphtp.core.messages import MessageCodec
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistics:
+    """Datagrams at a node's socket, and those that reached no channel, since it opened.
+
+    What was done to those ``received`` on purpose follows from ``Impairment``. From
+    ``in_the_clear`` on it is what was not let in by a sealed node: see ``HandshakeCounters``. From
+    ``over_receive_buffer`` on it is what bounds of its channels held back: see ``BoundCounters``.
+    """
+
+    sent: int
+    received: int
+    send_errors: int
+    receive_errors: int
+    send_calls: int
+    receive_calls: int
+    dropped_on_purpose: int
+    duplicated_on_purpose: int
+    held_back_on_purpose: int
+    malformed: int
+    unknown: int
+    refused_full: int
+    over_backlog: int
+    over_max_channels: int
+    refused_wrong_peer: int
+    refused_closed: int
+    refused_schema: int
+    refused_sealed: int
+    in_the_clear: int
+    forged: int
+    replayed: int
+    cookies_sent: int
+    handshakes: int
+    handshakes_over_rate: int
+    handshakes_over_limit: int
+    strangers: int
+    denied: int
+    resets_sent: int
+    resets_over_rate: int
+    resets_taken: int
+    resets_forged: int
+    paths_tried: int
+    paths_changed: int
+    stream_malformed: int
+    stream_unknown: int
+    over_receive_buffer: int
+    over_receive_buffer_bytes: int
+    over_max_message: int
+    over_unreliable_buffer: int
+    over_node_buffer_bytes: int
+    held_by_receive_buffer: int
+    held_by_receive_buffer_bytes: int
 
 
 class Node:
@@ -52,10 +118,10 @@ class Node:
         self._callbacks = CallbackQueue()
         self._bounds = BoundCounters()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, self._bounds)
-        self._streams = StreamRoom(
+        self._streams = NodeStreams(
             udp, entropy, secrets, encoding, limits, is_sealed=endpoint.is_sealed
         )
-        self._loop = Loop(udp, endpoint, self._streams.desk, limits, self._report, busy_poll)
+        self._loop = Loop(udp, endpoint, self._streams.dispatcher, limits, self._report, busy_poll)
         self._streams.touched = self._loop.flush_now
         endpoint.serve(STREAMS)
         self._arrivals = trio.lowlevel.ParkingLot()
@@ -78,7 +144,7 @@ class Node:
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics of its sources."""
-        return self._streams.desk.topics
+        return self._streams.dispatcher.topics
 
     def statistics(self) -> NodeStatistics:
         """Return the figures so far."""
@@ -86,7 +152,7 @@ class Node:
             **asdict(self._udp.counters),
             **asdict(self._endpoint.counters),
             **asdict(self._endpoint.handshake_counters),
-            **asdict(self._streams.desk.counters),
+            **asdict(self._streams.dispatcher.counters),
             **asdict(self._bounds),
         )
 
@@ -264,7 +330,7 @@ class Node:
         self._is_closed = True
         for channel in self._channels.values():
             channel._detach()  # noqa: SLF001
-        self._streams.desk.close()
+        self._streams.dispatcher.close()
         self._endpoint.close(trio.current_time(), "its node closed")
         self._loop.flush_now()
         self._arrivals.unpark_all()
@@ -287,3 +353,101 @@ def _expect(key: bytes | None, pin: Callable[[bytes], bool] | None) -> PeerPin |
     if key is None and pin is None:
         return None
     return PeerPin(key, asked("pin", pin) if pin is not None else None)
+
+
+@block
+async def open_node(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    peer_id: int = 0,
+    settings: ChannelSettings | None = None,
+    messages: "MessageCodec | None" = None,
+    security: Security | None = SEALED,
+    impairment: Impairment = UNIMPAIRED,
+    seed: int | None = None,
+    instruments: Sequence[Instrument] = (),
+) -> AsyncIterator[Node]:
+    """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
+
+    Leaving takes up to ``linger`` seconds when a peer has closed a channel shortly before.
+
+    Args:
+        host, port: where to bind; port 0 takes any that is free.
+        peer_id: this node's id in a cluster, 0 when it is in none.
+        settings: limits and timers of its channels.
+        messages: the types that all its channels carry, of ``sphtp.messages``; both sides of a
+            channel need the same. By default anything that msgpack carries.
+        security: who it is and whom it lets in; None sends in the clear, to nodes that do so, too.
+        impairment: what goes wrong with datagrams on receipt, to try out a bad network.
+        seed: makes random choices, those of ``impairment`` among them, repeatable; for tests. No
+            key, token or nonce follows from it.
+        instruments: are told what happens in it and its channels.
+
+    Raises:
+        UdpAddressError: the address cannot be bound; the message names it.
+    """
+    settings, security = settings or ChannelSettings(), _guarded(security)
+    schema = Schema(messages.describe() if messages else ())
+    with (
+        open_socket(host, port, impairment, seed) as udp,
+        watching(instruments, udp.address) as watch,
+    ):
+        endpoint = Endpoint(
+            SECRETS,
+            settings,
+            peer_id,
+            schema,
+            security=security,
+            port=udp.address[1],
+            observer=watch,
+        )
+        encoding = encoding_for(messages)
+        node = Node(udp, endpoint, decisions(seed), SECRETS, encoding, settings.busy_poll)
+        try:
+            async with node._running():  # noqa: SLF001
+                yield node
+        finally:
+            node._close()  # noqa: SLF001
+            with trio.move_on_after(settings.linger) as scope:
+                scope.shield = True
+                await node._linger()  # noqa: SLF001
+            node._loop.close()  # noqa: SLF001
+
+
+def _guarded(security: Security | None) -> Security | None:
+    """The same security, which no error in what the program says of keys brings down."""
+    if security is None or security.allow is None:
+        return security
+    return replace(security, allow=asked("allow", security.allow))
+
+
+@block
+async def open_channel(
+    host: str,
+    port: int,
+    *,
+    settings: ChannelSettings | None = None,
+    messages: "MessageCodec | None" = None,
+    key: bytes | None = None,
+    pin: Callable[[bytes], bool] | None = None,
+    security: Security | None = SEALED,
+    instruments: Sequence[Instrument] = (),
+) -> AsyncIterator[Channel]:
+    """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
+
+    ``key`` and ``pin``, of which either says who has to answer, are those of ``Node.open_channel``;
+    the others are those of ``open_node``. Raises as both do.
+    """
+    here = await local_address_towards(host, port)
+    async with (
+        open_node(
+            here,
+            settings=settings,
+            messages=messages,
+            security=security,
+            instruments=instruments,
+        ) as node,
+        node.open_channel(host, port, key=key, pin=pin) as channel,
+    ):
+        yield channel

@@ -31,34 +31,34 @@ _HEADER: Final = b"\0SP\0\0%c\0\0"
 _HEADER_SIZE: Final = 8
 
 
-class Hope(IntEnum):
+class FaultKind(IntEnum):
     """Whether time mends it."""
 
-    NONE = 0
+    PERMANENT = 0
     """It does not: somebody is there and speaks otherwise, or the secret is another one."""
-    LATER = 1
+    ABSENT = 1
     """Nobody is there: a server may still be started."""
-    SOON = 2
+    SILENT = 2
     """No word, for or against: it may be slow, stopped, full, or behind a firewall that drops."""
 
 
-class Trouble(NamedTuple):
+class ServerFault(NamedTuple):
     """What keeps a server from being heard."""
 
-    hope: Hope
+    kind: FaultKind
     text: str
 
 
-async def find_trouble(servers: Iterable[ServerAddress], tls: Tls | None) -> Trouble | None:
+async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> ServerFault | None:
     """Dial all addresses of these servers at once; return None when a server answers at both.
 
     What is returned names what is wrong with each server, and has the hope of the most hopeful one.
     """
-    found: dict[ServerAddress, dict[int, Trouble]] = {server: {} for server in servers}
+    found: dict[ServerAddress, dict[int, ServerFault]] = {server: {} for server in servers}
 
     async def look(server: ServerAddress, url: str, protocol: int) -> None:
-        if (trouble := await _find_at(url, protocol, tls)) is not None:
-            found[server][protocol] = trouble
+        if (fault := await _find_at(url, protocol, tls)) is not None:
+            found[server][protocol] = fault
 
     async with trio.open_nursery() as nursery:
         for server in found:
@@ -67,32 +67,36 @@ async def find_trouble(servers: Iterable[ServerAddress], tls: Tls | None) -> Tro
     if not all(found.values()):
         return None
     # One word about each server is enough: most often it is the same of its second port.
-    firsts = [troubles[min(troubles)] for troubles in found.values()]
-    hope = max(min(troubles.values()).hope for troubles in found.values())
-    return Trouble(hope, "; ".join(dict.fromkeys(first.text for first in firsts)))
+    firsts = [faults[min(faults)] for faults in found.values()]
+    kind = max(min(faults.values()).kind for faults in found.values())
+    return ServerFault(kind, "; ".join(dict.fromkeys(first.text for first in firsts)))
 
 
-async def _find_at(url: str, protocol: int, tls: Tls | None) -> Trouble | None:
+async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | None:
     parts = urlsplit(url)
-    door = _Door(parts.hostname or "", parts.port or 0, protocol)
+    door = _Address(parts.hostname or "", parts.port or 0, protocol)
     with trio.move_on_after(ANSWER_WITHIN):
         try:
             return await door.try_it(tls if is_tls(url) else None)
         except socket.gaierror as error:
-            return Trouble(Hope.LATER, f"the name {door.host!r} is unknown ({error.strerror})")
+            return ServerFault(
+                FaultKind.ABSENT, f"the name {door.host!r} is unknown ({error.strerror})"
+            )
         except UnicodeError:
-            return Trouble(Hope.NONE, f"{door.host!r} is no name that a host can have")
+            return ServerFault(
+                FaultKind.PERMANENT, f"{door.host!r} is no name that a host can have"
+            )
         except ConnectionRefusedError:
-            return Trouble(Hope.LATER, f"connection refused by {door.name}")
+            return ServerFault(FaultKind.ABSENT, f"connection refused by {door.name}")
         except OSError as error:
-            return Trouble(Hope.LATER, f"no way to {door.name} ({error.strerror})")
+            return ServerFault(FaultKind.ABSENT, f"no way to {door.name} ({error.strerror})")
     if door.is_connected:
         text = f"{door.name} takes connections and says nothing: no SphTP server, or a stopped one"
-        return Trouble(Hope.SOON, text)
-    return Trouble(Hope.SOON, f"no answer from {door.name}")
+        return ServerFault(FaultKind.SILENT, text)
+    return ServerFault(FaultKind.SILENT, f"no answer from {door.name}")
 
 
-class _Door:
+class _Address:
     """One address of a server, and how far a look at it has come."""
 
     def __init__(self, host: str, port: int, protocol: int) -> None:
@@ -103,7 +107,7 @@ class _Door:
         self._port = port
         self._protocol = protocol
 
-    async def try_it(self, tls: Tls | None) -> Trouble | None:
+    async def try_it(self, tls: Tls | None) -> ServerFault | None:
         """Connect and exchange the first bytes. Raises ``OSError`` where that is impossible."""
         async with self._connected() as stream:
             try:
@@ -118,22 +122,24 @@ class _Door:
                 cause = error.__cause__
                 is_told = isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError)
                 if is_told and not self._has_shaken_hands:
-                    return Trouble(Hope.NONE, self._why_no_handshake(cause, tls))
+                    return ServerFault(FaultKind.PERMANENT, self._why_no_handshake(cause, tls))
                 header = b""
             except SettingsError as error:
-                return Trouble(Hope.NONE, str(error))
+                return ServerFault(FaultKind.PERMANENT, str(error))
         if header == _HEADER % self._protocol:
             return None
         if not header and tls is not None and self._has_shaken_hands:
             # Our certificate is judged after the handshake, by TLS 1.3.
-            return Trouble(Hope.NONE, self._why_no_handshake(None, tls))
+            return ServerFault(FaultKind.PERMANENT, self._why_no_handshake(None, tls))
         if not header and tls is None and await self._speaks_tls():
-            return Trouble(Hope.NONE, f"{self.name} speaks TLS: dial tls+tcp://{self.name}")
+            return ServerFault(
+                FaultKind.PERMANENT, f"{self.name} speaks TLS: dial tls+tcp://{self.name}"
+            )
         if not header:
             # So does a server that has no place left, until somebody leaves.
             text = f"{self.name} takes connections and closes them: it is full, or no SphTP server"
-            return Trouble(Hope.SOON, text)
-        return Trouble(Hope.NONE, self._why_strange(header))
+            return ServerFault(FaultKind.SILENT, text)
+        return ServerFault(FaultKind.PERMANENT, self._why_strange(header))
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[trio.abc.Stream]:

@@ -20,9 +20,9 @@ from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.patience import Patience
 from sphtp.shell.presence import ClientEvent, of_client
-from sphtp.shell.probe import Hope, Trouble, find_trouble
+from sphtp.shell.probe import FaultKind, ServerFault, find_fault
+from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching
 from sphtp.shell.wakeup import Wakeup
@@ -65,7 +65,7 @@ class Registration:
         self._refusal: Refused | None = None
         self._dialled: list[ServerAddress] = []
         self._limits = LimitLog(machine.counters)
-        self._trouble: Trouble | None = None
+        self._fault: ServerFault | None = None
 
     async def run(self) -> None:
         """Keep the registration alive."""
@@ -91,17 +91,17 @@ class Registration:
                 raise RefusedError(f"the servers refuse this client: {reason}", reason)
             await self._changed.park()
 
-    async def wait_established(self, patience: Patience, tls: Tls | None) -> None:
+    async def wait_established(self, server_wait: ServerWait, tls: Tls | None) -> None:
         """Wait until every server of the view has acknowledged.
 
         Raises ``UnreachableError``, which says why not, as soon as waiting is of no use, and
         ``RefusedError``.
         """
-        async with running(partial(self._look_for_trouble, patience, tls)):
-            with trio.CancelScope(deadline=patience.deadline):
+        async with running(partial(self._look_for_trouble, server_wait, tls)):
+            with trio.CancelScope(deadline=server_wait.deadline):
                 await self.wait(lambda: self.machine.state is ClientState.ESTABLISHED)
                 return
-            raise patience.give_up(self._what_is_missing())
+            raise server_wait.give_up(self._what_is_missing())
 
     def flush(self) -> None:
         """Perform what the machine asks for, and tell what it reports."""
@@ -118,22 +118,22 @@ class Registration:
         self._changed.unpark_all()
         self._limits.look(trio.current_time())
 
-    async def _look_for_trouble(self, patience: Patience, tls: Tls | None) -> None:
-        await trio.sleep(patience.first_look)
+    async def _look_for_trouble(self, server_wait: ServerWait, tls: Tls | None) -> None:
+        await trio.sleep(server_wait.first_look)
         while True:
-            self._trouble = await self._find_trouble(tls)
-            patience.note(self._trouble)
-            await trio.sleep(patience.pause)
+            self._fault = await self._find_trouble(tls)
+            server_wait.note(self._fault)
+            await trio.sleep(server_wait.pause)
 
-    async def _find_trouble(self, tls: Tls | None) -> Trouble | None:
+    async def _find_trouble(self, tls: Tls | None) -> ServerFault | None:
         if (secrets := self._bus.vouching.why_unheard) is not None:
-            return Trouble(Hope.NONE, secrets)
+            return ServerFault(FaultKind.PERMANENT, secrets)
         if self.machine.servers:
             held_up = self._are_all_joining or self.machine.last_refusal is not None
-            return Trouble(Hope.SOON, self._what_is_missing()) if held_up else None
+            return ServerFault(FaultKind.SILENT, self._what_is_missing()) if held_up else None
         if self._bus.publisher.connections and self._bus.subscriber.connections:
             return None
-        return await find_trouble(self._dialled, tls)
+        return await find_fault(self._dialled, tls)
 
     @property
     def _are_all_joining(self) -> bool:
@@ -144,7 +144,7 @@ class Registration:
         servers = self.machine.servers
         if not servers:
             tried = ", ".join(map(str, self._dialled))
-            why = "" if self._trouble is None else f"; {self._trouble.text}"
+            why = "" if self._fault is None else f"; {self._fault.text}"
             return f"no server was heard; dialled {tried}{why}"
         heard = _listed(servers)
         if self._are_all_joining:

@@ -16,9 +16,9 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import Status
 from sphtp.shell.bus import Arrival, Publisher, Subscriber
 from sphtp.shell.lifetime import running
-from sphtp.shell.patience import Patience
-from sphtp.shell.probe import Hope, Trouble, find_trouble
+from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.randomness import decisions
+from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import Tls, require_tls
 from sphtp.shell.vouching import Vouching, vouching
 from sphtp.shell.wakeup import Wakeup
@@ -52,7 +52,7 @@ async def fetch_status(
         SettingsError: the secret, the keys or the files do not fit, or not the address.
     """
     require_tls([address], tls)
-    patience = Patience(timeout, missing=f"no answer from {address}")
+    server_wait = ServerWait(timeout, missing=f"no answer from {address}")
     wakeup = Wakeup()
     number = draw_client_id(decisions(None))
     with (
@@ -68,22 +68,22 @@ async def fetch_status(
         answer = _Answer(trust)
 
         async def look_for_trouble() -> None:
-            await trio.sleep(patience.first_look)
+            await trio.sleep(server_wait.first_look)
             while True:
-                answer.trouble = await find()
-                patience.note(answer.trouble)
-                await trio.sleep(patience.pause)
+                answer.fault = await find()
+                server_wait.note(answer.fault)
+                await trio.sleep(server_wait.pause)
 
-        async def find() -> Trouble | None:
+        async def find() -> ServerFault | None:
             if trust.why_unheard is not None:
-                return Trouble(Hope.NONE, trust.why_unheard)
+                return ServerFault(FaultKind.PERMANENT, trust.why_unheard)
             if subscriber.connections and publisher.connections:
                 return None
-            return await find_trouble([address], tls)
+            return await find_fault([address], tls)
 
         ask_at = trio.current_time() + REPEAT
         async with running(look_for_trouble):
-            with trio.CancelScope(deadline=patience.deadline):
+            with trio.CancelScope(deadline=server_wait.deadline):
                 while answer.document is None:
                     with wakeup.waiting(ask_at):
                         answer.add(await subscriber.receive_arrivals())
@@ -92,8 +92,8 @@ async def fetch_status(
                     publisher.send(trust.mark(StatusRequest(number).encode()))
                     ask_at = trio.current_time() + REPEAT
     if answer.document is None:
-        trouble = answer.trouble
-        raise patience.give_up("it says nothing" if trouble is None else trouble.text)
+        fault = answer.fault
+        raise server_wait.give_up("it says nothing" if fault is None else fault.text)
     return answer.document
 
 
@@ -102,7 +102,7 @@ class _Answer:
 
     def __init__(self, trust: Vouching) -> None:
         self.document: dict[str, Any] | None = None
-        self.trouble: Trouble | None = None
+        self.fault: ServerFault | None = None
         self._trust = trust
         self._counters = Counters()
         self._intake = Intake(self._counters, for_client=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import SettingsError
-from sphtp.shell.private import read_own
+from sphtp.shell.keys import read_own
 
 SCHEME: Final = "tls+tcp://"
 

@@ -17,10 +17,9 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams.attendance import Attendance
-from sphtp.shell.streams.fetching import HELLO, SALT_SIZE, Line, _hear_untrusted, _serve
-from sphtp.shell.streams.joining import hear_untrusted
-from sphtp.shell.streams.strangers import Strangers
+from sphtp.shell.streams.admission import PendingReceivers, receive_message_untrusted
+from sphtp.shell.streams.history import HELLO, SALT_SIZE, HistoryConnection, _hear_untrusted, _serve
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from tests.fuzz.choices import Choices, Script
 from tests.fuzz.mutations import mutate
 from tests.fuzz.stands import Socket, make_attendance, make_hosting
@@ -36,7 +35,7 @@ async def call_history(choices: Choices) -> None:
     attendance = make_attendance(hosting, trio.current_time())
     hosting.source.send_many(trio.current_time(), 0, [bytes(n) for n in range(40)])
     here, there = memory_stream_pair()
-    strangers = Strangers(4, 5.0)
+    strangers = PendingReceivers(4, 5.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_serve, hosting, strangers, Random(3), cast("Any", there))
         with suppress(trio.BrokenResourceError):
@@ -47,7 +46,7 @@ async def call_history(choices: Choices) -> None:
 
 
 async def _ask(
-    choices: Choices, attendance: Attendance, stream: trio.StapledStream[Any, Any]
+    choices: Choices, attendance: HostedSubscription, stream: trio.StapledStream[Any, Any]
 ) -> None:
     welcome = attendance.welcome
     wrong = choices.pick((0, 0, 0, 1))
@@ -82,7 +81,7 @@ async def hear_history(choices: Choices) -> None:
     attendance.subscription.handle_connected(trio.current_time())
     here, there = memory_stream_pair()
     outgoing, incoming = fetch_keys(attendance.welcome.receiver_key, SALT)
-    line = Line(cast("Any", there), TcpSeal(incoming, outgoing, attendance.counters))
+    line = HistoryConnection(cast("Any", there), TcpSeal(incoming, outgoing, attendance.counters))
     seal = TcpSeal(outgoing, incoming, SealCounters())
     frames = [choices.some_bytes(60) for _ in range(1 + choices.below(20))]
     sealed = [seal.seal(it) if it and choices.below(8) else it for it in frames]
@@ -97,7 +96,9 @@ async def hear_membership(choices: Choices) -> None:
     """The other side of a stream's channel says as it likes."""
     said = choices.some_bytes(200)
     with suppress(RemoteError):
-        await hear_untrusted(cast("Channel", Saying(said if choices.below(8) else "text")))
+        await receive_message_untrusted(
+            cast("Channel", Saying(said if choices.below(8) else "text"))
+        )
 
 
 class Saying:

@@ -17,10 +17,9 @@ from sphtp.core.stream.membership import Join, StreamKey
 from sphtp.core.stream.receiver.receiver import Receiver
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams.attendance import Attendance
-from sphtp.shell.streams.desk import StreamDesk
-from sphtp.shell.streams.hosting import Hosting
-from sphtp.shell.streams.outlet import Outlet
+from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.streams.hosted_source import FanOutSocket, HostedSource
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.udp import UdpSocket
 from sphtp.testing.network import Delivery as Arrival
 from sphtp.testing.rows import rows
@@ -61,13 +60,13 @@ def make_channel(peer: Address) -> Channel:
     return cast("Channel", Line(peer))
 
 
-def make_hosting(socket: Socket, *, is_sealed: bool) -> Hosting:
+def make_hosting(socket: Socket, *, is_sealed: bool) -> HostedSource:
     """A source on its node; in here Trio has to run."""
-    outlet = Outlet(cast("UdpSocket", socket))
-    return Hosting(Random(1), SETTINGS, [TOPIC], outlet, lambda: None, is_sealed=is_sealed)
+    outlet = FanOutSocket(cast("UdpSocket", socket))
+    return HostedSource(Random(1), SETTINGS, [TOPIC], outlet, lambda: None, is_sealed=is_sealed)
 
 
-def make_attendance(hosting: Hosting, now: float, *, late_join: int = 0) -> Attendance:
+def make_attendance(hosting: HostedSource, now: float, *, late_join: int = 0) -> HostedSubscription:
     """A receiver on another node, which has been let in."""
     welcome = hosting.welcome(now, Join(TOPIC), make_channel(READER))
     receiver = Receiver(Random(2), SETTINGS, now, welcome.window)
@@ -82,7 +81,7 @@ def make_attendance(hosting: Hosting, now: float, *, late_join: int = 0) -> Atte
         recover=False,
         reach=welcome.reach,
     )
-    return Attendance(TOPIC, welcome, make_channel(SOURCE), subscription, lambda: None)
+    return HostedSubscription(TOPIC, welcome, make_channel(SOURCE), subscription, lambda: None)
 
 
 class Stand:
@@ -93,13 +92,14 @@ class Stand:
         self._choices = choices
         self._is_sealed = choices.below(2) > 0
         self._sockets = {SOURCE: Socket(), READER: Socket()}
-        self._desks = {
-            place: StreamDesk(cast("UdpSocket", socket)) for place, socket in self._sockets.items()
+        self._dispatchers = {
+            place: StreamDispatcher(cast("UdpSocket", socket))
+            for place, socket in self._sockets.items()
         }
         self._hosting = make_hosting(self._sockets[SOURCE], is_sealed=self._is_sealed)
         self._attendance = make_attendance(self._hosting, self.now)
-        self._desks[SOURCE].host(self._hosting)
-        self._desks[READER].attend(self._attendance)
+        self._dispatchers[SOURCE].host(self._hosting)
+        self._dispatchers[READER].attend(self._attendance)
         self._heard: deque[bytes] = deque(maxlen=KEPT)
         self._keys: deque[StreamKey] = deque()
         self._sent = self._read = 0
@@ -143,8 +143,8 @@ class Stand:
     def wait(self) -> None:
         """Time passes."""
         self.now += self._choices.pick(WAITS[:-2])
-        for desk in self._desks.values():
-            desk.handle_timeout(self.now)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.handle_timeout(self.now)
 
     # How it happens
 
@@ -157,13 +157,13 @@ class Stand:
 
     def _deliver(self, address: Address, to: Address, datagrams: Sequence[bytes]) -> None:
         for row in _rows(address, to, datagrams):
-            for left in self._desks[to].take_own_untrusted(self.now, row):
+            for left in self._dispatchers[to].take_own_untrusted(self.now, row):
                 assert left.data[:1] not in (b"\x1c", b"\x1d")
 
     def _settle(self) -> None:
         for _ in range(PATIENCE):
-            for desk in self._desks.values():
-                desk.send(self.now)
+            for dispatcher in self._dispatchers.values():
+                dispatcher.send(self.now)
             said = [(place, list(it.sent)) for place, it in self._sockets.items()]
             if not any(sent for _, sent in said):
                 break
@@ -171,7 +171,7 @@ class Stand:
                 self._sockets[place].sent.clear()
                 for row in sent:
                     self._heard.extend(row.datagrams)
-                    if row.address in self._desks:
+                    if row.address in self._dispatchers:
                         self._deliver(place, row.address, row.datagrams)
         else:
             raise AssertionError(f"still talking at {self.now} s")

@@ -13,8 +13,7 @@ import pytest
 import trio
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.shell.server import open_server
-from sphtp.shell.server_options import ServerOptions
+from sphtp.shell.server import ServerOptions, open_server
 from tests.house.interpreters import Ending, run_program
 from tests.house.pages import ROOT, Block, Section, blocks, documents, name_of, sections
 

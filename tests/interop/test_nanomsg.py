@@ -18,9 +18,8 @@ import trio
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
-from sphtp.shell.client_opening import open_client
-from sphtp.shell.server import Server, open_server
-from sphtp.shell.server_options import ServerOptions
+from sphtp.shell.client import open_client
+from sphtp.shell.server import Server, ServerOptions, open_server
 from tests.deadline import within_20_seconds
 
 _PATH = ctypes.util.find_library("nanomsg")

@@ -25,7 +25,7 @@ from sphtp.core.stream.sealing import (
     fetch_keys,
 )
 from sphtp.errors import RemoteError
-from sphtp.shell.streams import fetching, joining
+from sphtp.shell.streams import admission, history
 from tests.interop import stream_members, streams
 from tests.interop.page import Vector, read_vectors, rows_under
 
@@ -123,13 +123,13 @@ def test_a_connection_has_these_keys(vector: Vector) -> None:
 def test_a_receiver_says_hello_so(vector: Vector) -> None:
     fields = vector.fields
     salt = bytes.fromhex(fields["salt"])
-    assert fetching.HELLO.pack(fields["session"], fields["receiver"], salt) == vector.data
+    assert history.HELLO.pack(fields["session"], fields["receiver"], salt) == vector.data
 
 
 @family("history-salt")
 def test_a_source_answers_so(vector: Vector) -> None:
     assert bytes.fromhex(vector.fields["salt"]) == vector.data
-    assert len(vector.data) == fetching.SALT_SIZE
+    assert len(vector.data) == history.SALT_SIZE
 
 
 # Nothing is missing
@@ -191,9 +191,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
         wire.MOST_TAILS,
         wire.MOST_RANGES,
         records.MOST_PARTS,
-        joining.PATIENCE,
-        joining.GATHERING,
-        fetching.PATIENCE,
+        admission.PATIENCE,
+        admission.GATHERING,
+        history.PATIENCE,
         fetch.MOST_FRAME,
         fetch.MOST_SPANS,
         fetch.MOST_WANTED,

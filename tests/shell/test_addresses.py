@@ -10,8 +10,8 @@ import sphtp
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell import addresses
-from sphtp.shell.addresses import Outlook, local_address_towards
-from sphtp.shell.patience import Patience
+from sphtp.shell.addresses import AddressDiscovery, local_address_towards
+from sphtp.shell.server_wait import ServerWait
 
 
 class Names(trio.abc.HostnameResolver):
@@ -48,15 +48,18 @@ def facing(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str]) -> Sequence[S
 
 async def test_a_name_that_comes_late_is_waited_for(autojump_clock: trio.abc.Clock) -> None:
     trio.socket.set_custom_hostname_resolver(Names(known_from=3))
-    outlook = Outlook(servers("late"), Patience(5, wait=5))
-    assert await outlook.where_to_bind() == "127.0.0.1"
-    assert await outlook.candidates_of(("0.0.0.0", 7)) == [Candidate("127.0.0.1", 7)]
+    discovery = AddressDiscovery(servers("late"), ServerWait(5, wait=5))
+    assert await discovery.where_to_bind() == "127.0.0.1"
+    assert await discovery.candidates_of(("0.0.0.0", 7)) == [Candidate("127.0.0.1", 7)]
 
 
 async def test_one_known_name_is_enough(autojump_clock: trio.abc.Clock) -> None:
     trio.socket.set_custom_hostname_resolver(Names(known_from=0))
     start = trio.current_time()
-    assert await Outlook(servers("never", "late"), Patience(5)).where_to_bind() == "127.0.0.1"
+    assert (
+        await AddressDiscovery(servers("never", "late"), ServerWait(5)).where_to_bind()
+        == "127.0.0.1"
+    )
     assert trio.current_time() == start
 
 
@@ -76,7 +79,7 @@ async def test_names_that_nobody_waits_for_are_told_within_a_second(
     trio.socket.set_custom_hostname_resolver(Names(known_from=100))
     start = trio.current_time()
     with pytest.raises(UnreachableError, match="not registered: no way to never: never heard"):
-        await Outlook(servers("never"), Patience(30)).where_to_bind()
+        await AddressDiscovery(servers("never"), ServerWait(30)).where_to_bind()
     assert trio.current_time() < start + 1
 
 
@@ -85,7 +88,7 @@ async def test_a_look_that_hangs_is_warned_of_within_a_second_and_given_up(
 ) -> None:
     trio.socket.set_custom_hostname_resolver(Names(known_from=0, takes=6))
     with pytest.raises(UnreachableError, match="within 5 s: late still being looked up"):
-        await Outlook(servers("late"), Patience(5)).where_to_bind()
+        await AddressDiscovery(servers("late"), ServerWait(5)).where_to_bind()
     [warning] = caplog.messages
     assert warning == "not registered yet: late still being looked up; waits for up to 4.5 s"
 
@@ -102,7 +105,9 @@ async def test_a_look_that_hangs_is_warned_of_within_a_second_and_given_up(
 async def test_what_faces_the_servers_is_bound(
     monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str], bound: str
 ) -> None:
-    assert await Outlook(facing(monkeypatch, hosts), Patience(5)).where_to_bind() == bound
+    assert (
+        await AddressDiscovery(facing(monkeypatch, hosts), ServerWait(5)).where_to_bind() == bound
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,14 +118,14 @@ async def test_only_addresses_of_the_socket_s_own_family_are_told(
     monkeypatch: pytest.MonkeyPatch, bound: str, told: list[str]
 ) -> None:
     hosts = {"a": "10.0.0.1", "b": "fd00::1", "c": "127.0.0.1", "d": "::1"}
-    outlook = Outlook(facing(monkeypatch, hosts), Patience(5))
-    assert [each.host for each in await outlook.candidates_of((bound, 7))] == told
+    discovery = AddressDiscovery(facing(monkeypatch, hosts), ServerWait(5))
+    assert [each.host for each in await discovery.candidates_of((bound, 7))] == told
 
 
 async def test_a_socket_that_faces_nobody_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    outlook = Outlook(facing(monkeypatch, {"a": "10.0.0.1"}), Patience(5))
+    discovery = AddressDiscovery(facing(monkeypatch, {"a": "10.0.0.1"}), ServerWait(5))
     with pytest.raises(SettingsError, match="host is ::, and no IPv6 address faces"):
-        await outlook.candidates_of(("::", 7))
+        await discovery.candidates_of(("::", 7))
 
 
 async def test_loopback_is_faced_from_loopback():

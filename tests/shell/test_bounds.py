@@ -26,7 +26,7 @@ from sphtp.core.stream.wire import encode_nak
 from sphtp.errors import RefusedError, RemoteError
 from sphtp.shell.bus import Publisher
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.opening import open_node
+from sphtp.shell.node import open_node
 from tests.core.stream.source.listening import Listening
 from tests.deadline import within_20_seconds
 

@@ -11,7 +11,7 @@ import trio
 import sphtp
 from sphtp import ChannelSettings, Delivery, Impairment, Outcome
 from sphtp.errors import MessageTooLargeError
-from sphtp.shell.opening import open_node
+from sphtp.shell.node import open_node
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

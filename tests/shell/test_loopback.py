@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from sphtp.shell.loopback import largest_datagram
+from sphtp.shell.udp import largest_datagram
 
 
 def test_the_loopback_interface_takes_what_it_says() -> None:

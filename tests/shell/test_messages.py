@@ -18,7 +18,7 @@ from sphtp.messages import (
     PlainMessages,
     Range,
 )
-from sphtp.shell.opening import open_node
+from sphtp.shell.node import open_node
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

@@ -6,9 +6,8 @@ import pytest
 import trio
 
 from sphtp.core.datagrams import Datagrams
-from sphtp.shell.binding import MTU_DISCOVER, PMTUDISC_PROBE
-from sphtp.shell.opening import open_node
-from sphtp.shell.udp import UdpSocket
+from sphtp.shell.node import open_node
+from sphtp.shell.udp import MTU_DISCOVER, PMTUDISC_PROBE, UdpSocket
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

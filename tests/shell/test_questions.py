@@ -9,7 +9,7 @@ from sphtp import ChannelSettings
 from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RefusedError
-from sphtp.shell.opening import open_node
+from sphtp.shell.node import open_node
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

@@ -14,9 +14,7 @@ from sphtp.core.channel.security import Security
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RefusedError, SettingsError, UnreachableError
-from sphtp.shell.direct import open_channel
-from sphtp.shell.node import Node
-from sphtp.shell.opening import open_node
+from sphtp.shell.node import Node, open_channel, open_node
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

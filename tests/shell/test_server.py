@@ -47,8 +47,7 @@ from sphtp.shell.bus import (
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_cluster_key, draw_server_key
 from sphtp.shell.peer import Peer
-from sphtp.shell.server import Server, open_server
-from sphtp.shell.server_options import ServerOptions
+from sphtp.shell.server import Server, ServerOptions, open_server
 from sphtp.shell.status import fetch_status
 from tests.deadline import within_20_seconds
 from tests.shell.strangers import PUB, frame, greeted

@@ -11,8 +11,7 @@ from sphtp.core.control.vocabulary import Reason
 from sphtp.events import MemberLeft, ServerEvent
 from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.feed import Listener
-from sphtp.shell.server import Server, open_server
-from sphtp.shell.server_options import ServerOptions
+from sphtp.shell.server import Server, ServerOptions, open_server
 from tests.deadline import within_20_seconds
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ import pytest
 import trio
 
 from sphtp.core.datagrams import Address, Datagrams
-from sphtp.shell.binding import UdpAddressError
-from sphtp.shell.udp import UdpSocket
+from sphtp.shell.udp import UdpAddressError, UdpSocket
 
 
 def send(udp: UdpSocket, address: Address, datagrams: Sequence[bytes]) -> int:

@@ -7,15 +7,15 @@ waits for a descriptor and then drains a bounded batch, which is several times f
 per message. A process that has dialled must never fork: spawn a fresh interpreter instead.
 """
 
+from sphtp.shell.bus.dialing import MAX_MESSAGE_SIZE as MAX_MESSAGE_SIZE
+from sphtp.shell.bus.dialing import RECEIVE_SIZE as RECEIVE_SIZE
+from sphtp.shell.bus.dialing import Arrival as Arrival
+from sphtp.shell.bus.dialing import BusAddressInUseError as BusAddressInUseError
+from sphtp.shell.bus.dialing import BusError as BusError
+from sphtp.shell.bus.dialing import Publisher as Publisher
+from sphtp.shell.bus.dialing import Subscriber as Subscriber
 from sphtp.shell.bus.handshakes import AcceptCounters as AcceptCounters
 from sphtp.shell.bus.handshakes import AcceptLimits as AcceptLimits
 from sphtp.shell.bus.handshakes import Handshakes as Handshakes
 from sphtp.shell.bus.listening import ListeningPublisher as ListeningPublisher
 from sphtp.shell.bus.listening import ListeningSubscriber as ListeningSubscriber
-from sphtp.shell.bus.publisher import MAX_MESSAGE_SIZE as MAX_MESSAGE_SIZE
-from sphtp.shell.bus.publisher import Publisher as Publisher
-from sphtp.shell.bus.sockets import BusAddressInUseError as BusAddressInUseError
-from sphtp.shell.bus.sockets import BusError as BusError
-from sphtp.shell.bus.subscriber import RECEIVE_SIZE as RECEIVE_SIZE
-from sphtp.shell.bus.subscriber import Arrival as Arrival
-from sphtp.shell.bus.subscriber import Subscriber as Subscriber

@@ -30,6 +30,16 @@ import trio
 
 from sphtp.errors import MessageTooLargeError
 from sphtp.shell.bus import tls as tls_configs
+from sphtp.shell.bus.dialing import (
+    DEFAULT_BUFFER,
+    ENDS_KEPT,
+    MAX_MESSAGE_SIZE,
+    RECEIVE_SIZE,
+    Arrival,
+    BusAddressInUseError,
+    BusError,
+    checked_buffer,
+)
 from sphtp.shell.bus.handshakes import (
     OUT_OF_DESCRIPTORS,
     AcceptCounters,
@@ -38,15 +48,6 @@ from sphtp.shell.bus.handshakes import (
     Reserve,
     site_of,
 )
-from sphtp.shell.bus.publisher import MAX_MESSAGE_SIZE
-from sphtp.shell.bus.sockets import (
-    DEFAULT_BUFFER,
-    ENDS_KEPT,
-    BusAddressInUseError,
-    BusError,
-    checked_buffer,
-)
-from sphtp.shell.bus.subscriber import RECEIVE_SIZE, Arrival
 from sphtp.shell.tls import SCHEME, Tls
 
 SHARE: Final = 16

@@ -10,7 +10,7 @@ import trio
 from sphtp.core.stream.source.counters import SourceStatistics
 from sphtp.errors import StateError
 from sphtp.shell.encoding import Encoding
-from sphtp.shell.streams.hosting import Hosting, StreamReceiver
+from sphtp.shell.streams.hosted_source import HostedSource, StreamReceiver
 
 
 class Source(trio.abc.AsyncResource):
@@ -20,7 +20,9 @@ class Source(trio.abc.AsyncResource):
     late as long as ``retention`` says. Made by ``open_source``.
     """
 
-    def __init__(self, hosting: Hosting, encoding: Encoding, touched: Callable[[], None]) -> None:
+    def __init__(
+        self, hosting: HostedSource, encoding: Encoding, touched: Callable[[], None]
+    ) -> None:
         self._hosting = hosting
         self._encoding = encoding
         self._touched = touched

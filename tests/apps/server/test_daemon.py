@@ -18,9 +18,8 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import ListeningPublisher
-from sphtp.shell.client_opening import open_client
-from sphtp.shell.server import open_server
-from sphtp.shell.server_options import ServerOptions
+from sphtp.shell.client import open_client
+from sphtp.shell.server import ServerOptions, open_server
 from sphtp_server.status import status
 from tests.soaked import soaked
 

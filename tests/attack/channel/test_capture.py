@@ -6,8 +6,7 @@ import pytest
 
 from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
-from sphtp.shell.direct import open_channel
-from sphtp.shell.opening import open_node
+from sphtp.shell.node import open_channel, open_node
 from sphtp.testing import Faults
 from sphtp.testing.link import Link
 from sphtp_client.relay.relay import open_relay

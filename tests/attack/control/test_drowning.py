@@ -4,7 +4,7 @@ import trio
 
 from sphtp import ControlTimers, ServerAddress, ServerOptions
 from sphtp.core.control.client_messages import Heartbeat
-from sphtp.shell.client_opening import open_client
+from sphtp.shell.client import open_client
 from sphtp.shell.server import Server, open_server
 from tests.deadline import within_20_seconds
 from tests.shell.strangers import PUB, frame, greeted

@@ -14,7 +14,7 @@ import trio
 from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions, Tls
 from sphtp.core.control.client_messages import StatusRequest
 from sphtp.core.secure.vouch import Voucher
-from sphtp.shell.client_opening import open_client
+from sphtp.shell.client import open_client
 from sphtp.shell.server import Server, open_server
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds

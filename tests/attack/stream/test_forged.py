@@ -20,9 +20,9 @@ from sphtp.core.stream.wire import (
     encode_session,
     encode_status,
 )
-from sphtp.shell.streams.group import Group
+from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.stream import Stream
+from sphtp.shell.streams.subscription import Stream
 from tests.attack.stream.wire import (
     TOPIC,
     Way,

@@ -22,8 +22,14 @@ from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.shell.streams.fetching import HELLO, MOST_STRANGERS, PATIENCE, SALT_SIZE, Line
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams.history import (
+    HELLO,
+    MOST_STRANGERS,
+    PATIENCE,
+    SALT_SIZE,
+    HistoryConnection,
+)
+from sphtp.shell.streams.subscription import Terms
 from tests.attack.stream.wire import TOPIC, Scene, opened, streaming, until
 from tests.deadline import within_20_seconds
 
@@ -57,12 +63,12 @@ async def is_hung_up(stream: trio.SocketStream) -> bool:
     return True
 
 
-async def introduce(stream: trio.SocketStream, welcome: Welcome) -> Line:
+async def introduce(stream: trio.SocketStream, welcome: Welcome) -> HistoryConnection:
     """What a receiver does."""
     await stream.send_all(hello(welcome))
     salt = bytes(await stream.receive_some(SALT_SIZE))
     outgoing, incoming = fetch_keys(welcome.receiver_key, SALT + salt)
-    return Line(stream, TcpSeal(outgoing, incoming, SealCounters()))
+    return HistoryConnection(stream, TcpSeal(outgoing, incoming, SealCounters()))
 
 
 def ask(welcome: Welcome) -> bytes:

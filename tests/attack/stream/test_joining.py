@@ -12,7 +12,12 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError
 from sphtp.shell.channel import Channel
 from sphtp.shell.node import Node
-from sphtp.shell.streams.joining import MOST_STRANGERS, PATIENCE, hear_untrusted, say
+from sphtp.shell.streams.admission import (
+    MOST_STRANGERS,
+    PATIENCE,
+    receive_message_untrusted,
+    send_message,
+)
 from tests.attack.stream.wire import TOPIC, opened, streaming, until
 from tests.deadline import within_20_seconds
 
@@ -74,7 +79,7 @@ async def test_whoever_says_nonsense_is_hung_up_on(said: Any) -> None:
         channel = await knock(stack, mallory, scene.here)
         await channel.send(said)
         with pytest.raises((trio.EndOfChannel, trio.BrokenResourceError)):
-            await hear_untrusted(channel)
+            await receive_message_untrusted(channel)
         await works(scene)
         assert len(scene.source.receivers) == 1
 
@@ -82,8 +87,8 @@ async def test_whoever_says_nonsense_is_hung_up_on(said: Any) -> None:
 async def test_who_is_in_and_then_says_nonsense_is_out() -> None:
     async with streaming() as scene, opened() as mallory, AsyncExitStack() as stack:
         channel = await knock(stack, mallory, scene.here)
-        await say(channel, Join(TOPIC))
-        assert isinstance(await hear_untrusted(channel), Welcome)
+        await send_message(channel, Join(TOPIC))
+        assert isinstance(await receive_message_untrusted(channel), Welcome)
         await until(lambda: len(scene.source.receivers) == 2)
         await channel.send(b"\xff")
         await until(lambda: len(scene.source.receivers) == 1)
@@ -100,8 +105,8 @@ async def test_no_more_are_let_in_than_there_may_be_and_those_who_are_stay() -> 
         crowd = [await knock(stack, mallory, scene.here) for _ in range(20)]
         answers = list[Any]()
         for channel in crowd:
-            await say(channel, Join(TOPIC))
-            answers.append(await hear_untrusted(channel))
+            await send_message(channel, Join(TOPIC))
+            answers.append(await receive_message_untrusted(channel))
         assert sum(isinstance(it, Welcome) for it in answers) == 3
         with pytest.raises(RefusedError, match="all receivers"):
             async with scene.there.subscribe(*scene.here.address, topic=TOPIC):
@@ -123,8 +128,8 @@ async def test_those_who_come_and_go_all_the_time_cost_the_others_no_message() -
             for _ in range(25):
                 async with AsyncExitStack() as stack:
                     channel = await knock(stack, mallory, scene.here)
-                    await say(channel, Join(TOPIC))
-                    assert isinstance(await hear_untrusted(channel), Welcome)
+                    await send_message(channel, Join(TOPIC))
+                    assert isinstance(await receive_message_untrusted(channel), Welcome)
                     channel.abort()
         await until(lambda: len(scene.source.receivers) == 1)
         await works(scene)
@@ -143,8 +148,8 @@ async def test_those_who_join_and_report_nothing_hold_a_source_up_for_its_patien
     ):
         for _ in range(8):
             channel = await knock(stack, mallory, scene.here)
-            await say(channel, Join(TOPIC))
-            assert isinstance(await hear_untrusted(channel), Welcome)
+            await send_message(channel, Join(TOPIC))
+            assert isinstance(await receive_message_untrusted(channel), Welcome)
         before = trio.current_time()
         await works(scene, *(bytes([n % 256]) * 1000 for n in range(500)))
         assert scene.source.statistics().left_behind >= 8

@@ -12,11 +12,11 @@ from sphtp.core.stream.membership import Member, Refused, Welcome
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams import joining
-from sphtp.shell.streams.group import Group, open_receiver
-from sphtp.shell.streams.hosting import Hosting
-from sphtp.shell.streams.joining import say
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams import admission
+from sphtp.shell.streams.admission import send_message
+from sphtp.shell.streams.hosted_source import HostedSource
+from sphtp.shell.streams.multicast import Group, open_receiver
+from sphtp.shell.streams.subscription import Terms
 from sphtp.shell.udp import UdpSocket
 from tests.attack.stream.wire import TOPIC, opened, streaming
 from tests.deadline import within_20_seconds
@@ -38,9 +38,9 @@ def lie(monkeypatch: pytest.MonkeyPatch, change: Callable[[Welcome], Welcome]) -
     """Let every source tell those who join something else than it does."""
 
     async def lying(channel: Channel, message: Member) -> None:
-        await say(channel, change(message) if isinstance(message, Welcome) else message)
+        await send_message(channel, change(message) if isinstance(message, Welcome) else message)
 
-    monkeypatch.setattr(joining, "say", lying)
+    monkeypatch.setattr(admission, "send_message", lying)
 
 
 async def subscribe(terms: Terms | None = None) -> list[Any]:
@@ -122,7 +122,7 @@ async def test_a_group_is_joined_on_the_interface_that_the_reader_has_named_and_
         joined.append(group)
         return opening(beside, group)
 
-    monkeypatch.setattr("sphtp.shell.streams.subscribing.open_receiver", watched)
+    monkeypatch.setattr("sphtp.shell.streams.subscription.open_receiver", watched)
     lie(monkeypatch, lambda it: it._replace(group="224.0.0.251", port=53_535))
     await subscribe()
     assert joined == [Group("224.0.0.251", 53_535, "127.0.0.1")]
@@ -133,8 +133,8 @@ async def test_a_refusal_is_shown_as_text_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     async with opened() as here, opened() as there, here.open_source(TOPIC):
-        monkeypatch.setattr(joining, "_refusal", lambda *_: Refused(word))
-        monkeypatch.setattr(Hosting, "is_full", True)
+        monkeypatch.setattr(admission, "_refusal", lambda *_: Refused(word))
+        monkeypatch.setattr(HostedSource, "is_full", True)
         with pytest.raises(RefusedError) as caught:
             async with there.subscribe(*here.address, topic=TOPIC):
                 pass

@@ -12,11 +12,9 @@ from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address, Kind
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.shell.node import Node
-from sphtp.shell.opening import open_node
+from sphtp.shell.node import Node, open_node
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.stream import Stream
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams.subscription import Stream, Terms
 from sphtp.testing import Faults
 from sphtp.testing.link import Link
 from sphtp_client.relay.relay import open_relay

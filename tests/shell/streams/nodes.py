@@ -4,8 +4,8 @@ from functools import partial
 from typing import Final
 
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.shell import opening
+from sphtp.shell import node
 
 BRIEFLY: Final = ChannelSettings(linger=0.05)
 
-open_node = partial(opening.open_node, settings=BRIEFLY)
+open_node = partial(node.open_node, settings=BRIEFLY)

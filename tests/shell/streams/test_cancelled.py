@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from sphtp.shell.node import Node
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams.subscription import Terms
 from tests.attack.stream.wire import until
 from tests.deadline import within_20_seconds
 from tests.shell.streams.nodes import open_node

@@ -13,9 +13,8 @@ from sphtp.core.stream.sealing import SourceSeal
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_data
 from sphtp.shell.node import Node
-from sphtp.shell.streams.outlet import Outlet
-from sphtp.shell.streams.stream import Stream
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams.hosted_source import FanOutSocket
+from sphtp.shell.streams.subscription import Stream, Terms
 from tests.deadline import within_20_seconds
 from tests.shell.streams.nodes import open_node
 
@@ -150,7 +149,7 @@ async def test_what_another_receiver_sends_is_not_the_sources() -> None:
         seal._sealer = source._hosting._seal._sealer
         seal._front = source._hosting._seal._front
         forged = seal.seal([encode_data(1, source._hosting.source.window, b"")])
-        outlet = Outlet(liar._udp)
+        outlet = FanOutSocket(liar._udp)
         outlet.put(forged, [there.address])
         assert outlet.send()
         while not stream._attendance.counters.foreign:
@@ -185,12 +184,12 @@ async def test_a_socket_that_was_full_when_the_last_source_left_is_used_again(
                 here.open_source(TOPIC) as source,
                 there.subscribe(*here.address, topic=TOPIC),
             ):
-                monkeypatch.setattr(Outlet, "send", lambda _: False)
+                monkeypatch.setattr(FanOutSocket, "send", lambda _: False)
                 await source.send(1)
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
         monkeypatch.undo()
-        assert not here._loop._is_blocked or not here._streams.desk.is_busy
+        assert not here._loop._is_blocked or not here._streams.dispatcher.is_busy
         async with there.open_channel(*here.address) as channel:
             await channel.send("still there")
             assert await (await here.accept()).receive() == "still there"

@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 
 from sphtp.core.datagrams import Datagrams
-from sphtp.shell.streams import early as module
-from sphtp.shell.streams.early import OVERHEAD, EarlyRows
+from sphtp.shell.streams import dispatcher as module
+from sphtp.shell.streams.dispatcher import OVERHEAD, EarlyDatagrams
 
 HERE = ("192.0.2.1", 7)
 
@@ -16,7 +16,7 @@ def row(number: int, size: int = 10, address: tuple[str, int] = HERE) -> Datagra
 
 
 def test_rows_are_kept_by_session_and_in_order_while_somebody_joins() -> None:
-    early = EarlyRows()
+    early = EarlyDatagrams()
     assert not early.keep(1, row(0))
     with early.expecting(HERE):
         assert early.is_expecting
@@ -29,7 +29,7 @@ def test_rows_are_kept_by_session_and_in_order_while_somebody_joins() -> None:
 
 
 def test_the_last_that_joins_lets_go_of_what_is_left() -> None:
-    early = EarlyRows()
+    early = EarlyDatagrams()
     with early.expecting(HERE):
         with early.expecting(HERE):
             assert early.keep(1, row(0))
@@ -38,7 +38,7 @@ def test_the_last_that_joins_lets_go_of_what_is_left() -> None:
 
 
 def test_what_others_send_is_not_kept() -> None:
-    early = EarlyRows()
+    early = EarlyDatagrams()
     with early.expecting(HERE):
         assert not early.keep(1, row(0, address=("192.0.2.2", 7)))
         assert not early.keep(1, row(0, address=("192.0.2.1", 8)))
@@ -46,7 +46,7 @@ def test_what_others_send_is_not_kept() -> None:
 
 def test_no_more_is_kept_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 2 * OVERHEAD + 100)
-    early = EarlyRows()
+    early = EarlyDatagrams()
     with early.expecting(HERE):
         assert [early.keep(n, row(n, 40)) for n in range(3)] == [True, True, False]
         early.take(0)
@@ -57,7 +57,7 @@ def test_no_more_is_kept_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_small_rows_take_no_more_memory_than_large_ones() -> None:
-    early = EarlyRows()
+    early = EarlyDatagrams()
     with early.expecting(HERE):
         tracemalloc.start()
         while early.keep(1, row(1, 6, ("192.0.2.1", 7))):

@@ -6,7 +6,7 @@ import trio
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.shell.impairment import Impairment
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.stream import Stream
+from sphtp.shell.streams.subscription import Stream
 from tests.deadline import within_20_seconds
 from tests.shell.streams.nodes import open_node
 

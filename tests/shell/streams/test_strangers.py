@@ -4,10 +4,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from sphtp.shell.streams.strangers import Strangers
+from sphtp.shell.streams.admission import PendingReceivers
 
 
-async def stay(strangers: Strangers, ends: list[int], number: int) -> None:
+async def stay(strangers: PendingReceivers, ends: list[int], number: int) -> None:
     try:
         with strangers.one():
             await trio.sleep_forever()
@@ -16,7 +16,7 @@ async def stay(strangers: Strangers, ends: list[int], number: int) -> None:
 
 
 async def test_the_one_who_came_first_makes_room(autojump_clock: MockClock) -> None:
-    strangers, ends = Strangers(3, 5.0), list[int]()
+    strangers, ends = PendingReceivers(3, 5.0), list[int]()
     async with trio.open_nursery() as nursery:
         for number in range(5):
             nursery.start_soon(stay, strangers, ends, number)
@@ -30,7 +30,7 @@ async def test_the_one_who_came_first_makes_room(autojump_clock: MockClock) -> N
 
 
 async def test_who_is_done_in_time_is_forgotten(autojump_clock: MockClock) -> None:
-    strangers = Strangers(1, 5.0)
+    strangers = PendingReceivers(1, 5.0)
     for _ in range(3):
         with strangers.one():
             await trio.sleep(4.9)
@@ -38,7 +38,7 @@ async def test_who_is_done_in_time_is_forgotten(autojump_clock: MockClock) -> No
 
 
 async def test_what_goes_wrong_meanwhile_is_told_as_it_is() -> None:
-    strangers = Strangers(1, 5.0)
+    strangers = PendingReceivers(1, 5.0)
     with pytest.raises(ValueError, match="own"), strangers.one():
         raise ValueError("its own")
     assert len(strangers) == 0

@@ -15,11 +15,9 @@ from sphtp.errors import LocalError, RefusedError, SettingsError, StateError, Un
 from sphtp.shell.channel import Channel
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.node import Node
-from sphtp.shell.streams.group import Group
+from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.stream import Stream
-from sphtp.shell.streams.subscribing import join
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams.subscription import Stream, Terms, join
 from tests.deadline import within_20_seconds
 from tests.shell.streams.nodes import open_node
 
@@ -117,7 +115,7 @@ async def test_what_comes_before_this_side_is_ready_is_not_lost() -> None:
             return welcome
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sphtp.shell.streams.room.join", answer_late)
+            patch.setattr("sphtp.shell.streams.node_streams.join", answer_late)
             async with there.subscribe(*here.address, topic=TOPIC) as stream:
                 assert late.is_set()
                 assert await take(stream, 1000) == list(range(1000))

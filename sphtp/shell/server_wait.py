@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from sphtp.errors import UnreachableError
-from sphtp.shell.probe import Hope, Trouble
+from sphtp.shell.probe import FaultKind, ServerFault
 
 FIRST_LOOK: Final = 0.2
 """Seconds until somebody asks why no server was heard; on one machine one is heard after 0.01."""
@@ -23,7 +23,7 @@ LONG_PAUSE: Final = 1.0
 log: Final = logging.getLogger("sphtp.client")
 
 
-class Patience:
+class ServerWait:
     """The time that something asked of servers may take, from now on.
 
     ``timeout`` is for servers that are there, ``wait`` for those that may still come: seconds.
@@ -46,18 +46,18 @@ class Patience:
         """Seconds until the next look."""
         return PAUSE if self._passed <= GRACE else LONG_PAUSE
 
-    def note(self, trouble: Trouble | None) -> None:
+    def note(self, fault: ServerFault | None) -> None:
         """Raise ``UnreachableError`` where waiting is of no use; else warn in the log, once."""
-        if trouble is None or self._passed < GRACE:
+        if fault is None or self._passed < GRACE:
             return
-        given = self._wait if trouble.hope is Hope.LATER else 0.0
-        if trouble.hope is not Hope.SOON and self._passed >= given:
+        given = self._wait if fault.kind is FaultKind.ABSENT else 0.0
+        if fault.kind is not FaultKind.SILENT and self._passed >= given:
             waited = f" within {given:g} s" if given else ""
-            raise UnreachableError(f"{self._missing}{waited}: {trouble.text}")
-        if trouble.text not in self._warned:
-            self._warned.add(trouble.text)
+            raise UnreachableError(f"{self._missing}{waited}: {fault.text}")
+        if fault.text not in self._warned:
+            self._warned.add(fault.text)
             left = self.deadline - trio.current_time()
-            log.warning("%s yet: %s; waits for up to %.3g s", self._missing, trouble.text, left)
+            log.warning("%s yet: %s; waits for up to %.3g s", self._missing, fault.text, left)
 
     def give_up(self, why: str) -> UnreachableError:
         """Return the error for when time is up."""

@@ -12,7 +12,7 @@ MOST_WAITING: Final = 256 * 1024
 """Bytes that wait for room; lines that come then are lost, and counted."""
 
 
-class Lines:
+class NonBlockingLog:
     """Writes each line at once where that is possible, and never waits.
 
     Where there is no room, because a disk is full or nobody reads a pipe for now, lines wait for

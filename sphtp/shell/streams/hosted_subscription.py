@@ -13,14 +13,14 @@ from sphtp.shell.channel import Channel
 
 
 @dataclass(slots=True)
-class AttendanceCounters(SealCounters):
+class SubscriptionCounters(SealCounters):
     """Datagrams that were not let in."""
 
     foreign: int = 0
     """From somewhere else than the source: another receiver, who has its key."""
 
 
-class Attendance:
+class HostedSubscription:
     """One subscription to a source of another node.
 
     ``changed`` wakes whoever waits for news of it; ``touched`` lets the node look after it.
@@ -38,7 +38,7 @@ class Attendance:
         self.welcome = welcome
         self.channel = channel
         self.subscription = subscription
-        self.counters = AttendanceCounters()
+        self.counters = SubscriptionCounters()
         self.changed = trio.lowlevel.ParkingLot()
         self._touched = touched
         self._is_linked = True

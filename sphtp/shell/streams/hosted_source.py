@@ -1,6 +1,7 @@
-"""A source on its node: its machine, its seal, and who listens to it."""
+"""A source on its node: its machine, its seal, its socket, and who listens to it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +25,55 @@ from sphtp.core.stream.source.source import Source
 from sphtp.core.stream.source.table import SourceState
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams.outlet import Outlet
+from sphtp.shell.streams.multicast import Group, open_sender
+from sphtp.shell.udp import UdpSocket, largest_datagram
+
+
+@contextmanager
+def open_fan_out(udp: UdpSocket, group: Group | None) -> Iterator["FanOutSocket"]:
+    """Make the outlet of a source; raises ``UdpAddressError`` for an interface that is not here."""
+    if group is None:
+        yield FanOutSocket(udp)
+        return
+    with open_sender(group) as own:
+        yield FanOutSocket(own, group)
+
+
+class FanOutSocket:
+    """A socket for a stream; with a group everything goes there, and to no receiver by itself."""
+
+    def __init__(self, udp: UdpSocket, group: Group | None = None) -> None:
+        self._udp = udp
+        self._group = group
+        # Batches, each to one address, in the order of their coming.
+        self._unsent: deque[deque[Datagrams]] = deque()
+
+    @property
+    def group(self) -> Address:
+        """The group's address; empty and 0 without."""
+        return self._group.address if self._group else ("", 0)
+
+    @property
+    def loopback_datagram(self) -> int:
+        """Bytes of the largest datagram if only this machine is reached, else 0."""
+        return largest_datagram(self._udp.address)
+
+    def put(self, rows: Sequence[tuple[bytes, int]], addresses: Iterable[Address]) -> None:
+        """Let rows, each with the size of its datagrams, leave for each of these addresses."""
+        if self._group is not None:
+            addresses = [self._group.address]
+        for address in addresses:
+            self._unsent.append(deque(Datagrams(address, data, size) for data, size in rows))
+
+    def send(self) -> bool:
+        """Send what waits; false when the socket has no room for all of it."""
+        while self._unsent:
+            if not self._udp.send(self._unsent[0]):
+                return False
+            # A size that the host refuses is the settings' doing; it counts as lost.
+            self._udp.too_large.clear()
+            self._unsent.popleft()
+        return True
 
 
 class StreamReceiver(NamedTuple):
@@ -43,7 +92,7 @@ class StreamReceiver(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Attendee:
+class HostedReceiver:
     """A receiver as its source's node sees it: its channel, and the seal of its feedback."""
 
     channel: Channel
@@ -51,7 +100,7 @@ class Attendee:
     key: bytes = field(repr=False)
 
 
-class Hosting:
+class HostedSource:
     """One source of a node, with its topics by name. ``touched`` lets the node look after it."""
 
     def __init__(
@@ -59,7 +108,7 @@ class Hosting:
         secrets: Secrets,
         settings: StreamSettings,
         topics: Sequence[str],
-        outlet: Outlet,
+        outlet: FanOutSocket,
         touched: Callable[[], None],
         *,
         is_sealed: bool,
@@ -82,7 +131,7 @@ class Hosting:
         self._is_sealed = is_sealed
         self._outlet = outlet
         self._seal = SourceSeal(self.source.session, secrets if is_sealed else None)
-        self._attendees: dict[int, Attendee] = {}
+        self._attendees: dict[int, HostedReceiver] = {}
         self._is_stale = False
         self.is_abandoned = False
         """Whether its node was closed under it."""
@@ -95,7 +144,7 @@ class Hosting:
         return self.source.session
 
     @property
-    def attendees(self) -> Sequence[Attendee]:
+    def attendees(self) -> Sequence[HostedReceiver]:
         """The receivers that have joined and not left."""
         return tuple(self._attendees.values())
 
@@ -109,7 +158,7 @@ class Hosting:
         """Whether it has as many receivers as it may have."""
         return len(self._attendees) >= self._settings.max_receivers
 
-    def find(self, receiver: int) -> Attendee | None:
+    def find(self, receiver: int) -> HostedReceiver | None:
         """A receiver by its number."""
         return self._attendees.get(receiver)
 
@@ -119,7 +168,7 @@ class Hosting:
         """Let a receiver in; return what it has to know."""
         receiver = self._new_id()
         key = draw_key(self._secrets) if self._is_sealed else b""
-        self._attendees[receiver] = Attendee(channel, FeedbackOpener(key, self.seals), key)
+        self._attendees[receiver] = HostedReceiver(channel, FeedbackOpener(key, self.seals), key)
         number, source = self.topics.index(join.topic), self.source
         is_back = join.session == self.session
         source.handle_joined(now, receiver, join.settled if is_back else None)

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import pytest
 
-from sphtp.shell.lines import MOST_WAITING, Lines
+from sphtp_server.nonblocking_log import MOST_WAITING, NonBlockingLog
 
 LINE = "x" * 99
 ROOM = 1050
@@ -55,13 +55,13 @@ def make_room() -> None:
 
 def test_a_line_is_there_at_once(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w", encoding="utf-8") as output:
-        Lines(output).write("é")
+        NonBlockingLog(output).write("é")
         assert (tmp_path / "log").read_text(encoding="utf-8") == "é\n"
 
 
 def test_a_character_that_the_stream_does_not_have_is_spelled_out(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w", encoding="ascii") as output:
-        Lines(output).write("é")
+        NonBlockingLog(output).write("é")
     assert (tmp_path / "log").read_bytes() == b"\\xe9\n"
 
 
@@ -69,7 +69,7 @@ def test_a_character_that_the_stream_does_not_have_is_spelled_out(tmp_path: Path
 def test_lines_wait_for_room_on_a_full_disk_and_none_is_cut(tmp_path: Path) -> None:
     lost: list[int] = []
     with (tmp_path / "log").open("w") as output:
-        lines = Lines(output, lost.append)
+        lines = NonBlockingLog(output, lost.append)
         for _ in range(20):
             lines.write(LINE)
         assert (tmp_path / "log").stat().st_size == ROOM
@@ -84,7 +84,7 @@ def test_past_the_limit_lines_are_lost_and_counted(tmp_path: Path) -> None:
     lost: list[int] = []
     number = (MOST_WAITING + ROOM) // 100 + 8
     with (tmp_path / "log").open("w") as output:
-        lines = Lines(output, lost.append)
+        lines = NonBlockingLog(output, lost.append)
         for _ in range(number):
             lines.write(LINE)
         make_room()
@@ -96,7 +96,7 @@ def test_past_the_limit_lines_are_lost_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_pauses_holds_nobody_up(pipe: Pipe) -> None:
-    lines = Lines(pipe.output)
+    lines = NonBlockingLog(pipe.output)
     number = 2 * PIPE // len(LINE)
     for _ in range(number):
         lines.write(LINE)
@@ -109,7 +109,7 @@ def test_a_reader_that_pauses_holds_nobody_up(pipe: Pipe) -> None:
 
 def test_nobody_reading_any_more_is_no_reason_to_stop(pipe: Pipe) -> None:
     lost: list[int] = []
-    lines = Lines(pipe.output, lost.append)
+    lines = NonBlockingLog(pipe.output, lost.append)
     os.close(pipe.reading)
     for _ in range(2 * MOST_WAITING // len(LINE)):
         lines.write(LINE)

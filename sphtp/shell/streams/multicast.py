@@ -8,8 +8,7 @@ from typing import Final
 
 from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError
-from sphtp.shell.binding import UdpAddressError
-from sphtp.shell.udp import UdpSocket
+from sphtp.shell.udp import UdpAddressError, UdpSocket
 
 _MEMBERSHIP: Final = struct.Struct("4s4s")
 

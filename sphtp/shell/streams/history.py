@@ -19,9 +19,9 @@ from sphtp.core.stream.sealing import TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RemoteError
 from sphtp.shell.lifetime import running
-from sphtp.shell.streams.attendance import Attendance
-from sphtp.shell.streams.hosting import Hosting
-from sphtp.shell.streams.strangers import Strangers
+from sphtp.shell.streams.admission import PendingReceivers
+from sphtp.shell.streams.hosted_source import HostedSource
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
 
 HELLO: Final = Struct("<II16s")
 SALT_SIZE: Final = 16
@@ -35,7 +35,7 @@ LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio
 """How a connection fails."""
 
 
-class Line:
+class HistoryConnection:
     """A connection on which both sides have said who they are."""
 
     def __init__(self, stream: trio.SocketStream, seal: TcpSeal) -> None:
@@ -64,7 +64,7 @@ class Line:
 
 @asynccontextmanager
 async def serving_history(
-    hosting: Hosting, settings: StreamSettings, host: str, secrets: Secrets
+    hosting: HostedSource, settings: StreamSettings, host: str, secrets: Secrets
 ) -> AsyncIterator[None]:
     """Answer receivers that ask for history, if there is any, for the length of the block."""
     if not settings.retention:
@@ -72,15 +72,15 @@ async def serving_history(
         return
     listeners = await trio.open_tcp_listeners(0, host=host)
     hosting.history_port = listeners[0].socket.getsockname()[1]
-    strangers = Strangers(MOST_STRANGERS, PATIENCE)
+    strangers = PendingReceivers(MOST_STRANGERS, PATIENCE)
     serve = partial(_serve, hosting, strangers, secrets)
     async with running(partial(trio.serve_listeners, serve, listeners)):
         yield
 
 
 async def _serve(
-    hosting: Hosting,
-    strangers: Strangers,
+    hosting: HostedSource,
+    strangers: PendingReceivers,
     secrets: Secrets,
     stream: trio.SocketStream,
 ) -> None:
@@ -95,8 +95,8 @@ async def _serve(
 
 
 async def _answer_untrusted(
-    hosting: Hosting, secrets: Secrets, stream: trio.SocketStream
-) -> tuple[Line, int]:
+    hosting: HostedSource, secrets: Secrets, stream: trio.SocketStream
+) -> tuple[HistoryConnection, int]:
     hello = await _receive_exactly(stream, HELLO.size)
     session, receiver, salt = HELLO.unpack(hello)
     attendee = hosting.find(receiver) if session == hosting.session else None
@@ -105,10 +105,12 @@ async def _answer_untrusted(
     own = _draw_salt(secrets)
     await stream.send_all(own)
     incoming, outgoing = fetch_keys(attendee.key, salt + own)
-    return Line(stream, TcpSeal(outgoing, incoming, hosting.seals)), receiver
+    return HistoryConnection(stream, TcpSeal(outgoing, incoming, hosting.seals)), receiver
 
 
-async def _answer_all(hosting: Hosting, line: Line, asked: Sequence[bytes]) -> None:
+async def _answer_all(
+    hosting: HostedSource, line: HistoryConnection, asked: Sequence[bytes]
+) -> None:
     server = hosting.fetch_server()
     while asked:
         for frame in asked:
@@ -117,7 +119,7 @@ async def _answer_all(hosting: Hosting, line: Line, asked: Sequence[bytes]) -> N
         asked = await line.receive_untrusted()
 
 
-async def _send_answers(server: FetchServer, line: Line) -> None:
+async def _send_answers(server: FetchServer, line: HistoryConnection) -> None:
     while True:
         frames = _gather(server)
         if frames:
@@ -140,7 +142,7 @@ def _gather(server: FetchServer) -> list[bytes]:
 # The receiver's side
 
 
-async def fetch(attendance: Attendance, secrets: Secrets) -> None:
+async def fetch(attendance: HostedSubscription, secrets: Secrets) -> None:
     """Keep a connection to the source's history as long as one is wanted."""
     subscription = attendance.subscription
     while True:
@@ -153,7 +155,7 @@ async def fetch(attendance: Attendance, secrets: Secrets) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def _talk(attendance: Attendance, secrets: Secrets) -> None:
+async def _talk(attendance: HostedSubscription, secrets: Secrets) -> None:
     address, welcome = attendance.channel.peer_address, attendance.welcome
     if address is None or not welcome.history:
         return
@@ -169,18 +171,20 @@ async def _talk(attendance: Attendance, secrets: Secrets) -> None:
                 nursery.start_soon(_until_lost, work, attendance, line, nursery.cancel_scope)
 
 
-async def _introduce(attendance: Attendance, secrets: Secrets, stream: trio.SocketStream) -> Line:
+async def _introduce(
+    attendance: HostedSubscription, secrets: Secrets, stream: trio.SocketStream
+) -> HistoryConnection:
     own, welcome = _draw_salt(secrets), attendance.welcome
     await stream.send_all(HELLO.pack(welcome.session, welcome.receiver, own))
     salt = await _receive_exactly(stream, SALT_SIZE)
     outgoing, incoming = fetch_keys(welcome.receiver_key, own + salt)
-    return Line(stream, TcpSeal(outgoing, incoming, attendance.counters))
+    return HistoryConnection(stream, TcpSeal(outgoing, incoming, attendance.counters))
 
 
 async def _until_lost(
-    work: Callable[[Attendance, Line], Awaitable[None]],
-    attendance: Attendance,
-    line: Line,
+    work: Callable[[HostedSubscription, HistoryConnection], Awaitable[None]],
+    attendance: HostedSubscription,
+    line: HistoryConnection,
     scope: trio.CancelScope,
 ) -> None:
     """Do one half of the talk; when it ends, or fails, the other one has no more to do."""
@@ -189,7 +193,7 @@ async def _until_lost(
     scope.cancel()
 
 
-async def _ask(attendance: Attendance, line: Line) -> None:
+async def _ask(attendance: HostedSubscription, line: HistoryConnection) -> None:
     subscription = attendance.subscription
     while subscription.wants_connection:
         request = subscription.poll_request()
@@ -199,7 +203,7 @@ async def _ask(attendance: Attendance, line: Line) -> None:
             await line.send(request)
 
 
-async def _hear_untrusted(attendance: Attendance, line: Line) -> None:
+async def _hear_untrusted(attendance: HostedSubscription, line: HistoryConnection) -> None:
     while True:
         # What nobody reads stays with the source.
         while not attendance.subscription.is_hungry:

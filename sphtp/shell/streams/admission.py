@@ -1,6 +1,7 @@
 """How a node's sources take receivers in, each over a channel that its user never sees."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -16,9 +17,43 @@ from sphtp.core.stream.membership import (
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
-from sphtp.shell.streams.desk import StreamDesk
-from sphtp.shell.streams.hosting import Hosting
-from sphtp.shell.streams.strangers import Strangers
+from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.streams.hosted_source import HostedSource
+
+
+class PendingReceivers:
+    """At most ``most`` at once, for ``patience`` seconds each; the one who came first makes room.
+
+    Who means well is done within a round trip, and is shut out only by a flood that is faster.
+    """
+
+    def __init__(self, most: int, patience: float) -> None:
+        self._most = most
+        self._patience = patience
+        # In the order of their coming.
+        self._scopes: dict[trio.CancelScope, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Let the block be the time of one; raises ``trio.TooSlowError`` when that is over."""
+        with trio.CancelScope(deadline=trio.current_time() + self._patience) as scope:
+            self._scopes[scope] = None
+            if len(self._scopes) > self._most:
+                self._dismiss(next(iter(self._scopes)))
+            try:
+                yield
+            finally:
+                self._scopes.pop(scope, None)
+        if scope.cancelled_caught:
+            raise trio.TooSlowError
+
+    def _dismiss(self, oldest: trio.CancelScope) -> None:
+        del self._scopes[oldest]
+        oldest.cancel()
+
 
 PATIENCE: Final = 5.0
 """Seconds within which whoever opened such a channel has to say what it wants."""
@@ -32,12 +67,12 @@ GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceE
 """How a channel tells that it has ended, on either side."""
 
 
-class Reception:
+class ReceiverAdmission:
     """Serves the channels by which receivers join the sources of a desk."""
 
-    def __init__(self, desk: StreamDesk) -> None:
-        self._desk = desk
-        self._strangers = Strangers(MOST_STRANGERS, PATIENCE)
+    def __init__(self, dispatcher: StreamDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._strangers = PendingReceivers(MOST_STRANGERS, PATIENCE)
         self._arrived, self._arriving = trio.open_memory_channel[Channel](64)
         self._nursery: trio.Nursery | None = None
 
@@ -60,58 +95,58 @@ class Reception:
                 if joined is not None:
                     await self._attend(channel, *joined)
 
-    async def _receive(self, channel: Channel) -> tuple[Hosting, Join] | None:
+    async def _receive(self, channel: Channel) -> tuple[HostedSource, Join] | None:
         """Hear what a peer wants of which source here; None if it was refused."""
         try:
             with self._strangers.one():
-                join = await hear_untrusted(channel)
+                join = await receive_message_untrusted(channel)
                 if not isinstance(join, Join):
                     return None
-                hosting = self._desk.find_topic(join.topic)
+                hosting = self._dispatcher.find_topic(join.topic)
                 if hosting is not None and not hosting.is_full:
                     return hosting, join
                 if hosting is not None:
                     hosting.source.counters.receivers_refused += 1
-                await say(channel, _refusal(hosting, join.topic))
+                await send_message(channel, _refusal(hosting, join.topic))
                 await channel.aclose()
         except trio.TooSlowError:
             # It would not answer a good-bye, either.
             channel.abort("too slow to join")
         return None
 
-    async def _attend(self, channel: Channel, hosting: Hosting, join: Join) -> None:
+    async def _attend(self, channel: Channel, hosting: HostedSource, join: Join) -> None:
         """Keep a receiver for as long as its channel lives, and tell it where the stream ends."""
         welcome = hosting.welcome(trio.current_time(), join, channel)
         try:
             with hosting.until_over():
-                await say(channel, welcome)
+                await send_message(channel, welcome)
                 hosting.touched()
                 async with running(partial(_tell_closing, hosting, join.topic, channel)):
                     with suppress(*GONE, RemoteError):
                         while True:
-                            await hear_untrusted(channel)
+                            await receive_message_untrusted(channel)
                 return
             # Even of a source that was cancelled: what has not left will not.
-            await say(channel, hosting.last_word(join.topic))
+            await send_message(channel, hosting.last_word(join.topic))
         finally:
             is_first = hosting.dismiss(trio.current_time(), welcome.receiver)
             if is_first and self._nursery is not None:
                 self._nursery.start_soon(_renew_key, hosting)
 
 
-async def _tell_closing(hosting: Hosting, topic: str, channel: Channel) -> None:
+async def _tell_closing(hosting: HostedSource, topic: str, channel: Channel) -> None:
     """Say END as soon as nothing more will leave: then there is time to ask for what is missing."""
     with suppress(*GONE):
-        await say(channel, await hosting.closing(topic))
+        await send_message(channel, await hosting.closing(topic))
 
 
-def _refusal(hosting: Hosting | None, topic: str) -> Refused:
+def _refusal(hosting: HostedSource | None, topic: str) -> Refused:
     if hosting is None:
         return Refused(f"this node has no source of the topic {topic!r}")
     return Refused(f"the topic {topic!r} has all receivers that it may have")
 
 
-async def _renew_key(hosting: Hosting) -> None:
+async def _renew_key(hosting: HostedSource) -> None:
     """Seal with a key that those who left do not have: one for all who leave at about one time."""
     await trio.sleep(GATHERING)
     key = hosting.renew_key()
@@ -127,12 +162,12 @@ async def _renew_key(hosting: Hosting) -> None:
             continue  # on its way out
 
 
-async def say(channel: Channel, message: Member) -> None:
+async def send_message(channel: Channel, message: Member) -> None:
     """Send a message of membership."""
     await channel.send(encode_member(message))
 
 
-async def hear_untrusted(channel: Channel) -> Member:
+async def receive_message_untrusted(channel: Channel) -> Member:
     """Wait for the next one; raises ``RemoteError`` for what is none."""
     data = await channel.receive()
     if not isinstance(data, bytes):

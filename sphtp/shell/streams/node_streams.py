@@ -16,23 +16,20 @@ from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.streams.attendance import Attendance
-from sphtp.shell.streams.desk import StreamDesk
-from sphtp.shell.streams.fetching import serving_history
-from sphtp.shell.streams.group import Group
-from sphtp.shell.streams.hosting import Hosting
-from sphtp.shell.streams.joining import Reception
-from sphtp.shell.streams.outlet import open_outlet
+from sphtp.shell.streams.admission import ReceiverAdmission
+from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.streams.history import serving_history
+from sphtp.shell.streams.hosted_source import HostedSource, open_fan_out
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
+from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.stream import Stream
-from sphtp.shell.streams.subscribing import Dial, attending, join
-from sphtp.shell.streams.terms import Terms
+from sphtp.shell.streams.subscription import Dial, Stream, Terms, attending, join
 from sphtp.shell.udp import UdpSocket
 
 _NOWHERE: Final = ("", 0)
 
 
-class StreamRoom:
+class NodeStreams:
     """Makes sources and subscriptions of a node. ``touched`` lets the node look after them."""
 
     def __init__(
@@ -45,9 +42,9 @@ class StreamRoom:
         *,
         is_sealed: bool,
     ) -> None:
-        self.desk = StreamDesk(udp, limits)
+        self.dispatcher = StreamDispatcher(udp, limits)
         self.touched: Callable[[], None] = lambda: None
-        self._reception = Reception(self.desk)
+        self._reception = ReceiverAdmission(self.dispatcher)
         self._udp = udp
         self._entropy = entropy
         self._secrets = secrets
@@ -71,19 +68,19 @@ class StreamRoom:
     ) -> AsyncIterator[Source]:
         """Open a source of these topics for the length of the block; leaving it lingers."""
         self._check(topics)
-        with open_outlet(self._udp, group) as outlet:
+        with open_fan_out(self._udp, group) as outlet:
             if most := outlet.loopback_datagram:
                 settings = settings.for_loopback(most)
-            hosting = Hosting(
+            hosting = HostedSource(
                 self._secrets, settings, topics, outlet, self.touched, is_sealed=self._is_sealed
             )
             async with serving_history(hosting, settings, self._udp.address[0], self._secrets):
-                self.desk.host(hosting)
+                self.dispatcher.host(hosting)
                 try:
                     async with Source(hosting, self._encoding, self.touched) as source:
                         yield source
                 finally:
-                    self.desk.unhost(hosting)
+                    self.dispatcher.unhost(hosting)
                     hosting.end()
 
     @asynccontextmanager
@@ -97,15 +94,15 @@ class StreamRoom:
         check_topic(topic)
         async with AsyncExitStack() as stack:
             channel = await stack.enter_async_context(dial())
-            with self.desk.early.expecting(channel.peer_address or _NOWHERE):
+            with self.dispatcher.early.expecting(channel.peer_address or _NOWHERE):
                 welcome = await join(channel, Join(topic), is_sealed=self._is_sealed)
                 if terms.session not in (None, welcome.session):
                     text = f"the source of {topic!r} began anew, with session {welcome.session}"
                     raise RefusedError(text, "session")
                 subscription = self._make(welcome, terms)
-                attendance = Attendance(topic, welcome, channel, subscription, self.touched)
+                attendance = HostedSubscription(topic, welcome, channel, subscription, self.touched)
                 interface, udp, secrets = terms.interface, self._udp, self._secrets
-                work = attending(self.desk, attendance, interface, udp, secrets, dial)
+                work = attending(self.dispatcher, attendance, interface, udp, secrets, dial)
                 await stack.enter_async_context(work)
             async with Stream(
                 topic, attendance, self._encoding, is_numbered=terms.numbered
@@ -116,7 +113,7 @@ class StreamRoom:
         if not topics or len(set(topics)) < len(topics):
             raise SettingsError(f"topics are {topics}; allowed is one or more, each once")
         for topic in map(check_topic, topics):
-            self.desk.check_free(topic)
+            self.dispatcher.check_free(topic)
 
     def _make(self, welcome: Welcome, terms: Terms) -> Subscription:
         now, has_history = trio.current_time(), bool(welcome.history)

@@ -1,14 +1,15 @@
-"""What a node knows of streams: sources of its own, and its subscriptions to those of others."""
+"""Datagrams of streams on their way: from the socket to sources and subscriptions, and back."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Protocol
 
 import trio
 
-from sphtp.core.datagrams import Datagrams, Kind, divide
+from sphtp.core.datagrams import Address, Datagrams, Kind, divide
 from sphtp.core.stream.fronts import (
     FEEDBACK_FRONT,
     STREAM_FRONT,
@@ -19,10 +20,59 @@ from sphtp.core.stream.fronts import (
 from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError, StateError
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.streams.attendance import Attendance
-from sphtp.shell.streams.early import EarlyRows
-from sphtp.shell.streams.hosting import Hosting
+from sphtp.shell.streams.hosted_source import HostedSource
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.udp import UdpSocket
+
+MOST: Final = 4 << 20
+"""Bytes that are kept, for all sources that are being joined together; others are repaired."""
+OVERHEAD: Final = 512
+"""Bytes that a row takes beside its data, about: small ones must not be for nothing."""
+
+
+class EarlyDatagrams:
+    """Keeps rows by session while this node joins a source where they come from."""
+
+    def __init__(self) -> None:
+        self._expected = Counter[Address]()
+        # Whether a source is being joined.
+        self.is_expecting = False
+        self._size = 0
+        self._kept: dict[int, list[Datagrams]] = {}
+
+    @contextmanager
+    def expecting(self, address: Address) -> Iterator[None]:
+        """Keep rows from there for the length of the block, in which to call ``take``."""
+        self._expected[address] += 1
+        self.is_expecting = True
+        try:
+            yield
+        finally:
+            self._expected -= Counter([address])
+            if not self._expected:
+                self.is_expecting = False
+                self._kept.clear()
+                self._size = 0
+
+    def keep(self, session: int, row: Datagrams) -> bool:
+        """Keep a row; false when none is expected from there, or there are too many."""
+        size = self._size + _size(row)
+        if row.address not in self._expected or size > MOST:
+            return False
+        self._size = size
+        self._kept.setdefault(session, []).append(row)
+        return True
+
+    def take(self, session: int) -> list[Datagrams]:
+        """Return what came of a session, in order."""
+        rows = self._kept.pop(session, [])
+        self._size -= sum(map(_size, rows))
+        return rows
+
+
+def _size(row: Datagrams) -> int:
+    return OVERHEAD + len(row.data)
+
 
 RETRY: Final = 0.001
 """Seconds after which a group's socket has room again, in all likelihood."""
@@ -36,7 +86,7 @@ class StreamCounters:
     stream_unknown: int = 0
 
 
-class Timed(Protocol):
+class TimedParty(Protocol):
     """Somebody with times."""
 
     def poll_timeout(self) -> float | None:
@@ -46,16 +96,16 @@ class Timed(Protocol):
         """Do what is due by now."""
 
 
-class StreamDesk:
+class StreamDispatcher:
     """Hands datagrams of streams to whom they are for, and what these say to the socket."""
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
         self.counters = StreamCounters()
         self._limits = limits or LimitLog()
         self._udp = udp
-        self._hosted: dict[int, Hosting] = {}
-        self._attended: dict[int, list[Attendance]] = {}
-        self.early = EarlyRows()
+        self._hosted: dict[int, HostedSource] = {}
+        self._attended: dict[int, list[HostedSubscription]] = {}
+        self.early = EarlyDatagrams()
         self._feedback: deque[Datagrams] = deque()
         self._has_room = True
         # When to try again what the socket of a group had no room for.
@@ -73,7 +123,7 @@ class StreamDesk:
 
     # Who takes part
 
-    def host(self, hosting: Hosting) -> None:
+    def host(self, hosting: HostedSource) -> None:
         """Let a source take part; raises ``StateError`` when there is one of its topics."""
         for topic in hosting.topics:
             self.check_free(topic)
@@ -85,7 +135,7 @@ class StreamDesk:
         if self.find_topic(topic) is not None:
             raise StateError(f"this node has a source of the topic {topic!r} already")
 
-    def unhost(self, hosting: Hosting) -> None:
+    def unhost(self, hosting: HostedSource) -> None:
         """Forget a source."""
         del self._hosted[hosting.session]
         self._limits.forget(trio.current_time(), hosting.source.counters)
@@ -95,11 +145,11 @@ class StreamDesk:
         """The topics of all sources here."""
         return tuple(topic for hosting in self._hosted.values() for topic in hosting.topics)
 
-    def find_topic(self, topic: str) -> Hosting | None:
+    def find_topic(self, topic: str) -> HostedSource | None:
         """The source here that has a topic."""
         return next((one for one in self._hosted.values() if topic in one.topics), None)
 
-    def find_session(self, session: int) -> Hosting | None:
+    def find_session(self, session: int) -> HostedSource | None:
         """The source here that has a session of this id."""
         return self._hosted.get(session)
 
@@ -108,13 +158,13 @@ class StreamDesk:
         for hosting in self._hosted.values():
             hosting.abandon()
 
-    def attend(self, attendance: Attendance) -> None:
+    def attend(self, attendance: HostedSubscription) -> None:
         """Let a subscription take part, and have what came before this side was ready."""
         self._attended.setdefault(attendance.session, []).append(attendance)
         for row in self.early.take(attendance.session):
             attendance.handle_row_untrusted(trio.current_time(), row)
 
-    def unattend(self, attendance: Attendance) -> None:
+    def unattend(self, attendance: HostedSubscription) -> None:
         """Forget a subscription."""
         others = self._attended[attendance.session]
         others.remove(attendance)
@@ -197,9 +247,9 @@ class StreamDesk:
             self._feedback.popleft()
         return True
 
-    def _attendances(self) -> Iterator[Attendance]:
+    def _attendances(self) -> Iterator[HostedSubscription]:
         return chain.from_iterable(self._attended.values())
 
-    def _parties(self) -> Iterator[Timed]:
+    def _parties(self) -> Iterator[TimedParty]:
         yield from self._hosted.values()
         yield from self._attendances()

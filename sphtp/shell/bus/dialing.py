@@ -1,0 +1,325 @@
+"""PUB and SUB sockets that dial: addresses, connections, lifetime, and messages out and in."""
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Self
+
+import pynng
+import trio
+from pynng import ffi
+from pynng import lib as nng
+
+from sphtp.errors import LocalError, MessageTooLargeError, SettingsError
+from sphtp.shell.bus import tls as tls_configs
+from sphtp.shell.tls import Tls
+
+DEFAULT_BUFFER: Final = 8192
+"""Messages, the most that NNG allows. With its own 16, a mass start loses nine answers of ten."""
+
+ENDS_KEPT: Final = 16384
+"""Connections that ended and of which nobody has been told yet; the oldest go unmentioned."""
+
+RECONNECT_MIN: Final = 100
+RECONNECT_MAX: Final = 2000
+"""Milliseconds between attempts to reach a dialled address, doubling from one to the other."""
+
+# By itself NNG starts some seven threads per core; a control plane is content with one or two of
+# each sort. Only what is set before the first socket of the process opens has an effect.
+_THREADS: Final = {
+    nng.NNG_INIT_NUM_TASK_THREADS: 2,
+    nng.NNG_INIT_NUM_EXPIRE_THREADS: 1,
+    nng.NNG_INIT_NUM_POLLER_THREADS: 1,
+    nng.NNG_INIT_NUM_RESOLVER_THREADS: 1,
+}
+for _parameter, _count in _THREADS.items():
+    nng.nng_init_set_parameter(_parameter, _count)
+
+
+class BusError(LocalError):
+    """An address that cannot be listened on or dialled; the message names it."""
+
+
+class BusAddressInUseError(BusError):
+    """Somebody else listens on that address already; the message names it."""
+
+
+class _Ends:
+    """Connections that ended. A method of the socket would keep the socket alive."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.pipes: deque[int] = deque(maxlen=ENDS_KEPT)
+
+    def note_in_nng_thread(self, pipe: Any) -> None:
+        self.number += 1
+        self.pipes.append(pipe.id)
+
+
+class BusSocket:
+    """What both sorts of sockets that dial have in common: addresses and lifetime."""
+
+    def __init__(
+        self,
+        opened: Any,
+        *,
+        on_connected: Callable[[], None] | None,
+        tls: Tls | None,
+    ) -> None:
+        self._socket = opened
+        self._closed = False
+        self._ends = _Ends()
+        self._tls = tls
+        self._on_connected = on_connected
+        self._dialers: dict[str, Any] = {}
+        opened.tcp_keepalive = True
+        opened.add_post_pipe_remove_cb(self._ends.note_in_nng_thread)
+        if on_connected is not None:
+            self._token = trio.lowlevel.current_trio_token()
+            opened.add_post_pipe_connect_cb(self._connected_in_nng_thread)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
+            self._socket.close()
+
+    @property
+    def connections(self) -> int:
+        """How many peers are connected at this moment."""
+        return len(self._socket.pipes)
+
+    @property
+    def ended(self) -> int:
+        """How many connections ended, for whatever reason; NNG tells none."""
+        return self._ends.number
+
+    def take_ended(self) -> list[int]:
+        """Return the numbers of the connections that ended since the last call."""
+        ended = self._ends.pipes
+        return [ended.popleft() for _ in range(len(ended))]
+
+    def dial(self, url: str) -> None:
+        """Reach for ``url``, now and again until it answers. Dialling it twice is dialling it once.
+
+        Raises:
+            BusError: the address is malformed. One where nobody listens is no error.
+            SettingsError: as for ``listen``.
+        """
+        self._check_open()
+        if url in self._dialers:
+            return
+        config = tls_configs.for_dialling(self._tls, url)
+        try:
+            self._dialers[url] = _dial(self._socket, url, config)
+        except pynng.NNGException as error:
+            raise BusError(f"cannot dial {url}: {error.args[0]}") from error
+
+    def hang_up(self, url: str) -> None:
+        """Drop the connection to ``url`` and dial it no more. Not having dialled it is fine."""
+        self._check_open()
+        dialer = self._dialers.pop(url, None)
+        if dialer is not None:
+            nng.nng_dialer_close(dialer[0])
+
+    def close(self) -> None:
+        """Close at once; whoever waits gets ``trio.ClosedResourceError``. Closing twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._dialers.clear()
+            self._socket.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError("this bus socket is closed")
+
+    def _connected_in_nng_thread(self, pipe: Any) -> None:
+        # The run may be over by the time that NNG gets round to telling us.
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._connected, idempotent=True)
+
+    def _connected(self) -> None:
+        if self._on_connected is not None and not self._closed:
+            self._on_connected()
+
+
+def _dial(opened: Any, url: str, config: Any) -> Any:
+    # A configuration names the host to expect. Set at the socket, as pynng would have it, the last
+    # one would count for all.
+    dialer = ffi.new("nng_dialer *")
+    pynng.check_err(nng.nng_dialer_create(dialer, opened.socket, url.encode()))
+    if config is not None:
+        pynng.Dialer(dialer, opened).tls_config = config
+    pynng.check_err(nng.nng_dialer_start(dialer[0], nng.NNG_FLAG_NONBLOCK))
+    return dialer
+
+
+def checked_buffer(buffer: int) -> int:
+    """Return a size of a buffer. Raises ``SettingsError`` when NNG has none such."""
+    if not 1 <= buffer <= DEFAULT_BUFFER:
+        raise SettingsError(f"a bus buffer of {buffer} messages; allowed are 1 to {DEFAULT_BUFFER}")
+    return buffer
+
+
+MAX_MESSAGE_SIZE: Final = 65536
+"""Bytes that a publisher sends at most."""
+
+
+class Publisher(BusSocket):
+    """A PUB socket.
+
+    Args:
+        buffer: messages kept per subscriber that is slower than this publisher, 1 to 8192.
+        on_connected: called in Trio's thread soon after a connection came up; once for several
+            that came up together, and never after ``close``.
+        tls: for addresses ``tls+tcp``, and then for no others.
+    """
+
+    def __init__(
+        self,
+        buffer: int = DEFAULT_BUFFER,
+        *,
+        on_connected: Callable[[], None] | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        opened = pynng.Pub0(
+            send_buffer_size=checked_buffer(buffer),
+            reconnect_time_min=RECONNECT_MIN,
+            reconnect_time_max=RECONNECT_MAX,
+        )
+        super().__init__(opened, on_connected=on_connected, tls=tls)
+
+    def send(self, data: bytes) -> None:
+        """Send to everyone connected, without ever blocking.
+
+        Raises:
+            MessageTooLargeError: receivers would drop it, together with this connection.
+            trio.ClosedResourceError: this publisher was closed.
+        """
+        self._check_open()
+        if len(data) > MAX_MESSAGE_SIZE:
+            raise MessageTooLargeError(
+                f"a message of {len(data)} bytes; the bus carries at most {MAX_MESSAGE_SIZE}"
+            )
+        self._socket.send(data)
+
+
+RECEIVE_SIZE: Final = 2 * MAX_MESSAGE_SIZE
+"""Bytes. NNG drops a larger message, and its connection; below, readers count what is too large."""
+
+
+class Arrival(NamedTuple):
+    """A message, and the connection that it came through: by its number."""
+
+    data: bytes
+    pipe: int
+
+
+class Subscriber(BusSocket):
+    """A SUB socket. Subscribe before dialling, or the first messages are missed.
+
+    Args:
+        buffer: messages kept while nobody receives, 1 to 8192; when full, the oldest goes.
+        max_size: bytes; a larger message is dropped, with the connection it came through.
+        on_connected, tls: as for `Publisher`.
+    """
+
+    def __init__(
+        self,
+        buffer: int = DEFAULT_BUFFER,
+        max_size: int = RECEIVE_SIZE,
+        *,
+        on_connected: Callable[[], None] | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        opened = pynng.Sub0(
+            recv_buffer_size=checked_buffer(buffer),
+            recv_max_size=max_size,
+            reconnect_time_min=RECONNECT_MIN,
+            reconnect_time_max=RECONNECT_MAX,
+        )
+        super().__init__(opened, on_connected=on_connected, tls=tls)
+        self._descriptor: int = opened.recv_fd
+
+    def subscribe(self, topic: bytes) -> None:
+        """Receive what begins with ``topic`` from now on; ``b""`` is everything."""
+        self._check_open()
+        self._socket.subscribe(topic)
+
+    def unsubscribe(self, topic: bytes) -> None:
+        """Receive ``topic`` no more, not even what waits in the buffer.
+
+        Raises:
+            BusError: it was not subscribed to.
+        """
+        self._check_open()
+        try:
+            self._socket.unsubscribe(topic)
+        except pynng.NNGException as error:
+            raise BusError(f"not subscribed to {topic!r}") from error
+
+    def prove(self, _: int) -> None:
+        """Note that a connection brought a message that the cluster's secret vouches for.
+
+        Here that changes nothing: this side chose whom to dial.
+        """
+
+    def excuse(self, _: int) -> None:
+        """Note that a connection brought such a message that had come before: as ``prove``."""
+
+    async def receive_batch(self, limit: int = 256) -> list[bytes]:
+        """As ``receive_arrivals``, without where they came from."""
+        return [arrival.data for arrival in await self.receive_arrivals(limit)]
+
+    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+        """Wait until there is a message, then return what is there, at most ``limit``, in order.
+
+        Cancelling loses nothing.
+
+        Raises:
+            trio.ClosedResourceError: closed, before or during the wait.
+            trio.BusyResourceError: another task already waits here.
+        """
+        self._check_open()
+        while True:
+            await trio.lowlevel.wait_readable(self._descriptor)
+            batch = self._drain(limit)
+            if batch:
+                return batch
+
+    def close(self) -> None:
+        """Close at once; a task that waits gets ``trio.ClosedResourceError``."""
+        if not self._closed:
+            # Without this a waiting task would wait for ever. Outside Trio there is none.
+            with suppress(RuntimeError):
+                trio.lowlevel.notify_closing(self._descriptor)
+        super().close()
+
+    def _drain(self, limit: int) -> list[Arrival]:
+        batch: list[Arrival] = []
+        slot = ffi.new("nng_msg **")
+        while len(batch) < limit:
+            error = nng.nng_recvmsg(self._socket.socket, slot, nng.NNG_FLAG_NONBLOCK)
+            if error == nng.NNG_EAGAIN:
+                break
+            pynng.check_err(error)
+            batch.append(_take(slot[0]))
+        return batch
+
+
+def _take(message: Any) -> Arrival:
+    # pynng's own way looks the pipe up in a table under a lock, for an object that nobody needs.
+    try:
+        pipe = nng.nng_pipe_id(nng.nng_msg_get_pipe(message))
+        size = nng.nng_msg_len(message)
+        # An empty message has no bytes to point at.
+        data = ffi.buffer(nng.nng_msg_body(message), size)[:] if size else b""
+        return Arrival(data, pipe)
+    finally:
+        nng.nng_msg_free(message)

@@ -1,0 +1,379 @@
+"""A subscription: what it wants, its way into a stream, and the stream as users hold it."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import trio
+
+from sphtp.core.entropy import Secrets
+from sphtp.core.packing import READ_BYTES
+from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
+from sphtp.core.stream.membership import Closing, Join, Refused, StreamKey, Welcome
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.subscription import ALL, SubscriptionStatistics
+from sphtp.errors import (
+    RefusedError,
+    RemoteError,
+    SettingsError,
+    SphtpError,
+    UnreachableError,
+)
+from sphtp.shell.channel import Channel
+from sphtp.shell.encoding import Encoding, check_limit
+from sphtp.shell.lifetime import running
+from sphtp.shell.streams.admission import GONE, receive_message_untrusted, send_message
+from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.streams.history import fetch
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
+from sphtp.shell.streams.multicast import Group, is_ipv4, open_receiver
+from sphtp.shell.udp import UdpSocket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is wanted of a topic; raises ``SettingsError``, naming it, for what cannot be."""
+
+    ordered: bool = True
+    """Messages come in the order of their sending; else as they arrive, each at most once."""
+    late_join: bool | int = False
+    """Messages sent before: all that the source keeps, or as many of the last ones."""
+    after: int | None = None
+    """Every message after the one with this number, or its loss: for whoever comes back to a source
+    that it has read before. Takes the place of ``late_join``."""
+    session: int | None = None
+    """Whose numbers these are: the ``session`` of the stream that was read; None to ask nobody."""
+    numbered: bool = False
+    """Messages come as ``StreamMessage``, with their numbers."""
+    recover: bool = True
+    """What the stream does not repair is fetched over TCP, if the source keeps it."""
+    settings: StreamSettings = field(default_factory=StreamSettings)
+    """Timers and limits of this receiver, by default those of one network."""
+    interface: str = "127.0.0.1"
+    """An address of this machine, on the network where a multicast group is to be joined."""
+
+    def __post_init__(self) -> None:
+        if self.after is not None and (self.late_join or self.after < -1):
+            wrong = f"after is {self.after} and late_join {self.late_join}"
+            raise SettingsError(f"{wrong}; allowed is one of them, and after -1 or more")
+        if self.late_join < 0:
+            raise SettingsError(f"late_join is {self.late_join}; allowed is 0 or more, or a bool")
+        if not is_ipv4(self.interface, multicast=False):
+            raise SettingsError(f"interface is {self.interface!r}; allowed is an IPv4 address")
+
+    @property
+    def wanted(self) -> int:
+        """How many messages sent before, at most."""
+        if isinstance(self.late_join, bool):
+            return ALL if self.late_join else 0
+        return self.late_join
+
+
+AHEAD: Final = 64
+"""Messages that are decoded at once for who receives one by one."""
+
+
+class StreamMessage(NamedTuple):
+    """A message, and the number that the source's ``send`` returned for it."""
+
+    number: int
+    value: Any
+
+
+class Stream(trio.abc.ReceiveChannel[Any]):
+    """What a source of another node sends on one topic: each message once, or a ``Loss``.
+
+    ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
+    and reason. It ends when the source has closed, and raises ``trio.BrokenResourceError`` when
+    that vanished or began anew: ``ended`` says which. Made by ``subscribe``.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        attendance: HostedSubscription,
+        encoding: Encoding,
+        *,
+        is_numbered: bool = False,
+    ) -> None:
+        self.topic = topic
+        self._attendance = attendance
+        self._encoding = encoding
+        # What is decoded; of the batch that is being read, what is not; and the item behind it, if
+        # that is known.
+        self._items = deque[Any]()
+        self._batch: Iterator[bytes] = iter(())
+        self._item: Item | None = None
+        # The numbers of messages that were taken and not decoded yet, and that of the next one.
+        self._numbers = list[int]() if is_numbered else None
+        self._next = 0
+        self._ended: StreamEnd | None = None
+        self._is_closed = False
+        self._undecodable = 0
+
+    @property
+    def session(self) -> int:
+        """The source's session, to which the numbers of messages belong."""
+        return self._attendance.session
+
+    @property
+    def ended(self) -> StreamEnd | None:
+        """Why and where the stream ended, once all of it was received; None until then."""
+        return None if self._items else self._ended
+
+    @property
+    def undecodable(self) -> int:
+        """Messages dropped because they are not what a message can be."""
+        return self._undecodable
+
+    def statistics(self) -> SubscriptionStatistics:
+        """Return the figures so far."""
+        return self._attendance.subscription.statistics()
+
+    async def receive(self) -> Any:
+        """Wait for the next message or ``Loss``.
+
+        Raises:
+            trio.EndOfChannel: the source has closed, and everything is told.
+            trio.BrokenResourceError: the source vanished or began anew, and everything that is
+                known of it is told; ``ended`` and the message say which.
+            trio.ClosedResourceError: this stream was closed.
+        """
+        return (await self.receive_many(1))[0]
+
+    async def receive_many(self, limit: int = 4096) -> list[Any]:
+        """Wait for messages and losses, and take those that are there: at least one.
+
+        Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
+        """
+        check_limit(limit)
+        await trio.lowlevel.checkpoint()
+        self._check_open()
+        while not (items := self._take(limit)):
+            self._check_going_on()
+            await self._attendance.changed.park()
+            self._check_open()
+        return items
+
+    def receive_nowait(self) -> Any:
+        """Take the next message or ``Loss``; raises ``trio.WouldBlock`` when there is none now."""
+        self._check_open()
+        if items := self._take(1):
+            return items[0]
+        self._check_going_on()
+        raise trio.WouldBlock
+
+    async def aclose(self) -> None:
+        """Leave the stream; whoever waits in ``receive`` is told."""
+        self._is_closed = True
+        self._attendance.changed.unpark_all()
+        await trio.lowlevel.checkpoint()
+
+    def _take(self, limit: int) -> list[Any]:
+        """Take what there is, as far as it is wanted."""
+        items = self._items
+        if len(items) < limit:
+            self._fill(limit if items else max(limit, AHEAD))
+        if len(items) > limit:
+            return [items.popleft() for _ in range(limit)]
+        taken = list(items)
+        items.clear()
+        return taken
+
+    def _fill(self, most: int) -> None:
+        """Take what there is, and decode it: what came in several datagrams at once."""
+        items, most = self._items, min(most, self._encoding.most_at_once)
+        had, size = len(items), 0
+        while len(items) < most and size < READ_BYTES:
+            if payloads := self._take_payloads(most - len(items)):
+                size += sum(map(len, payloads))
+                items.extend(self._decode(payloads))
+            elif type(self._item) is Loss:
+                items.append(self._item)
+                self._item = None
+            else:
+                if type(self._item) is StreamEnd:
+                    self._ended = self._item
+                break
+        if len(items) > had and self._attendance.subscription.handle_read(trio.current_time()):
+            self._attendance.touch()
+
+    def _take_payloads(self, most: int) -> list[bytes]:
+        """Take messages up to the next item that is none."""
+        poll_item = self._attendance.subscription.poll_item
+        payloads = list(islice(self._batch, most))
+        self._count(len(payloads))
+        size = sum(map(len, payloads))
+        while len(payloads) < most and size < READ_BYTES:
+            if self._item is None:
+                self._item = poll_item()
+            if type(self._item) is not Batch:
+                break
+            had, self._next = len(payloads), self._item.first
+            self._batch, self._item = iter(self._item.payloads), None
+            more = list(islice(self._batch, most - had))
+            self._count(len(more))
+            size += sum(map(len, more))
+            payloads += more
+        return payloads
+
+    def _count(self, taken: int) -> None:
+        """Note the numbers of messages that were taken, if they are wanted."""
+        if self._numbers is not None:
+            self._numbers += range(self._next, self._next + taken)
+            self._next += taken
+
+    def _decode(self, payloads: Sequence[bytes]) -> Sequence[Any]:
+        values: Sequence[Any] = self._encoding.decode_many_untrusted(payloads)
+        self._undecodable += len(payloads) - len(values)
+        if self._numbers is not None:
+            values = self._number(payloads, values)
+            self._numbers.clear()
+        return values
+
+    def _number(self, payloads: Sequence[bytes], values: Sequence[Any]) -> list[StreamMessage]:
+        numbers, decode = self._numbers or (), self._encoding.decode_many_untrusted
+        if len(values) == len(numbers):
+            return list(map(StreamMessage, numbers, values))
+        # Some are not what a message can be; which of them has to be seen one by one.
+        return [
+            StreamMessage(number, value)
+            for number, payload in zip(numbers, payloads, strict=True)
+            for value in decode([payload])
+        ]
+
+    def _check_going_on(self) -> None:
+        if self._ended is None:
+            return
+        if self._ended.reason is EndReason.CLOSED:
+            raise trio.EndOfChannel(self._ended.reason.value)
+        raise trio.BrokenResourceError(self._ended.reason.value)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise trio.ClosedResourceError("this stream is closed")
+
+
+PATIENCE: Final = 5.0
+"""Seconds within which a source has to answer."""
+
+RETRY: Final = 0.25
+"""Seconds between two tries to come back to a source."""
+
+BATCH: Final = 256
+"""Datagrams taken off a group's socket before others have their turn."""
+
+Dial = Callable[[], AbstractAsyncContextManager[Channel]]
+"""Opens a channel to the source's node for the length of a block."""
+
+
+async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
+    """Ask to be let in; raises ``RefusedError`` or ``UnreachableError``."""
+    try:
+        with trio.fail_after(PATIENCE):
+            await send_message(channel, wanted)
+            answer = await receive_message_untrusted(channel)
+    except (*GONE, trio.TooSlowError, RemoteError) as error:
+        raise UnreachableError(f"no answer about the topic {wanted.topic!r}: {error}") from error
+    match answer:
+        # A stream is sealed exactly if the channel is.
+        case Welcome() if is_sealed == (answer.key is not None):
+            return answer
+        case Refused(text):
+            raise RefusedError(text, "topic")
+        case _:
+            raise UnreachableError(f"no answer about the topic {wanted.topic!r} that makes sense")
+
+
+@asynccontextmanager
+async def attending(
+    dispatcher: StreamDispatcher,
+    attendance: HostedSubscription,
+    interface: str,
+    udp: UdpSocket,
+    secrets: Secrets,
+    dial: Dial,
+) -> AsyncIterator[None]:
+    """Take part in a stream for the length of the block; ``udp`` is the node's socket."""
+    dispatcher.attend(attendance)
+    try:
+        async with (
+            running(partial(_belong, attendance, dial)),
+            running(partial(fetch, attendance, secrets)),
+            _listening(dispatcher, attendance, interface, udp),
+        ):
+            attendance.touch()
+            yield
+    finally:
+        dispatcher.unattend(attendance)
+
+
+async def _belong(attendance: HostedSubscription, dial: Dial) -> None:
+    """Stay a member: listen to what the source says of it, and come back when the channel breaks.
+
+    That ends when the source ends, or was silent for its activity timeout.
+    """
+    await _follow(attendance)
+    while attendance.channel.has_vanished and not attendance.subscription.is_over:
+        attendance.unlink()
+        with suppress(*GONE, OSError, SphtpError):
+            async with dial() as channel:
+                await _come_back(attendance, channel)
+        await trio.sleep(RETRY)
+    attendance.handle_gone()
+
+
+async def _come_back(attendance: HostedSubscription, channel: Channel) -> None:
+    is_sealed, known = attendance.welcome.key is not None, attendance.channel.peer_key
+    welcome = await join(channel, attendance.join, is_sealed=is_sealed)
+    # Nobody else continues a session, whatever it says.
+    if welcome.session == attendance.session and channel.peer_key == known:
+        attendance.relink(welcome, channel)
+        await _follow(attendance)
+    else:
+        attendance.handle_gone(anew=True)
+
+
+async def _follow(attendance: HostedSubscription) -> None:
+    """Listen to what the source says of membership until it says no more."""
+    with suppress(*GONE, RemoteError):
+        while True:
+            message = await receive_message_untrusted(attendance.channel)
+            if isinstance(message, StreamKey):
+                attendance.learn(message)
+            elif isinstance(message, Closing):
+                attendance.handle_closing(message)
+
+
+def _listening(
+    dispatcher: StreamDispatcher, attendance: HostedSubscription, interface: str, udp: UdpSocket
+) -> AbstractAsyncContextManager[None]:
+    """Listen to the group of a stream, if it has one, for the length of the block."""
+    welcome = attendance.welcome
+    if not welcome.group:
+        return nullcontext()
+    try:
+        group = Group(welcome.group, welcome.port, interface)
+    except SettingsError as error:
+        raise UnreachableError(f"the source sends to a group that is none: {error}") from error
+    own = open_receiver(udp, group)
+    return running(partial(_hear_group, dispatcher, attendance, own))
+
+
+async def _hear_group(
+    dispatcher: StreamDispatcher, attendance: HostedSubscription, udp: UdpSocket
+) -> None:
+    with udp:
+        while True:
+            await udp.wait_readable()
+            now = trio.current_time()
+            for row in udp.receive_batch(BATCH):
+                for _ in dispatcher.take_own_untrusted(now, row):
+                    dispatcher.counters.stream_malformed += 1
+            attendance.touch()
+            await trio.lowlevel.checkpoint()
