@@ -50,7 +50,8 @@ class Hoarding(Endpoint):
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         super().handle_datagrams_untrusted(now, datagrams)
-        kept = [bytes(50_000) for _ in datagrams.datagrams]
+        # Not zeros, which take no memory until they are written.
+        kept = [b"x" * 50_000 for _ in datagrams.datagrams]
         self.__dict__.setdefault("kept", []).extend(kept)
 
 
