@@ -1,4 +1,4 @@
-"""The wing that decides: no clock, no socket, no task, no log, no randomness but what is handed in.
+"""The layer that decides: no clock, socket, task or log, no randomness but what is handed in.
 
 ``now`` is an argument in seconds of any monotonic clock; entropy is a ``Random`` given at
 construction. So one seed gives one trace, and a day of bad network runs in seconds.

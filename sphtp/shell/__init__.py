@@ -1,5 +1,6 @@
-"""The wing that performs: sockets, tasks and clocks on Trio, around the machines of `sphtp.core`.
+"""The layer that performs: sockets, tasks and clocks on Trio, around `sphtp.core`.
 
-A module here owns one kind of resource and decides nothing: it hands bytes and the time to a
-machine, and does what the machine's ``poll_*`` methods ask for.
+A module here owns one kind of resource. It hands bytes and the time to an object of the core, and
+does what that object's ``poll_*`` methods ask for. ``loop`` decides when a node waits; no other
+module decides anything.
 """

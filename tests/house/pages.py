@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
 )
 ANY_FENCE = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
+CODE = re.compile(r"`([^`]+)`")
 HEADING = re.compile(r"^#+ +(?P<title>.+)$", re.M)
 
 
@@ -78,6 +80,21 @@ def table_rows(section: str) -> Iterator[list[str]]:
         elif in_body:
             cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
             yield [cell.strip().replace("\\|", "|") for cell in cells]
+
+
+def check_names(here: str, where: str) -> None:
+    """Check that the names of one cell of a table stand in the one file that another cell names."""
+    names = CODE.findall(here)
+    assert names, f"no name beside {where}"
+    (file,) = CODE.findall(where)
+    text = _source(file)
+    for name in names:
+        assert re.search(rf"\b{name}\b", text), f"{name} is not in {file}"
+
+
+@cache
+def _source(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
 
 
 def _fenced(text: str, language: str, first_line: int) -> Iterator[tuple[int, str]]:

@@ -36,7 +36,7 @@ def test_each_package_has_a_front_door() -> None:
     assert [path for path in PACKAGES if not (ROOT / path / "__init__.py").is_file()] == []
 
 
-def test_wings_are_folders_and_not_packages() -> None:
+def test_server_and_client_are_folders_and_not_packages() -> None:
     """With an `__init__.py` there, `import server` would work here and nowhere else."""
     assert not (ROOT / "server" / "__init__.py").exists()
     assert not (ROOT / "client" / "__init__.py").exists()

@@ -1,16 +1,14 @@
 """The page on the four designs names things that exist, in the files that it says."""
 
-import re
 from dataclasses import fields
 from typing import NamedTuple
 
 import pytest
 
 from sphtp import StreamSettings
-from tests.house.pages import ROOT, sections
+from tests.house.pages import CODE, ROOT, check_names, sections
 
 PAGE = ROOT / "docs" / "explanation" / "seeds.md"
-CODE = re.compile(r"`([^`]+)`")
 DESIGNS = (
     "SphereSim Transmission Protocol",
     "Reliable Ordered Messages",
@@ -40,12 +38,7 @@ def test_each_name_stands_in_the_file_beside_it(design: str) -> None:
     found = rows(design)
     assert len(found) > 10
     for row in found:
-        (file,) = CODE.findall(row.last)
-        text = (ROOT / file).read_text(encoding="utf-8")
-        names = CODE.findall(row.ours)
-        assert names, row
-        for name in names:
-            assert re.search(rf"\b{name}\b", text), f"{name} is not in {file}"
+        check_names(row.ours, row.last)
 
 
 def test_each_option_has_a_setting() -> None:

@@ -1,7 +1,7 @@
 """What a channel's observer is told, and when: called in line, where the thing happens.
 
-A channel that nobody observes has no observer, and asks for it in some twenty places. One that is
-observed goes the same way: what an ``Instrument`` is told changes nothing of what it is told of.
+A channel that nobody observes has no observer, and asks for it in some twenty-five places. One that
+is observed goes the same way: what an ``Instrument`` is told changes nothing of what it is told of.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,8 @@
 """How much may be under way, and how fast it may leave.
 
-``controller`` is the door: the interface that every controller meets, and the factory that makes
-one by name. ``signals`` says what a controller is told. ``newreno``, ``cubic``, ``tolerant`` and
-``fixed`` are the controllers; ``loss_based``, ``recovery`` and ``hystart`` are what the first two
-share. ``pacing`` spreads what a controller allows over time, ``delivery`` measures what arrives.
+``controller`` has the interface that every controller meets, the fixed rate, and the factory that
+makes a controller by name. ``signals`` says what a controller is told. ``new_reno``, ``cubic`` and
+``tolerant`` are the other controllers; ``hystart`` ends the slow start of the first two, and
+``delivery_rate`` measures what arrives. ``sphtp.core.channel.path`` calls all of them, with the
+pacer of ``sphtp.core.token_bucket``.
 """
