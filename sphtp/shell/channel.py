@@ -374,8 +374,10 @@ class Channel(trio.abc.Channel[Any]):
         if error is None:
             await self.aclose()
             return
-        # What went wrong in the block is the news; that something was not delivered follows.
-        with trio.move_on_after(PARTING), suppress(trio.BrokenResourceError):
+        # What went wrong in the block leaves it: neither a message that did not arrive takes its
+        # place, nor a cancellation. Tasks that find this channel closed under them raise, their
+        # nursery cancels this one, and the first error would be lost among those that it caused.
+        with trio.move_on_after(PARTING), suppress(trio.BrokenResourceError, trio.Cancelled):
             await self.aclose()
 
     def abort(self, why: str = "aborted") -> None:

@@ -63,6 +63,27 @@ async def test_an_error_wins_over_a_peer_that_is_gone_and_waits_no_longer_than_a
         assert trio.current_time() - start < 1.0
 
 
+async def test_an_error_is_not_lost_among_those_of_tasks_that_it_closes_the_channel_under() -> None:
+    async def send_for_ever(channel: sphtp.Channel) -> None:
+        while True:
+            await channel.send("more")
+
+    async def fail_beside_it() -> None:
+        async with (
+            sphtp.open_node() as left,
+            sphtp.open_node() as right,
+            trio.open_nursery() as nursery,
+            left.open_channel(*right.address) as channel,
+        ):
+            nursery.start_soon(send_for_ever, channel)
+            await (await right.accept()).receive()
+            raise MineError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fail_beside_it()
+    assert caught.group_contains(MineError)
+
+
 async def test_what_was_sent_before_an_error_arrives_at_a_peer_that_is_there() -> None:
     async with sphtp.open_node() as left, sphtp.open_node() as right:
         opening = left.open_channel(*right.address)
