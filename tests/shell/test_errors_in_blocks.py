@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 
 import sphtp
 from sphtp import ServerAddress, ServerOptions, UnreachableError
@@ -77,6 +78,29 @@ async def test_an_error_is_not_lost_among_those_of_tasks_that_it_closes_the_chan
         ):
             nursery.start_soon(send_for_ever, channel)
             await (await right.accept()).receive()
+            raise MineError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fail_beside_it()
+    assert caught.group_contains(MineError)
+
+
+async def test_an_error_is_not_lost_among_those_of_tasks_that_it_closes_a_stream_under() -> None:
+    async def read_for_ever(stream: trio.abc.ReceiveChannel[object]) -> None:
+        async for _ in stream:
+            pass
+
+    async def fail_beside_it() -> None:
+        async with (
+            sphtp.open_node() as left,
+            sphtp.open_node() as right,
+            trio.open_nursery() as nursery,
+            left.open_source("topic") as source,
+            right.subscribe(*left.address, topic="topic") as stream,
+        ):
+            nursery.start_soon(read_for_ever, stream)
+            await source.wait_for_receivers()
+            await trio.testing.wait_all_tasks_blocked()
             raise MineError
 
     with pytest.raises(ExceptionGroup) as caught:
