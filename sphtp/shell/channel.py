@@ -170,13 +170,13 @@ class Channel(trio.abc.Channel[Any]):
             cork = await self._wait_for_room(len(payload), lane)
         cork.payloads.append(payload)
         cork.room -= 1
-        if self._is_corked:
-            if self._loop.is_turn_over:
-                await self._loop.give_way()
-            return
-        self._is_corked = True
-        if self._loop.cork(self._connection, self._push_corked):
-            await self._loop.end_lone_send()
+        if not self._is_corked:
+            self._is_corked = True
+            if self._loop.cork(self._connection, self._push_corked):
+                await self._loop.end_lone_send()
+                return
+        if self._loop.is_turn_over:
+            await self._loop.give_way()
 
     def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait.
@@ -374,8 +374,10 @@ class Channel(trio.abc.Channel[Any]):
         if error is None:
             await self.aclose()
             return
-        # What went wrong in the block is the news; that something was not delivered follows.
-        with trio.move_on_after(PARTING), suppress(trio.BrokenResourceError):
+        # What went wrong in the block leaves it: neither a message that did not arrive takes its
+        # place, nor a cancellation. Tasks that find this channel closed under them raise, their
+        # nursery cancels this one, and the first error would be lost among those that it caused.
+        with trio.move_on_after(PARTING), suppress(trio.BrokenResourceError, trio.Cancelled):
             await self.aclose()
 
     def abort(self, why: str = "aborted") -> None:

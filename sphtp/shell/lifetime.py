@@ -47,7 +47,15 @@ class _Block(AbstractAsyncContextManager[T], Generic[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        return await self._managed.__aexit__(kind, error, traceback)
+        try:
+            return await self._managed.__aexit__(kind, error, traceback)
+        except BaseException as caught:
+            if error is None or not _is_cancelled(caught):
+                raise
+            # Tasks that found this closed under them have cancelled the one that is leaving. Were
+            # that what leaves, the error that began it all would be lost among those it caused.
+            error.__traceback__ = traceback
+            return False
 
 
 @asynccontextmanager

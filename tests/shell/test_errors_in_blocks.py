@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 
 import sphtp
 from sphtp import ServerAddress, ServerOptions, UnreachableError
@@ -61,6 +62,50 @@ async def test_an_error_wins_over_a_peer_that_is_gone_and_waits_no_longer_than_a
         await channel.send("never to arrive")
         assert not await opening.__aexit__(MineError, MineError(), None)
         assert trio.current_time() - start < 1.0
+
+
+async def test_an_error_is_not_lost_among_those_of_tasks_that_it_closes_the_channel_under() -> None:
+    async def send_for_ever(channel: sphtp.Channel) -> None:
+        while True:
+            await channel.send("more")
+
+    async def fail_beside_it() -> None:
+        async with (
+            sphtp.open_node() as left,
+            sphtp.open_node() as right,
+            trio.open_nursery() as nursery,
+            left.open_channel(*right.address) as channel,
+        ):
+            nursery.start_soon(send_for_ever, channel)
+            await (await right.accept()).receive()
+            raise MineError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fail_beside_it()
+    assert caught.group_contains(MineError)
+
+
+async def test_an_error_is_not_lost_among_those_of_tasks_that_it_closes_a_stream_under() -> None:
+    async def read_for_ever(stream: trio.abc.ReceiveChannel[object]) -> None:
+        async for _ in stream:
+            pass
+
+    async def fail_beside_it() -> None:
+        async with (
+            sphtp.open_node() as left,
+            sphtp.open_node() as right,
+            trio.open_nursery() as nursery,
+            left.open_source("topic") as source,
+            right.subscribe(*left.address, topic="topic") as stream,
+        ):
+            nursery.start_soon(read_for_ever, stream)
+            await source.wait_for_receivers()
+            await trio.testing.wait_all_tasks_blocked()
+            raise MineError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fail_beside_it()
+    assert caught.group_contains(MineError)
 
 
 async def test_what_was_sent_before_an_error_arrives_at_a_peer_that_is_there() -> None:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,7 @@ from sphtp import Channel, ChannelSettings, Delivery, Lane, Node, Outcome, open_
 from sphtp.core.datagrams import Datagrams
 from sphtp.shell import channel as channel_module
 from sphtp.shell import loop as loop_module
+from sphtp.shell.channel import RESERVED_SIZE
 from sphtp.shell.loop import MOST_BEHIND, SENT_BYTES, TURN
 from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
@@ -224,19 +225,42 @@ async def test_a_reader_that_is_cancelled_leaves_all_to_the_next_one() -> None:
 # Turns
 
 
-async def test_who_sends_without_a_wait_lets_others_have_turns(ticks: float) -> None:
+@pytest.mark.parametrize("size", [8, 2 * RESERVED_SIZE])
+async def test_who_sends_without_a_wait_lets_others_have_turns(ticks: float, size: int) -> None:
     turns = Turns()
     async with connected() as (_, here, _there), trio.open_nursery() as nursery:
         nursery.start_soon(turns.run)
         before = turns.number
-        for number in range(5000):
-            await here.send(number)
+        for _ in range(2000):
+            await here.send(bytes(size))
         had = turns.number - before
         nursery.cancel_scope.cancel()
         here.abort()
-    assert 0.9 * 5000 * ticks / TURN < had < 2500, (
+    assert 0.9 * 2000 * ticks / TURN < had < 1000, (
         "one in half a millisecond, and not one a message"
     )
+
+
+async def test_who_sends_to_one_after_the_other_lets_others_have_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns()
+    async with AsyncExitStack() as stack:
+        left = await stack.enter_async_context(open_node(settings=BRISK))
+        right = await stack.enter_async_context(open_node(settings=BRISK))
+        channels = [
+            await stack.enter_async_context(left.open_channel(*right.address)) for _ in range(8)
+        ]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turns.run)
+            await trio.lowlevel.checkpoint()
+            monkeypatch.setattr(loop_module, "TURN", 0.0)
+            before = turns.number
+            for channel in channels:
+                await channel.send("one for each")
+            had = turns.number - before
+            nursery.cancel_scope.cancel()
+    assert had >= len(channels) - 1, "whose turn is over gives way in whichever channel it sends"
 
 
 async def test_who_reads_without_a_wait_lets_others_have_turns(ticks: float) -> None:
