@@ -73,8 +73,13 @@ CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
 
-# Room for the header and for any frame that a connection itself has to say.
-SMALLEST_DATAGRAM = 256
+# The high bit of a frame's lane byte: messages need not wait for those before them, or, of
+# unreliable ones, those overtaken are dropped.
+FLAG = 0x80
+
+# A header acks 32 packets: bit n of its ack bits is the packet ``ack - n``.
+ACK_BITS = 32
+ALL_BITS = (1 << ACK_BITS) - 1
 
 DATA = struct.Struct("<BIHHI")
 DATA_FIRST = VERSION << 4 | Kind.DATA

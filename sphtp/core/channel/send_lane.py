@@ -17,6 +17,7 @@ from typing import Final
 
 from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import (
+    FLAG,
     FRAGMENT_OVERHEAD,
     MESSAGES_OVERHEAD,
     Buffer,
@@ -32,7 +33,7 @@ from sphtp.core.channel.queued_messages import (
 )
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
-from sphtp.core.channel.settings import FLAG, Lane
+from sphtp.core.channel.settings import Lane
 from sphtp.core.serial import MASK
 
 MOST: Final = 16_384

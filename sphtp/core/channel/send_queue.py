@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from sphtp.core.channel.flow_control import SendCredit
+from sphtp.core.channel.frames import FLAG
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.queued_messages import ONCE_OVERHEAD
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
-from sphtp.core.channel.settings import FLAG, ChannelSettings, Delivery
+from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.channel.statistics import LimitCounters
 from sphtp.errors import LocalError, MessageTooLargeError
 

@@ -20,6 +20,9 @@ from typing import Final, NamedTuple
 
 from sphtp.core.channel.congestion.delivery_rate import RateSnapshot
 from sphtp.core.channel.frames import (
+    ACK_BITS,
+    ALL_BITS,
+    FLAG,
     FRAGMENT_OVERHEAD,
     SKIP_OVERHEAD,
     Fragment,
@@ -28,8 +31,7 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.receipts import Ticket
-from sphtp.core.channel.received_packets import ACK_BITS, ALL_BITS, BUFFER
-from sphtp.core.channel.settings import FLAG
+from sphtp.core.channel.received_packets import BUFFER
 from sphtp.core.serial import HALF, MASK, SequenceBuffer, unwrap
 from sphtp.errors import RemoteError
 

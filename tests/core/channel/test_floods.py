@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.flow_control import COST
-from sphtp.core.channel.frames import Fragment, Frame, Messages, Padding, Skip, Unreliable
+from sphtp.core.channel.frames import FLAG, Fragment, Frame, Messages, Padding, Skip, Unreliable
 from sphtp.core.channel.receive_queue import MOST_GAPS, ReceiveQueue
-from sphtp.core.channel.settings import FLAG, MOST_LANES, ChannelSettings
+from sphtp.core.channel.settings import MOST_LANES, ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT
 from tests.core.channel.test_hostile import forge, open_pair

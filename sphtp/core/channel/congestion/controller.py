@@ -1,23 +1,25 @@
 """The interface of congestion controllers, the one of a fixed rate, and their factory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from sphtp.core.channel.congestion.cubic import Cubic
 from sphtp.core.channel.congestion.new_reno import NewReno
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.congestion.tolerant import Tolerant
+from sphtp.core.channel.settings import FIXED, parse_congestion
 from sphtp.errors import SettingsError
-
-# A given rate, whatever happens: for links that are known and shared with nobody.
 
 
 class Fixed:
-    """Paces at ``rate`` bytes per second; only the limit bounds what is in flight."""
+    """Paces at ``rate`` bytes per second, whatever happens: for links shared with nobody.
+
+    Only the limit bounds what is in flight.
+    """
 
     __slots__ = ("pacing_rate", "window")
 
-    def __init__(self, datagram: int, limit: int, rate: float) -> None:
+    def __init__(self, limit: int, rate: float) -> None:
         self.window = limit
         self.pacing_rate: float | None = rate
 
@@ -40,12 +42,6 @@ class Fixed:
 
     def resize(self, datagram: int) -> None:
         """Change nothing."""
-
-
-# The interface of congestion controllers, and their factory.
-
-
-DEFAULT_CONTROLLER = "cubic"
 
 
 class Controller(Protocol):
@@ -97,11 +93,11 @@ class Controller(Protocol):
         ...
 
 
-Maker = Callable[[int, int], Controller]
-
-MAKERS: Mapping[str, Maker] = {"newreno": NewReno, "cubic": Cubic, "tolerant": Tolerant}
-
-ALLOWED = f"{', '.join(MAKERS)} and fixed:RATE, with RATE in bytes per second"
+MAKERS: Mapping[str, type[NewReno | Cubic | Tolerant]] = {
+    "newreno": NewReno,
+    "cubic": Cubic,
+    "tolerant": Tolerant,
+}
 
 
 def make_controller(name: str, datagram: int, limit: int) -> Controller:
@@ -111,24 +107,7 @@ def make_controller(name: str, datagram: int, limit: int) -> Controller:
     """
     if limit < 2 * datagram:
         raise SettingsError(f"a window limit of {limit} is under two datagrams of {datagram} bytes")
-    return _find_maker(name)(datagram, limit)
-
-
-def _find_maker(name: str) -> Maker:
-    kind, colon, argument = name.partition(":")
-    if kind == "fixed" and colon:
-        rate = _parse_rate(argument)
-        return lambda datagram, limit: Fixed(datagram, limit, rate)
-    if name not in MAKERS:
-        raise SettingsError(f"no congestion controller is called {name!r}; allowed are {ALLOWED}")
-    return MAKERS[name]
-
-
-def _parse_rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise SettingsError(f"the rate of fixed:{text} is no positive number of bytes per second")
-    return rate
+    kind, rate = parse_congestion(name)
+    if kind == FIXED:
+        return Fixed(limit, rate)
+    return MAKERS[kind](datagram, limit)
