@@ -80,6 +80,8 @@ FLAG = 0x80
 # A header acks 32 packets: bit n of its ack bits is the packet ``ack - n``.
 ACK_BITS = 32
 ALL_BITS = (1 << ACK_BITS) - 1
+# Received packets are told apart for far longer than that; no ack reaches further back.
+BUFFER = 1024
 
 DATA = struct.Struct("<BIHHI")
 DATA_FIRST = VERSION << 4 | Kind.DATA

@@ -22,6 +22,7 @@ from sphtp.core.channel.congestion.delivery_rate import RateSnapshot
 from sphtp.core.channel.frames import (
     ACK_BITS,
     ALL_BITS,
+    BUFFER,
     FLAG,
     FRAGMENT_OVERHEAD,
     SKIP_OVERHEAD,
@@ -31,7 +32,6 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.receipts import Ticket
-from sphtp.core.channel.received_packets import BUFFER
 from sphtp.core.serial import HALF, MASK, SequenceBuffer, unwrap
 from sphtp.errors import RemoteError
 

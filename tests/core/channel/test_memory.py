@@ -53,9 +53,10 @@ def test_every_queue_is_empty_again() -> None:
     left, right = pair.open()
     pair.network.set_default(BAD)
     talk(pair, left, right, 10)
-    assert left.port.transport is not None
-    assert right.port.transport is not None
-    sender, receive_queue = left.port.transport.send_side, right.port.transport.receive_queue
+    sender, receiver = left.port.send_side, right.port.receive_side
+    assert sender is not None
+    assert receiver is not None
+    receive_queue = receiver.receive_queue
     send_queue = sender.send_queue
     assert send_queue.idle
     assert send_queue.held == 0
