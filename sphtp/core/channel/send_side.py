@@ -153,7 +153,7 @@ class SendSide:
             if contents:
                 return self._transmit(now, contents, extra)
             self.send_queue.note_shortage()
-            self.path.starved()
+            self.path.set_app_limited()
         if extra or self._ack_timer.is_due(now):
             return self._transmit(now, NO_CONTENTS, extra)
         return NOTHING

@@ -49,8 +49,8 @@ def check_lanes(lanes: tuple[Lane, ...]) -> None:
         raise SettingsError(f"lanes has {len(lanes)} entries; allowed is 1 to {MOST_LANES}")
 
 
-def parse_congestion(name: str) -> tuple[str, float]:
-    """Parse the name of a congestion controller: its kind, and the rate of a ``fixed:RATE``.
+def parse_congestion(name: str) -> tuple[str, float | None]:
+    """Parse the name of a congestion controller: its kind, and the RATE of ``fixed:RATE``.
 
     Raises ``SettingsError`` when there is none of that name.
     """
@@ -62,7 +62,7 @@ def parse_congestion(name: str) -> tuple[str, float]:
             f"no congestion controller is called {name!r}; allowed are {', '.join(CONTROLLERS)} "
             f"and {FIXED}:RATE, with RATE in bytes per second"
         )
-    return name, 0.0
+    return name, None
 
 
 def _parse_rate(text: str) -> float:

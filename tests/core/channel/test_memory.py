@@ -63,7 +63,7 @@ def test_every_queue_is_empty_again() -> None:
     for lane in send_queue._lanes:
         assert not lane._unacked
         assert not lane._unsent
-        assert all(piece.acked for piece in lane._resend)
+        assert all(piece.acked for piece in lane._retransmit)
     assert not sender.receipts._open
     assert sender.receipts.next_deadline() is None
     assert receive_queue.held == len(receive_queue) == 0

@@ -7,7 +7,6 @@ from sphtp.core.channel.congestion.cubic import Cubic
 from sphtp.core.channel.congestion.new_reno import NewReno
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.congestion.tolerant import Tolerant
-from sphtp.core.channel.settings import FIXED, parse_congestion
 from sphtp.errors import SettingsError
 
 
@@ -100,14 +99,14 @@ MAKERS: Mapping[str, type[NewReno | Cubic | Tolerant]] = {
 }
 
 
-def make_controller(name: str, datagram: int, limit: int) -> Controller:
+def make_controller(kind: str, rate: float | None, datagram: int, limit: int) -> Controller:
     """Make a controller for datagrams of ``datagram`` bytes and windows up to ``limit`` bytes.
 
-    Raises ``SettingsError`` when there is none of that name, or the limit is under two datagrams.
+    ``kind`` and ``rate`` are as ``settings.parse_congestion`` gives them. Raises ``SettingsError``
+    when the limit is under two datagrams.
     """
     if limit < 2 * datagram:
         raise SettingsError(f"a window limit of {limit} is under two datagrams of {datagram} bytes")
-    kind, rate = parse_congestion(name)
-    if kind == FIXED:
+    if rate is not None:
         return Fixed(limit, rate)
     return MAKERS[kind](datagram, limit)

@@ -1,4 +1,7 @@
-"""One reaction per round trip of losses, and the way back from a reaction that was a mistake."""
+"""One reaction per round trip of losses, undone where they were spurious (RFC 9438, 4.9).
+
+A loss is spurious when the packet arrives after all: it was late, and nothing was full.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, TypeVar
