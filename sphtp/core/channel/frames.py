@@ -483,7 +483,7 @@ CONTENT: Final = (Messages, Fragment, Skip, Unreliable)
 #
 # Whole messages with consecutive ids share a frame. Their lengths stand together in front of
 # them, or once for all where they are equal, so that a frame is put together and taken apart by a
-# few calls that do not grow with the number of messages in Python code. ``frames`` decodes them.
+# few calls that do not grow with the number of messages in Python code.
 
 
 def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:

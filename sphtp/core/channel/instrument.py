@@ -25,8 +25,6 @@ from sphtp.core.channel.settings import Delivery
 from sphtp.core.datagrams import Address
 from sphtp.core.serial import wrap
 
-# What instruments are told of: channels, packets, and reasons.
-
 
 class Watched(Protocol):
     """What is told of a connection."""
@@ -264,9 +262,6 @@ DESCRIBERS: dict[type, Callable[[Any], FrameInfo]] = {
     Credit: _describe_credit,
     Close: _describe_plain("close"),
 }
-
-
-# What may be watched of channels: one method per event.
 
 
 class Instrument:

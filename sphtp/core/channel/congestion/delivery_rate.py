@@ -82,15 +82,12 @@ class DeliveryRate:
         return RateSample((self.delivered - newest.delivered) / interval, not newest.app_limited)
 
 
-# What a path has carried, as its user may ask: the highest delivery rate of late.
-
-
 ROUND_TRIPS: Final = 8
 SHORTEST_PERIOD: Final = 0.1
 
 
 class MaxBandwidth:
-    """The highest of two periods, the present one and the last. Rates in bytes/s, times in seconds.
+    """The highest delivery rate of late: of this period and the last. Bytes/s, and seconds.
 
     A period is eight round trips; single samples are too low when acks come late.
     """

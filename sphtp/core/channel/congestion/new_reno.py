@@ -166,14 +166,14 @@ class LossBased(ABC):
             self.pacing_rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
 
 
-# NewReno, as RFC 9002 section 7 has it for packets that are never sent twice.
-
-
 BETA = 0.5
 
 
 class NewReno(LossBased):
-    """One more datagram per round trip; half of the window after a loss."""
+    """NewReno as RFC 9002, section 7, has it for packets that are never sent twice.
+
+    One more datagram per round trip; half of the window after a loss.
+    """
 
     def __init__(self, datagram: int, limit: int) -> None:
         super().__init__(datagram, limit)
