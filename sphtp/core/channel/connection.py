@@ -320,7 +320,8 @@ class Connection:
             return self._outgoing.popleft()
         if send_side is None or self.address is None or self.state is State.CLOSED:
             return None
-        data, size = send_side.poll(now, self._take_control(), most)
+        control = self._take_control() if self._control else ()
+        data, size = send_side.poll(now, control, most)
         if not data and self.state is State.DRAINING:
             # No ack tells that messages which are sent once have left.
             self._check_drained(now)
