@@ -1,16 +1,16 @@
 """Measures how well an engineer finds his way in ``sphtp/core/channel``.
 
 Five figures: how many files there are; how many layers their import graph has, and whether folders
-import each other in a circle; how many stored callables; which class names mean two things; and for
-each term of the field, the file that speaks most of it. A term is found when that file bears its
-name, or when a class or function that bears it stands there.
+import each other in a circle; which callables are stored; which class names mean two things; and
+for each term of the field, the file that bears it first, which should be where the thing is.
 """
 
 import ast
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,38 +21,53 @@ LIBRARY: Final = Path(__file__).resolve().parents[1] / "sphtp"
 CHANNEL: Final = LIBRARY / "core" / "channel"
 
 TERMS: Final[Mapping[str, str]] = {
-    # What RFC 9000, RFC 9002 and RFC 6479 call it: the words that a file's name may have.
-    "retransmit": "send_queue sent_packets loss_detection send_side",
+    # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
+    "retransmit": "send_lane",
     "loss detection": "loss_detection",
     "sent packet": "sent_packets",
-    "packet number": "received_packets sent_packets",
-    "token bucket": "token_bucket path",
+    "packet number": "sent_packets",
+    "token bucket": "token_bucket",
     "path validation": "path_validation",
     "stateless reset": "stateless_reset",
-    "amplification": "endpoint noise handshake path_validation stateless_reset",
-    "idle timeout": "lifecycle connection",
-    "persistent congestion": "loss_detection path controller",
-    "head-of-line": "send_queue receive_queue",
-    "app-limited": "delivery_rate path",
+    "amplification": "noise",
+    "idle timeout": "lifecycle",
+    "persistent congestion": "loss_detection",
+    "head-of-line": "receive_queue",
+    "app-limited": "delivery_rate",
     "send window": "flow_control",
-    "anti-replay": "noise protection",
+    "anti-replay": "seal",
     "scheduler": "send_queue",
     "in flight": "loss_detection",
-    "spurious": "loss_detection new_reno",
-    "eliciting": "sent_packets received_packets frames",
+    "spurious": "new_reno",
+    "eliciting": "sent_packets",
     "probe timeout": "loss_detection",
-    "replay": "noise protection",
+    "replay": "responder",
     "reassembly": "reassembly",
-    "handshake": "handshake noise",
+    "handshake": "handshake",
 }
+
+USER_PREDICATES: Final = (
+    "sphtp/core/channel/security.py: AllowKeys._allow",
+    "sphtp/core/channel/security.py: PeerPin.pin",
+    "sphtp/core/channel/security.py: Security.allow",
+)
+"""The callables that the channel does store: which keys its user trusts (see ``security``)."""
 
 
 class Found(NamedTuple):
-    """Where a term stands most often."""
+    """The file that bears a term first: by its own name, by names in it, by words."""
 
     file: str
-    times: int
+    in_file_name: bool
+    in_names: int
+    words: int
     expected: bool
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    """The syntax tree of a file, made once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def modules(folder: Path) -> dict[str, Path]:
@@ -66,7 +81,7 @@ def modules(folder: Path) -> dict[str, Path]:
 
 def imports(path: Path) -> Iterator[str]:
     """The modules that a file imports when it runs, by their dotted names."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in parse(path).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
@@ -100,45 +115,92 @@ def folder_cycles(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def stored_callables(folder: Path) -> list[str]:
-    """Attributes and fields that hold a callable, as ``file:line``."""
+    """What holds a callable, as ``file: Class.attribute``.
+
+    These are the attributes of objects and the fields of classes, by their annotation, and what an
+    object keeps of a parameter that is one. A table of plain functions at module level calls nobody
+    back, and does not count.
+    """
     found = []
     for path in modules(folder).values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            stores = isinstance(node, ast.AnnAssign) and "Callable" in ast.unparse(node.annotation)
-            takes = (
-                isinstance(node, ast.FunctionDef)
-                and node.name == "__init__"
-                and any("Callable" in ast.unparse(it) for it in node.args.args if it.annotation)
-            )
-            if stores or takes:
-                found.append(f"{path.relative_to(LIBRARY.parent)}:{node.lineno}")
-    return found
+        for kind in ast.walk(parse(path)):
+            if isinstance(kind, ast.ClassDef):
+                file = path.relative_to(LIBRARY.parent).as_posix()
+                found += [f"{file}: {kind.name}.{name}" for name in _callables_of(kind)]
+    return sorted(found)
+
+
+def _callables_of(kind: ast.ClassDef) -> Iterator[str]:
+    for node in kind.body:
+        if isinstance(node, ast.AnnAssign) and "Callable" in ast.unparse(node.annotation):
+            yield ast.unparse(node.target)
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        arguments = (*node.args.args, *node.args.kwonlyargs)
+        given = {it.arg for it in arguments if "Callable" in ast.unparse(it)}
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.AnnAssign):
+                targets = [inner.target] if "Callable" in ast.unparse(inner.annotation) else []
+            elif isinstance(inner, ast.Assign):
+                used = {it.id for it in ast.walk(inner.value) if isinstance(it, ast.Name)}
+                targets = list(inner.targets) if used & given else []
+            else:
+                continue
+            yield from (it.attr for it in targets if isinstance(it, ast.Attribute))
 
 
 def double_names(folder: Path) -> dict[str, list[str]]:
     """Names that two classes of a folder share, with their files."""
     homes: dict[str, list[str]] = defaultdict(list)
     for path in modules(folder).values():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parse(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(str(path.relative_to(LIBRARY)))
     return {name: files for name, files in homes.items() if len(files) > 1}
 
 
-def find(term: str, files: str) -> Found | None:
-    """Find the file of the channel, or leaf of the core, that speaks most of a term."""
-    spelled = re.compile(r"[\s_-]*".join(map(re.escape, re.split(r"[\s_-]", term))), re.IGNORECASE)
-    times: Counter[str] = Counter()
-    for path in (*modules(CHANNEL).values(), *LIBRARY.joinpath("core").glob("*.py")):
-        # A name counts most: of the file, of a class, of a function.
-        text = path.read_text(encoding="utf-8")
-        weight = 100 * bool(spelled.search(path.stem)) + len(spelled.findall(text))
-        if weight:
-            times[path.stem] += weight
-    if not times:
-        return None
-    file, number = times.most_common(1)[0]
-    return Found(file, number, file in files.split())
+def names_in(path: Path) -> set[str]:
+    """What a file names: its classes and functions, and the attributes that its methods set.
+
+    Fields of a record are left out: it hands on what others know.
+    """
+    names = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+    return names
+
+
+def squeeze(text: str) -> str:
+    """Text in which a term is spelled one way: ``SentPackets``, ``sent_packets``, sent packets."""
+    return re.sub(r"[\s_-]+", "", text).lower()
+
+
+def find(terms: Mapping[str, str]) -> dict[str, Found | None]:
+    """Find the file of the channel, or of the leaves it stands on, that bears each term first.
+
+    Who looks for a word reads names before prose: so a file whose own name bears it comes first,
+    then the one with most names that do (``names_in``), then the one with most words. A file that
+    merely uses what another one defines says its name more often than that one does.
+    """
+    core = LIBRARY / "core"
+    paths = (*modules(CHANNEL).values(), *core.glob("*.py"), *core.joinpath("secure").glob("*.py"))
+    files = [
+        (squeeze(it.stem), list(map(squeeze, names_in(it))), squeeze(it.read_text()), it.stem)
+        for it in paths
+    ]
+    found: dict[str, Found | None] = {}
+    for term, file in terms.items():
+        word = squeeze(term)
+        ranks = [
+            (word in stem, sum(word in name for name in names), text.count(word), name)
+            for stem, names, text, name in files
+        ]
+        *rank, first = max(ranks)
+        found[term] = Found(first, *rank, first == file) if any(rank) else None
+    return found
 
 
 @click.command()
@@ -146,7 +208,7 @@ def find(term: str, files: str) -> Found | None:
 def main(*, as_json: bool) -> None:
     """Print the figures."""
     graph = import_graph(CHANNEL)
-    found = {term: find(term, files) for term, files in TERMS.items()}
+    found = find(TERMS)
     overruled = sum(
         path.read_text(encoding="utf-8").count("noqa: SLF001") for path in LIBRARY.rglob("*.py")
     )
@@ -167,7 +229,7 @@ def main(*, as_json: bool) -> None:
         if name != "terms":
             click.echo(f"{name:22} {value}")
     for term, it in found.items():
-        where = "nowhere" if it is None else f"{it.file} ({it.times}){'' if it.expected else ' ?'}"
+        where = "nowhere" if it is None else f"{it.file}{'' if it.expected else ' ?'}"
         click.echo(f"{term:22} {where}")
 
 

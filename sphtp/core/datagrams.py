@@ -64,9 +64,6 @@ def decode_front_untrusted(datagram: bytes) -> tuple[Kind, int]:
     return KINDS[first & 0x0F], to
 
 
-# Datagrams that go through a socket together, as one piece of memory.
-
-
 Address = tuple[str, int]
 
 MOST_DATAGRAMS: Final = 64

@@ -21,7 +21,7 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
-from sphtp.core.channel.message_port import Burst
+from sphtp.core.channel.message_port import OFFERED
 from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
@@ -208,9 +208,14 @@ class Channel(trio.abc.Channel[Any]):
         await trio.lowlevel.checkpoint()
         self._check_sendable()
         self._uncork()
-        burst = Burst(self._connection.port, payloads, lane)
-        while burst.left:
-            if burst.send():
+        sizes, sent = list(map(len, payloads)), 0
+        if len(sizes) > OFFERED:
+            # Where one is too large, none is sent, but those behind the first are queued later.
+            self._connection.port.room_for(sizes, lane)
+        while sent < len(payloads):
+            number = self._connection.port.queue_from(sent, payloads, sizes, lane)
+            if number:
+                sent += number
                 self._loop.flush_now(self._connection)
             else:
                 await self._changed.park()

@@ -8,6 +8,7 @@ from typing import Final
 from sphtp.core.channel.frames import (
     DATA,
     DATA_FIRST,
+    FLAG,
     AckDelay,
     Close,
     Credit,
@@ -20,7 +21,6 @@ from sphtp.core.channel.frames import (
     Unreliable,
     encode_frames,
 )
-from sphtp.core.channel.settings import FLAG
 from sphtp.core.datagrams import FRONT
 from sphtp.core.serial import MASK
 from tests.fuzz.choices import Choices

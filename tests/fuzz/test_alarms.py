@@ -73,10 +73,10 @@ class Repeating(Endpoint):
 
     def poll_active(self) -> Connection | None:
         connection = super().poll_active()
-        transport = connection.port.transport if connection is not None else None
-        if transport is not None and transport.receive_queue._ready:
-            again = transport.receive_queue._ready[-1]
-            transport.receive_queue._deliver(again)
+        receive_side = connection.port.receive_side if connection is not None else None
+        if receive_side is not None and receive_side.receive_queue._ready:
+            again = receive_side.receive_queue._ready[-1]
+            receive_side.receive_queue._deliver(again)
         return connection
 
 

@@ -10,6 +10,7 @@ import trio
 
 import sphtp
 from sphtp import ChannelSettings, Delivery, Impairment, Outcome
+from sphtp.core.channel.message_port import OFFERED
 from sphtp.errors import MessageTooLargeError
 from sphtp.shell.node import open_node
 from tests.deadline import within_20_seconds
@@ -221,6 +222,17 @@ async def test_too_large_messages_are_refused_with_size_and_limit():
             await here.send(bytes(2000))
         with pytest.raises(sphtp.MessageTooLargeError, match="one packet takes"):
             await here.post(bytes(1300), delivery=Delivery.UNRELIABLE)
+
+
+async def test_where_one_of_many_is_too_large_none_is_sent():
+    settings = ChannelSettings(max_message=1000)
+    async with connected(settings=settings) as (here, _):
+        for place in (0, OFFERED - 1, OFFERED, 3 * OFFERED):
+            values = [b"a"] * 3 * OFFERED + [b"b"]
+            values[place] = bytes(1001)
+            with pytest.raises(sphtp.MessageTooLargeError, match="1004 bytes"):
+                await here.send_many(values)
+        assert here.statistics().messages_sent == 0
 
 
 async def test_unreliable_messages_arrive_on_a_good_network():

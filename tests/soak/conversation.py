@@ -148,9 +148,9 @@ class Conversation(Pair):
         figures = speaker.connection.port.statistics()
         assert figures.malformed == figures.forged_acks == figures.foreign_address == 0
         assert figures.too_early == 0, "an honest peer keeps to its credit"
-        transport = speaker.connection.port.transport
-        assert transport is not None
-        unreliable = transport.receive_queue.unreliable
+        receive_side = speaker.connection.port.receive_side
+        assert receive_side is not None
+        unreliable = receive_side.receive_queue.unreliable
         assert speaker.hears.unheard <= unreliable.dropped + unreliable.overtaken
 
     def _trace(self) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.frames import Fragment, Messages, Unreliable
+from sphtp.core.channel.frames import BUFFER, Fragment, Messages, Unreliable
 from sphtp.core.channel.queued_messages import FragmentedMessage, MessageRun
 from sphtp.core.channel.reassembly import Reassembly
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
-from sphtp.core.channel.received_packets import BUFFER
+from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import FragmentRun, SentBatch, SentFrame
 
 if TYPE_CHECKING:
@@ -58,14 +58,16 @@ def check_residue(conversation: "Conversation") -> Residue:
     riding: set[SentFrame] = set()
     most_packets = 0
     for speaker in conversation.speakers:
-        transport = speaker.connection.port.transport
-        assert transport is not None
-        _check_empty(transport)
+        port = speaker.connection.port
+        send_side, receive_side = port.send_side, port.receive_side
+        assert send_side is not None
+        assert receive_side is not None
+        _check_empty(send_side, receive_side)
         # Those acked meanwhile go when the next packet leaves that they could ride in.
-        copies = transport.send_side.send_queue._redundancy
+        copies = send_side.send_queue._redundancy
         riding.update(copies.resting, copies.due)
         # An ack may still name those near the newest acked, and all that left since.
-        acks = transport._sent_packets
+        acks = send_side.sent_packets
         most_packets += BUFFER + acks.next_sequence - acks._newest_acked
     gc.collect()
     endpoints = conversation.left, conversation.right
@@ -105,8 +107,8 @@ def _reachable(*roots: object) -> Iterator[object]:
                 waiting.append(held)
 
 
-def _check_empty(transport: ReceiveSide) -> None:
-    assert transport.send_side.send_queue.idle
-    assert transport.receive_queue.held == len(transport.receive_queue) == 0
-    assert transport.send_side.receipts.next_deadline() is None
-    assert transport.send_side.receipts.poll_settled() is None
+def _check_empty(send_side: SendSide, receive_side: ReceiveSide) -> None:
+    assert send_side.send_queue.idle
+    assert receive_side.receive_queue.held == len(receive_side.receive_queue) == 0
+    assert send_side.receipts.next_deadline() is None
+    assert send_side.receipts.poll_settled() is None

@@ -63,9 +63,9 @@ class Speaker:
     @property
     def is_done(self) -> bool:
         """Whether nothing is under way from here, and nothing waits to be read."""
-        transport = self.connection.port.transport
-        assert transport is not None
-        idle = transport.send_side.send_queue.idle and not self.connection.port.readable
+        send_side = self.connection.port.send_side
+        assert send_side is not None
+        idle = send_side.send_queue.idle and not self.connection.port.readable
         return idle and not self.says.has_open_tickets
 
     def act(self, now: float) -> None:

@@ -5,12 +5,15 @@ node serves for its own purposes. Each has an accept queue of its own.
 """
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.handshake import Connect, Refusal
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.datagrams import Address
 from sphtp.core.schema import Schema
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.connection import Connection
 
 
 class AcceptQueue:
@@ -42,7 +45,7 @@ class AcceptQueue:
         """Whether one waits to be taken."""
         return bool(self._waiting)
 
-    def make_room(self, now: float, opener: bytes) -> Connection | None:
+    def make_room(self, now: float, opener: bytes) -> "Connection | None":
         """Take a place away for somebody else; return the channel that is to end for it, if any."""
         places = [*self._waiting.values(), *self._half_open.values()]
         counts = Counter(map(_opener_of, places))
@@ -60,11 +63,11 @@ class AcceptQueue:
         self._waiting.pop(loser.connection_id, None)
         return loser
 
-    def expect(self, connection: Connection) -> None:
+    def expect(self, connection: "Connection") -> None:
         """Take note of one that was answered and has to confirm it."""
         self._half_open[connection.connection_id] = connection
 
-    def settle(self, connection: Connection) -> None:
+    def settle(self, connection: "Connection") -> None:
         """Note whether it opened or ended meanwhile."""
         connection_id = connection.connection_id
         if connection_id in self._half_open and connection.state is not State.ANSWERING:
@@ -76,7 +79,7 @@ class AcceptQueue:
         if is_over and self._waiting.get(connection_id) is connection:
             del self._waiting[connection_id]
 
-    def take(self) -> Connection | None:
+    def take(self) -> "Connection | None":
         """The one that waits for longest."""
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
@@ -113,11 +116,11 @@ class AcceptQueues:
         """The channels of a service that nobody has taken yet."""
         return self._queues[schema.schema_hash]
 
-    def expect(self, connection: Connection) -> None:
+    def expect(self, connection: "Connection") -> None:
         """Take note of one that was answered and has to confirm it."""
         self.queue(connection.handshake.schema).expect(connection)
 
-    def settle(self, connection: Connection) -> None:
+    def settle(self, connection: "Connection") -> None:
         """Note whether a channel opened or ended meanwhile."""
         self.queue(connection.handshake.schema).settle(connection)
 
@@ -127,5 +130,5 @@ def opener_of(key: bytes, address: Address | None) -> bytes:
     return key or (address[0].encode() if address is not None else b"")
 
 
-def _opener_of(connection: Connection) -> bytes:
+def _opener_of(connection: "Connection") -> bytes:
     return opener_of(connection.peer_key, connection.address)

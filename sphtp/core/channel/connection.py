@@ -38,15 +38,17 @@ from sphtp.core.channel.message_port import MessagePort
 from sphtp.core.channel.observer import ChannelObserver
 from sphtp.core.channel.path_validation import PathValidation, encode_path
 from sphtp.core.channel.protection import PLAIN, AesGcm, PacketProtection
+from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.responder import ResponderHandshake
+from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, Kind
 from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
 from sphtp.core.timers import earliest
-from sphtp.errors import StateError
 
 MOST_EXTENDED: Final = 4
 """How many times ``connect_timeout`` an opening may take, however well it comes on: a sealed one
@@ -94,12 +96,13 @@ class Connection:
         self._is_answered = False
         self._settings = settings
         self._node = node
-        self._transport: ReceiveSide | None = None
+        self._send_side: SendSide | None = None
+        self._receive_side: ReceiveSide | None = None
         self._counters = Counters()
         self._observer = (
             ChannelObserver(observer, WatchedChannel(self)) if observer is not None else None
         )
-        self.port = MessagePort(self._counters, self._sending, self._observer)
+        self.port = MessagePort(self._counters, state, self._observer)
         self._alarms = Alarms[Timer]()
         # Datagrams of its handshake and its end, which leave before all else, and frames for the
         # next packet.
@@ -152,7 +155,7 @@ class Connection:
             return
         self.responder = responder
         self.handshake.grant(address, connect)
-        if self._transport is None:
+        if self._send_side is None:
             self._meet(address, connect.offer)
         self._step(now, Event.CONNECT_AGAIN)
 
@@ -241,13 +244,13 @@ class Connection:
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         """Take DATA datagrams; what is malformed or from elsewhere is counted and dropped."""
-        if self._transport is None:
+        if self._receive_side is None:
             self._counters.too_early += self._drop(now, datagrams, Drop.TOO_EARLY)
         elif datagrams.address != self.address:
             self._counters.foreign_address += self._drop(now, datagrams, Drop.FOREIGN_ADDRESS)
         else:
             _, data, size = datagrams
-            is_alive, close = self._transport.handle_datagrams_untrusted(now, data, size)
+            is_alive, close = self._receive_side.handle_datagrams_untrusted(now, data, size)
             if is_alive:
                 self._alarms.move(Timer.IDLE, now + self._settings.timeout)
             if close is not None or (is_alive and self.state is not State.OPEN):
@@ -279,17 +282,17 @@ class Connection:
     def handle_new_path(self, now: float, address: Address) -> None:
         """Send to another address of the peer from now on."""
         self.address = address
-        if self._transport is not None:
-            self._transport.send_side.handle_new_path(now)
+        if self._send_side is not None:
+            self._send_side.handle_new_path(now)
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
-        if self._transport is not None:
-            self._transport.send_side.handle_too_large(now, size)
+        if self._send_side is not None:
+            self._send_side.handle_too_large(now, size)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
-        if self._transport is not None and self._transport.send_side.handle_timeout(now):
+        if self._send_side is not None and self._send_side.handle_timeout(now):
             self._add_control(Ping())
         self._handle_events(now)
         while (timer := self._alarms.take(now)) is not None:
@@ -310,14 +313,15 @@ class Connection:
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
-        if self._transport is not None and self._transport.send_side.events:
+        send_side = self._send_side
+        if send_side is not None and send_side.events:
             self._handle_events(now)
         if self._outgoing:
             return self._outgoing.popleft()
-        if self._transport is None or self.address is None or self.state is State.CLOSED:
+        if send_side is None or self.address is None or self.state is State.CLOSED:
             return None
-        send_side = self._transport.send_side
-        data, size = send_side.poll(now, self._take_control(), most)
+        control = self._take_control() if self._control else ()
+        data, size = send_side.poll(now, control, most)
         if not data and self.state is State.DRAINING:
             # No ack tells that messages which are sent once have left.
             self._check_drained(now)
@@ -336,7 +340,7 @@ class Connection:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
-        sending = self._transport.send_side.poll_timeout() if self._transport else None
+        sending = self._send_side.poll_timeout() if self._send_side else None
         return earliest(self._alarms.next_due(), sending)
 
     # Handshake
@@ -362,9 +366,9 @@ class Connection:
 
     def _handle_events(self, now: float) -> None:
         """Do what acks and losses mean for the life of the connection."""
-        if self._transport is None:
+        send_side = self._send_side
+        if send_side is None:
             return
-        send_side = self._transport.send_side
         for event in send_side.poll_events():
             self._step(now, event, self._path_ending(event))
         if self.state is State.DRAINING:
@@ -374,9 +378,9 @@ class Connection:
             self._check_drained(now)
 
     def _path_ending(self, event: Event) -> Closed | None:
-        if event is not Event.PATH_TOO_SMALL or self._transport is None:
+        if event is not Event.PATH_TOO_SMALL or self._send_side is None:
             return None
-        mtu, envelope = self._transport.send_side.path.mtu, self._settings.envelope
+        mtu, envelope = self._send_side.path.mtu, self._settings.envelope
         return endings.path_too_small(
             self.peer_name, mtu.vanishing + envelope, mtu.floor + envelope
         )
@@ -384,15 +388,15 @@ class Connection:
     def _check_drained(self, now: float) -> None:
         if (
             self.state is State.DRAINING
-            and self._transport
-            and self._transport.send_side.send_queue.idle
+            and self._send_side is not None
+            and self._send_side.send_queue.idle
         ):
             self._step(now, Event.DRAINED)
 
     def _handle_timer(self, now: float, timer: Timer) -> None:
         if timer is Timer.KEEPALIVE:
             # Of two silent sides one asks and the other answers: two datagrams, not three.
-            if self._transport is None or not self._transport.owes_ack:
+            if self._receive_side is None or not self._receive_side.owes_ack:
                 self._add_control(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._settings.keepalive)
             return
@@ -403,6 +407,7 @@ class Connection:
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
         """Take an event; ``closed`` is the ending that it means, if it ends this."""
         self._RUNNER.step(self, event, now, closed or endings.CLOSED_HERE)
+        self.port.state = self.state
 
     # Actions
 
@@ -436,9 +441,9 @@ class Connection:
         self._alarms.set(Timer.CLOSE, now + self._settings.close_timeout)
 
     def _send_last_word(self, now: float, closed: Closed) -> None:
-        if self._transport is not None and self.address is not None:
+        if self._send_side is not None and self.address is not None:
             close = Close(CloseReason.ABORTED, closed.text)
-            word = self._transport.send_side.encode_control(now, [close])
+            word = self._send_side.encode_control(now, [close])
             assert self.protection is not None
             self._outgoing.append(self.protection.seal(self.address, word, len(word)))
 
@@ -467,8 +472,8 @@ class Connection:
     def _end(self, now: float, closed: Closed) -> None:
         self._report(now, closed)
         self._alarms.clear()
-        if self._transport is not None:
-            self._transport.receive_queue.leave_node()
+        if self._receive_side is not None:
+            self._receive_side.receive_queue.leave_node()
 
     def _finish(self, now: float, _: Closed) -> None:
         self._end(now, endings.CLOSED_HERE)
@@ -496,8 +501,8 @@ class Connection:
 
     def _report(self, now: float, closed: Closed) -> None:
         self.initiator = self.responder = None
-        if self._transport is not None:
-            self._transport.send_side.close(now, endings.outcome_of(closed))
+        if self._send_side is not None:
+            self._send_side.close(now, endings.outcome_of(closed))
         if self.closed is None:
             self.closed = closed
             self._events.append(closed)
@@ -526,10 +531,13 @@ class Connection:
     def _meet(self, address: Address, offer: TransportParameters) -> None:
         self.address = address
         self.peer_id = offer.peer_id
-        transport = ReceiveSide(self._settings, offer, self._counters, self._node, self._observer)
-        self._transport = self.port.transport = transport
-
-    def _sending(self) -> ReceiveSide:
-        if self._transport is None or self.state is not State.OPEN:
-            raise StateError(f"nothing can be sent while the channel is {self.state.name}")
-        return self._transport
+        settings, counters, observer = self._settings, self._counters, self._observer
+        # What one half notes of what came, the other half tells the peer.
+        received = ReceivedPackets(offer.first_sequence)
+        ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
+        queue = ReceiveQueue(settings, offer.first_sequence, counters.bounds, self._node)
+        send_side = SendSide(settings, offer, received, ack_timer, queue.credit, counters, observer)
+        self._send_side = self.port.send_side = send_side
+        self._receive_side = self.port.receive_side = ReceiveSide(
+            settings, queue, received, ack_timer, send_side, counters, observer
+        )

@@ -9,14 +9,16 @@ sends; those that wait for a time stand in a queue of deadlines.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.handshake import Origin, sibling
 from sphtp.core.channel.protection import AesGcm, Peers
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Datagrams
 from sphtp.core.entropy import Secrets
 from sphtp.core.timers import TimerQueue
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.connection import Connection
 
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES
@@ -42,7 +44,7 @@ class ConnectionTable:
     def __len__(self) -> int:
         return len(self._connections)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> "Iterator[Connection]":
         return iter(tuple(self._connections.values()))
 
     # Who takes part
@@ -55,28 +57,28 @@ class ConnectionTable:
             if 0 not in both and self._connections.keys().isdisjoint(both):
                 return connection_id
 
-    def get(self, connection_id: int) -> Connection | None:
+    def get(self, connection_id: int) -> "Connection | None":
         """The connection with an id."""
         return self._connections.get(connection_id)
 
-    def find(self, connection_id: int) -> Connection | None:
+    def find(self, connection_id: int) -> "Connection | None":
         """The connection with an id, which then has a turn: it is being told something."""
         connection = self._connections.get(connection_id)
         if connection is not None:
             self._dirty[connection_id] = self._active[connection_id] = connection
         return connection
 
-    def opened_from(self, origin: Origin) -> Connection | None:
+    def opened_from(self, origin: Origin) -> "Connection | None":
         """The connection that takes the CONNECTs of an address and a connection id there."""
         return self._by_origin.get(origin)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: "Connection") -> None:
         """Let a connection take part."""
         self._connections[connection.connection_id] = connection
         self.index(connection)
         self.touch(connection)
 
-    def index(self, connection: Connection) -> None:
+    def index(self, connection: "Connection") -> None:
         """Take note of where a connection's CONNECTs come from, and where its peer is."""
         origin, keys = connection.handshake.origin, connection.protection
         if origin is not None:
@@ -84,7 +86,7 @@ class ConnectionTable:
         if isinstance(keys, AesGcm) and keys.peer and connection.address is not None:
             self.peers[connection.address, keys.peer] = keys
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: "Connection") -> None:
         """Let it take part no longer; what is to be reported of it still is."""
         connection_id, origin = connection.connection_id, connection.handshake.origin
         self._connections.pop(connection_id, None)
@@ -94,13 +96,13 @@ class ConnectionTable:
             del self._by_origin[origin]
         self._forget_peer(connection)
 
-    def move(self, connection: Connection, now: float, address: tuple[str, int]) -> None:
+    def move(self, connection: "Connection", now: float, address: tuple[str, int]) -> None:
         """Let its peer be at another address from now on."""
         self._forget_peer(connection)
         connection.handle_new_path(now, address)
         self.index(connection)
 
-    def _forget_peer(self, connection: Connection) -> None:
+    def _forget_peer(self, connection: "Connection") -> None:
         keys, address = connection.protection, connection.address
         if isinstance(keys, AesGcm) and address is not None:
             there = (address, keys.peer)
@@ -109,20 +111,20 @@ class ConnectionTable:
 
     # Whose turn it is
 
-    def touch(self, connection: Connection) -> None:
+    def touch(self, connection: "Connection") -> None:
         """Give a connection a turn, if it takes part."""
         connection_id = connection.connection_id
         if self._connections.get(connection_id) is connection:
             self._dirty[connection_id] = self._active[connection_id] = connection
 
-    def next_turn(self, most: int) -> tuple[Connection, int] | None:
+    def next_turn(self, most: int) -> "tuple[Connection, int] | None":
         """Whose turn it is, and its share of the bytes that may leave meanwhile."""
         dirty = self._dirty
         if not dirty:
             return None
         return next(iter(dirty.values())), min(most // len(dirty), TURN_BYTES - self._bytes)
 
-    def note_sent(self, connection: Connection, transmit: Datagrams) -> None:
+    def note_sent(self, connection: "Connection", transmit: Datagrams) -> None:
         """Take note of what it sent; after enough of that it is the next one's turn."""
         self._packets += transmit.number
         self._bytes += len(transmit.data)
@@ -132,7 +134,7 @@ class ConnectionTable:
             del self._dirty[connection_id]
             self._dirty[connection_id] = connection
 
-    def end_turn(self, connection: Connection) -> None:
+    def end_turn(self, connection: "Connection") -> None:
         """Take note that it has nothing to send for now."""
         connection_id = connection.connection_id
         del self._dirty[connection_id]
@@ -140,13 +142,13 @@ class ConnectionTable:
         self._timers.set(connection_id, connection.poll_timeout())
         self._active[connection_id] = connection
 
-    def poll_active(self) -> Connection | None:
+    def poll_active(self) -> "Connection | None":
         """A connection of which something may have changed."""
         return self._active.pop(next(iter(self._active))) if self._active else None
 
     # Who is due
 
-    def take_due(self, now: float) -> Iterator[Connection]:
+    def take_due(self, now: float) -> "Iterator[Connection]":
         """Yield the connections that are due, and give each a turn."""
         for connection_id in self._timers.take_due(now):
             connection = self._connections[connection_id]

@@ -15,7 +15,7 @@ MESSAGES: Final = SerialNumber(32)
 
 
 class SendCredit:
-    """What the peer allows, and what of it was used."""
+    """The send window: what the peer allows, and what of it was used (RFC 9000, section 4)."""
 
     __slots__ = (
         "_bytes_allowed",
@@ -34,7 +34,7 @@ class SendCredit:
 
     @property
     def left(self) -> int:
-        """Messages that may leave by now.
+        """Messages that the send window still takes.
 
         Bytes may be overdrawn by one packet, so that a message larger than all credit still goes.
         """

@@ -73,8 +73,15 @@ CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
 
-# Room for the header and for any frame that a connection itself has to say.
-SMALLEST_DATAGRAM = 256
+# The high bit of a frame's lane byte: messages need not wait for those before them, or, of
+# unreliable ones, those overtaken are dropped.
+FLAG = 0x80
+
+# A header acks 32 packets: bit n of its ack bits is the packet ``ack - n``.
+ACK_BITS = 32
+ALL_BITS = (1 << ACK_BITS) - 1
+# Received packets are told apart for far longer than that; no ack reaches further back.
+BUFFER = 1024
 
 DATA = struct.Struct("<BIHHI")
 DATA_FIRST = VERSION << 4 | Kind.DATA
@@ -476,7 +483,7 @@ CONTENT: Final = (Messages, Fragment, Skip, Unreliable)
 #
 # Whole messages with consecutive ids share a frame. Their lengths stand together in front of
 # them, or once for all where they are equal, so that a frame is put together and taken apart by a
-# few calls that do not grow with the number of messages in Python code. ``frames`` decodes them.
+# few calls that do not grow with the number of messages in Python code.
 
 
 def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.path_mtu import FLOOR
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import SMALLEST_DATAGRAM, ChannelSettings
 from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
 from sphtp.core.schema import Mismatch, Schema
 from sphtp.core.serial import wrap

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from sphtp.core.channel.frames import (
+    FLAG,
     AckDelay,
     Close,
     Credit,
@@ -20,11 +21,9 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.handshake import Refusal
 from sphtp.core.channel.lifecycle import Closed
 from sphtp.core.channel.receipts import Outcome
-from sphtp.core.channel.settings import FLAG, Delivery
+from sphtp.core.channel.settings import Delivery
 from sphtp.core.datagrams import Address
 from sphtp.core.serial import wrap
-
-# What instruments are told of: channels, packets, and reasons.
 
 
 class Watched(Protocol):
@@ -263,9 +262,6 @@ DESCRIBERS: dict[type, Callable[[Any], FrameInfo]] = {
     Credit: _describe_credit,
     Close: _describe_plain("close"),
 }
-
-
-# What may be watched of channels: one method per event.
 
 
 class Instrument:

@@ -3,6 +3,9 @@
 What the table cannot say: whether a side drains before it closes is the application's choice
 (``close`` drains, ``abort`` does not), and messages that arrived before the end can still be
 received after it.
+
+The idle timeout (RFC 9000, section 10.1) is the one end that needs no packet: whoever vanished
+without a CLOSE ends there.
 """
 
 from dataclasses import dataclass
@@ -43,7 +46,7 @@ class Event(Name):
     CLOSE_ACKED = "the packet with CLOSE is acked"
     CLOSE_HEARD = "the peer's CLOSE came"
     CLOSE_OVER = "draining and closing took too long"
-    SILENT = "nothing heard for the timeout"
+    SILENT = "nothing came for the idle timeout"
     FORGOTTEN = "the peer has forgotten the channel"
     PATH_TOO_SMALL = "the path does not take packets of the least size"
     LINGER_OVER = "lingered long enough"
@@ -209,7 +212,7 @@ class Timer(Name):
     RETRY = "send CONNECT again"
     HANDSHAKE = "give up opening"
     KEEPALIVE = "say something"
-    IDLE = "nothing was heard for too long"
+    IDLE = "the idle timeout: nothing came for too long"
     CLOSE = "give up draining"
     LINGER = "stop answering"
 

@@ -1,4 +1,4 @@
-"""Which packets are lost, and when to ask (RFC 9002, sections 5, 6 and 7.6).
+"""Loss detection: which packets are lost, and when to ask (RFC 9002, sections 5, 6 and 7.6).
 
 The round trip is smoothed, with its mean deviation (RFC 6298, section 2).
 
@@ -207,7 +207,7 @@ class LossDetector:
         """Whether packets that left so much later are acked that it cannot be mere reordering."""
         return sequence <= self._largest_acked - self._reordering
 
-    def is_congestion_persistent(self, lost: Sequence[PacketSubset]) -> bool:
+    def is_persistent_congestion(self, lost: Sequence[PacketSubset]) -> bool:
         """Whether packets that were given up together, oldest first, leave no other explanation."""
         if not self._measured:
             return False
@@ -238,7 +238,7 @@ class LossDetector:
         """
         oldest = self._oldest()
         lost = self._lost_by_now(now)
-        if oldest is None or lost or self._probe_time() > now:
+        if oldest is None or lost or self._probe_timeout() > now:
             return lost, []
         due = self._repeat(now, most)
         oldest = self._oldest()
@@ -255,7 +255,7 @@ class LossDetector:
             return None
         if oldest.oldest_open < self._largest_acked:
             return oldest.sent_at + self._time_threshold()
-        return self._probe_time()
+        return self._probe_timeout()
 
     def _lost_by_now(self, now: float) -> list[PacketSubset]:
         lost: list[PacketSubset] = []
@@ -299,7 +299,7 @@ class LossDetector:
             threshold = max(threshold, trip.smoothed + DEVIATIONS * trip.deviation)
         return threshold
 
-    def _probe_time(self) -> float:
+    def _probe_timeout(self) -> float:
         patience = self.patience
         content = self._oldest_unrepeated()
         if content is None:

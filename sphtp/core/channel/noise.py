@@ -2,7 +2,9 @@
 
 The opener sends GREET with the first Noise message, to every address of the peer. Who answers has
 no memory of it before the address is proven: a first GREET draws a COOKIE, and only one that brings
-the cookie is computed. Three patterns serve (section 7 of the Noise specification):
+the cookie is computed. RFC 9000, section 8.1, has an amplification limit of three for addresses
+that are not proven; here it is one, for a GREET is padded to be longer than any answer. Three
+patterns serve (section 7 of the Noise specification):
 
 IK      the opener knows the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
 XX      it does not: WELCOME asks who it is, CONFIRM says it and has the CONNECT, 1.5 round trips
@@ -44,7 +46,8 @@ OPENER_SIZE: Final = 4 + 8
 """Bytes that name an opener and its attempt."""
 
 SMALLEST_GREET: Final = 192
-"""Larger than whatever answers it, so that a forged source address gains nothing by it."""
+"""The amplification limit is one: it is larger than whatever answers it, so that a forged source
+address gains nothing by it."""
 
 GREET_OVERHEAD: Final = (
     FRONT.size + OPENER_SIZE + 1 + COOKIE_SIZE + 32 + (32 + 16) + PROOF_SIZE + 16

@@ -23,14 +23,14 @@ from sphtp.core.channel.instrument import (
     describe,
     describe_received,
 )
-from sphtp.core.channel.loss_detection import LossDetector
-from sphtp.core.channel.path import Path
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import FragmentRun, PacketSubset, SentBatch
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.serial import wrap
 
 if TYPE_CHECKING:
+    from sphtp.core.channel.loss_detection import LossDetector
+    from sphtp.core.channel.path import Path
     from sphtp.core.channel.send_side import SendSide
 
 
@@ -99,7 +99,7 @@ class ChannelObserver:
                 self.instrument.loss_was_spurious(now, self.channel, sequence)
             self.instrument.packet_acked(now, self.channel, sequence)
 
-    def packets_lost(self, now: float, subset: PacketSubset, recovery: LossDetector) -> None:
+    def packets_lost(self, now: float, subset: PacketSubset, recovery: "LossDetector") -> None:
         """Packets were given up."""
         for sequence in subset.sequences:
             by = LostBy.PACKETS if recovery.is_overtaken(sequence) else LostBy.TIME
@@ -113,7 +113,7 @@ class ChannelObserver:
         """A packet told the peer what it may have sent in all."""
         self.instrument.credit_sent(now, self.channel, messages, size)
 
-    def estimates_changed(self, now: float, recovery: LossDetector, path: Path) -> None:
+    def estimates_changed(self, now: float, recovery: "LossDetector", path: "Path") -> None:
         """Acks, losses or time may have changed what is known and allowed; tell what did change."""
         measured = recovery.round_trip
         if measured.smoothed is not None:

@@ -26,7 +26,7 @@ from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.loss_detection import INFINITY, LossDetector, RoundTrip
 from sphtp.core.channel.path_mtu import PathMtu
 from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, parse_congestion
 from sphtp.core.token_bucket import Pacer
 
 BURST: Final = 10
@@ -103,7 +103,8 @@ class Path:
         base = min(settings.base_datagram, largest)
         self.mtu = PathMtu(base, largest, settings.envelope)
         self._recovery = recovery
-        self._controller = make_controller(settings.congestion, base, settings.max_window)
+        congestion = parse_congestion(settings.congestion)
+        self._controller = make_controller(*congestion, base, settings.max_window)
         self._pacer = Pacer(BURST * base)
         self._allowance = ResendAllowance(settings.resend_time)
         self._delivery = DeliveryRate()
@@ -168,16 +169,16 @@ class Path:
         batch.stamp = self._delivery.stamp(now, in_flight)
         if not batch.has_content:
             # A ping in a pause says nothing of what the path carries.
-            batch.stamp = batch.stamp._replace(starved=True)
+            batch.stamp = batch.stamp._replace(app_limited=True)
         self._controller.sent(now, size, in_flight)
         self._pacer.sent(now, size, self._controller.pacing_rate)
         # Those sent once count, too: they wait in the same line, and are let out by the same claim.
         if batch.has_messages:
             self._allowance.sent(batch.number)
 
-    def starved(self) -> None:
+    def set_app_limited(self) -> None:
         """There was room to send, and nothing to send."""
-        self._delivery.starve(self._recovery.bytes_in_flight)
+        self._delivery.set_app_limited(self._recovery.bytes_in_flight)
 
     def acked(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
         """Take newly acked packets, after recovery has; ``sample`` is the round trip, if any."""
@@ -228,7 +229,7 @@ class Path:
             size = sum([subset.size for subset in data])
             in_flight = self._recovery.bytes_in_flight
             self._controller.lost(now, Lost(size, data[-1].batch.sent_at, in_flight))
-            if self._recovery.is_congestion_persistent(subsets):
+            if self._recovery.is_persistent_congestion(subsets):
                 self._controller.persistent(now)
             sizes = [subset.batch.size for subset in data]
             self.mtu.packets_lost(now, sizes, data[-1].batch.sent_at)

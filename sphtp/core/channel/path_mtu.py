@@ -10,7 +10,7 @@ falls to the floor, and the search finds what lies between. Under the floor ther
 
 from collections.abc import Sequence
 
-from sphtp.core.channel.frames import SMALLEST_DATAGRAM
+from sphtp.core.channel.settings import SMALLEST_DATAGRAM
 from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.errors import SettingsError
 

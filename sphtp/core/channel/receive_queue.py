@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from sphtp.core.channel.flow_control import COST, NodeMemory, ReceiveCredit
-from sphtp.core.channel.frames import Content, Fragment, Messages, Skip, Unreliable
+from sphtp.core.channel.frames import FLAG, Content, Fragment, Messages, Skip, Unreliable
 from sphtp.core.channel.reassembly import Arriving, OversizeError, Reassembly
-from sphtp.core.channel.settings import FLAG, MOST_LANES, ChannelSettings
+from sphtp.core.channel.settings import MOST_LANES, ChannelSettings
 from sphtp.core.channel.statistics import LimitCounters
 from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import unwrap

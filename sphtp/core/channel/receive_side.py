@@ -13,7 +13,6 @@ same bytes are taken packet by packet, which shows which of them is to blame.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import (
     MOST_TOGETHER,
     Close,
@@ -22,7 +21,6 @@ from sphtp.core.channel.frames import (
     Packet,
     decode_packet_untrusted,
 )
-from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.instrument import Drop
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.received_packets import (
@@ -32,14 +30,13 @@ from sphtp.core.channel.received_packets import (
     Arrival,
     ReceivedPackets,
 )
-from sphtp.core.channel.send_side import SendSide
-from sphtp.core.channel.sent_packets import SentPackets
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.statistics import Counters, Estimates
+from sphtp.core.channel.statistics import Counters
 from sphtp.errors import RemoteError
 
 if TYPE_CHECKING:
     from sphtp.core.channel.observer import ChannelObserver
+    from sphtp.core.channel.send_side import SendSide
 
 
 class ForgedAckError(RemoteError):
@@ -49,51 +46,28 @@ class ForgedAckError(RemoteError):
 class ReceiveSide:
     """Takes in the packets of one connection.
 
-    ``observer`` is told what is received and what is dropped; it changes nothing.
+    ``received`` and ``ack_timer`` are what ``send_side`` takes the acks from that packets carry; it
+    is given those that come, and the peer's credit. ``observer`` is told what is received and what
+    is dropped; it changes nothing.
     """
 
     def __init__(
         self,
         settings: ChannelSettings,
-        peer: TransportParameters,
+        receive_queue: ReceiveQueue,
+        received: ReceivedPackets,
+        ack_timer: AckTimer,
+        send_side: "SendSide",
         counters: Counters,
-        node: NodeMemory | None = None,
         observer: "ChannelObserver | None" = None,
     ) -> None:
-        self._observer = observer
+        self.receive_queue = receive_queue
         self._largest = settings.max_datagram
+        self._received = received
+        self._ack_timer = ack_timer
+        self._send_side = send_side
         self._counters = counters
-        self._sent_packets = SentPackets(settings.first_sequence)
-        self._received = ReceivedPackets(peer.first_sequence)
-        self._ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
-        self.receive_queue = ReceiveQueue(settings, peer.first_sequence, counters.bounds, node)
-        self.send_side = SendSide(
-            settings,
-            peer,
-            self._sent_packets,
-            self._received,
-            self._ack_timer,
-            self.receive_queue.credit,
-            counters,
-            observer,
-        )
-
-    def estimates(self) -> Estimates:
-        """What is measured by now."""
-        send_side, receive_queue = self.send_side, self.receive_queue
-        trip = send_side.recovery.round_trip
-        return Estimates(
-            unreliable_dropped=send_side.send_queue.unreliable_dropped
-            + receive_queue.unreliable.dropped,
-            waiting=send_side.send_queue.waiting,
-            unread=len(receive_queue),
-            rtt=trip.smoothed,
-            rtt_deviation=trip.deviation,
-            loss=send_side.recovery.ratio,
-            bandwidth=send_side.path.bandwidth.rate,
-            window=send_side.path.window,
-            datagram_size=send_side.path.mtu.size,
-        )
+        self._observer = observer
 
     @property
     def owes_ack(self) -> bool:
@@ -156,7 +130,7 @@ class ReceiveSide:
                 return False, None
         # 4: acks of what was never sent.
         try:
-            newest_acked = self._sent_packets.named(ack)
+            newest_acked = self._send_side.sent_packets.named(ack)
         except RemoteError as error:
             raise ForgedAckError(str(error)) from error
         # 3 and 6: messages that cannot be, and those without room. All are taken in, or none.
@@ -165,7 +139,7 @@ class ReceiveSide:
         if not is_accepted and number > 1:
             raise RemoteError("a batch for which there is no room as a whole")
         # 5: what the header acks counts although there was no room.
-        self.send_side.heard(now, newest_acked, ack_bits, delay)
+        self._send_side.handle_ack(now, newest_acked, ack_bits, delay)
         if not is_accepted:
             self._counters.too_early += 1
             self._dropped(now, size, Drop.TOO_EARLY)
@@ -180,9 +154,7 @@ class ReceiveSide:
         close = None
         for frame in control:
             if isinstance(frame, Credit):
-                self.send_side.send_queue.credit.raise_to(frame.messages, frame.size)
-                if self._observer is not None:
-                    self._observer.credit_received(now, frame)
+                self._send_side.handle_credit(now, frame)
             elif isinstance(frame, Close):
                 close = frame
                 self._ack_timer.owe_again(now)
@@ -215,11 +187,11 @@ class ReceiveSide:
         end = sequence + number
         for first in range(sequence, end, MOST_UNACKED):
             if first >= timer.overdue_from:
-                self.send_side.ack_early(now)
+                self._send_side.ack_early(now)
             count = min(MOST_UNACKED, end - first)
             is_out_of_order = received.received(first, count)
             if is_eliciting and is_out_of_order and received.is_out_of_reach(first):
-                self.send_side.ack_late(now, first)
+                self._send_side.ack_late(now, first)
             elif is_eliciting:
                 missing = received.missing
                 timer.owe(now, first, count, at_once=is_out_of_order, missing=missing)

@@ -14,13 +14,9 @@ sender needs 1,200 packets for 100 messages instead of 3,300.
 from enum import Enum
 from typing import Final
 
-from sphtp.core.channel.frames import AckDelay
+from sphtp.core.channel.frames import ACK_BITS, ALL_BITS, BUFFER, AckDelay
 from sphtp.core.serial import unwrap, wrap
 
-# Received packets are told apart for far longer than the 32 that one ack covers.
-BUFFER = 1024
-ACK_BITS = 32
-ALL_BITS = (1 << ACK_BITS) - 1
 FULL_WINDOW = (1 << BUFFER) - 1
 
 MOST_UNACKED: Final = 16

@@ -2,8 +2,9 @@
 
 What waits to leave is a line of ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessage``. A
 packet takes ``SentFrame`` from its head, or n packets a ``FragmentRun``; what left stays known, in
-order of departure, until its packets are acked. What is lost waits apart, in a heap, and goes
-before what never left. Messages that are sent once wait beside all that, only until they leave.
+order of departure, until its packets are acked. To retransmit is to send content again, not packets
+(RFC 9000, section 13.3): what is lost waits apart, in a heap, and goes before what never left.
+Messages that are sent once wait beside all that, only until they leave.
 
 Where the path turns out to take smaller packets only, what does not fit them any more is cut anew,
 be it waiting or on its way.
@@ -17,6 +18,7 @@ from typing import Final
 
 from sphtp.core.channel.flow_control import SendCredit
 from sphtp.core.channel.frames import (
+    FLAG,
     FRAGMENT_OVERHEAD,
     MESSAGES_OVERHEAD,
     Buffer,
@@ -32,7 +34,7 @@ from sphtp.core.channel.queued_messages import (
 )
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
-from sphtp.core.channel.settings import FLAG, Lane
+from sphtp.core.channel.settings import Lane
 from sphtp.core.serial import MASK
 
 MOST: Final = 16_384
@@ -59,7 +61,7 @@ class SendLane:
         "_oldest_unacked",
         "_perishable",
         "_perishable_ids",
-        "_resend",
+        "_retransmit",
         "_unacked",
         "_unsent",
         "_unsent_id",
@@ -88,7 +90,7 @@ class SendLane:
         self._next_id = first_id
         self._unsent_id = first_id
         self._unsent: deque[MessageRun | FragmentedMessage] = deque()
-        self._resend: list[SentFrame] = []
+        self._retransmit: list[SentFrame] = []
         self._unacked: deque[SentFrame | FragmentRun] = deque()
         # Where those with a deadline are, so that giving one up does not look at the others; and
         # the ids of those that have one, in order, until the oldest unacked id has passed them.
@@ -118,21 +120,21 @@ class SendLane:
     @property
     def wants_to_send(self) -> bool:
         """Whether ``fill`` may have something to give."""
-        return bool(self._unsent or self._resend or self.unreliable.waiting)
+        return bool(self._unsent or self._retransmit or self.unreliable.waiting)
 
     def may_send(self, credit: SendCredit) -> bool:
         """Whether ``fill`` has something to give, room for it or not."""
         return bool(self.unreliable.waiting) or self._may_send_reliable(credit)
 
     def _may_send_reliable(self, credit: SendCredit) -> bool:
-        if self._resend or not self._unsent:
-            return bool(self._resend)
+        if self._retransmit or not self._unsent:
+            return bool(self._retransmit)
         return self._unsent[0].is_begun or self._allowed(credit) > 0
 
     @property
     def sends_again(self) -> bool:
         """Whether what comes next has left before."""
-        return bool(self._resend)
+        return bool(self._retransmit)
 
     def fills_packets(self, room: int) -> bool:
         """Whether what is first in line takes more than a packet with ``room``."""
@@ -247,7 +249,7 @@ class SendLane:
         Those are the fragments of one message, or messages of one size; nothing else may wait to
         go before them.
         """
-        if not self._unsent or self._resend or self.unreliable.waiting:
+        if not self._unsent or self._retransmit or self.unreliable.waiting:
             return None
         self._lead = 0
         source = self._unsent[0]
@@ -295,10 +297,10 @@ class SendLane:
 
     def _fill_reliable(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
         """Add lost frames first, the oldest before all, then what never left."""
-        if self._resend:
+        if self._retransmit:
             room = self._fill_again(room, frames)
         unsent = self._unsent
-        while unsent and not self._resend:
+        while unsent and not self._retransmit:
             source = unsent[0]
             # What never left before is paid for with credit; what is begun was paid for.
             begins = not source.is_begun
@@ -319,7 +321,7 @@ class SendLane:
         return room
 
     def _fill_again(self, room: int, frames: list[SentFrame]) -> int:
-        resend = self._resend
+        resend = self._retransmit
         # A late ack may have settled what was given up.
         while resend and (resend[0].acked or resend[0].cost <= room):
             frame = heappop(resend)
@@ -362,7 +364,7 @@ class SendLane:
         """Put a frame in line again, once."""
         if not frame.queued:
             frame.queued = True
-            heappush(self._resend, frame)
+            heappush(self._retransmit, frame)
 
     # Expiry
 
@@ -449,12 +451,12 @@ class SendLane:
         """
         known = dict.fromkeys(self._unacked_frames())
         unacked = [smaller for frame in known for smaller in _cut_frame(frame, room)]
-        self._resend = [frame for frame in self._resend if not frame.acked]
+        self._retransmit = [frame for frame in self._retransmit if not frame.acked]
         for frame in unacked:
             if frame not in known:
                 frame.queued = True
-                self._resend.append(frame)
-        heapify(self._resend)
+                self._retransmit.append(frame)
+        heapify(self._retransmit)
         self._unacked = deque(unacked)
         whole = room - WHOLE_OVERHEAD
         kept = [source for source in self._unsent if not source.is_withdrawn]

@@ -1,6 +1,7 @@
 """The send queue of a channel: its lanes, what may leave next, and what goes redundantly.
 
-Lanes order everything that is in them. Of lanes that have something to send, those of the highest
+It is the packet scheduler: what a packet carries is decided when it may leave, in ``take``. Lanes
+order everything that is in them. Of lanes that have something to send, those of the highest
 priority go first; those of equal priority share by weight, by start-time fair queueing (Goyal, Vin
 and Cheng 1996): each lane has a tag, the bytes that it was served by its weight, the lowest goes
 first, and the tag of who goes first is the virtual time of its priority. A lane that joins in has
@@ -12,12 +13,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from sphtp.core.channel.flow_control import SendCredit
+from sphtp.core.channel.frames import FLAG
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.queued_messages import ONCE_OVERHEAD
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
-from sphtp.core.channel.settings import FLAG, ChannelSettings, Delivery
+from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.channel.statistics import LimitCounters
 from sphtp.errors import LocalError, MessageTooLargeError
 
@@ -250,7 +252,7 @@ class SendQueue:
         """
         room = self.room - reserved
         # In turn, so that who is silent meanwhile saves nothing up.
-        lanes = self._lanes if len(self._lanes) == 1 else self._in_turn()
+        lanes = self._lanes if len(self._lanes) == 1 else self._schedule()
         if packets > 1 and not self._redundancy.is_under_way:
             batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None
             if batch is not None:
@@ -315,7 +317,7 @@ class SendQueue:
                 number += max(1, frame.count)
         return number
 
-    def _in_turn(self) -> Sequence[SendLane]:
+    def _schedule(self) -> Sequence[SendLane]:
         ready = [lane for lane in self._lanes if lane.may_send(self.credit)]
         times = self._virtual_times
         for lane in ready:

@@ -71,7 +71,6 @@ class SendSide:
         self,
         settings: ChannelSettings,
         peer: TransportParameters,
-        sent: SentPackets,
         received: ReceivedPackets,
         ack_timer: AckTimer,
         credit: ReceiveCredit,
@@ -88,7 +87,7 @@ class SendSide:
         # Whether packets were acked that held messages, since that was last looked at.
         self._has_progress = False
         self._peer_id = peer.connection_id
-        self._sent_packets = sent
+        self.sent_packets = SentPackets(settings.first_sequence)
         self._received = received
         self._ack_timer = ack_timer
         self._credit = credit
@@ -109,7 +108,7 @@ class SendSide:
     @property
     def is_ambiguous(self) -> bool:
         """Whether more packets are on their way than 16 bits tell apart with any ease."""
-        return self._sent_packets.ambiguous
+        return self.sent_packets.ambiguous
 
     # Outputs
 
@@ -154,7 +153,7 @@ class SendSide:
             if contents:
                 return self._transmit(now, contents, extra)
             self.send_queue.note_shortage()
-            self.path.starved()
+            self.path.set_app_limited()
         if extra or self._ack_timer.is_due(now):
             return self._transmit(now, NO_CONTENTS, extra)
         return NOTHING
@@ -178,16 +177,12 @@ class SendSide:
 
     # Inputs
 
-    def handle_ack(self, now: float, ack: int, bits: int, delay: float) -> None:
-        """Take the acks of a received header; ``delay`` is how long the peer had the newest.
+    def handle_ack(self, now: float, newest: int, bits: int, delay: float) -> None:
+        """Take the acks of a received header, from the packet ``newest`` back.
 
-        Raises ``RemoteError`` for an ack of what was never sent.
+        ``delay`` is how long the peer had that one.
         """
-        self.heard(now, self._sent_packets.named(ack), bits, delay)
-
-    def heard(self, now: float, newest: int, bits: int, delay: float) -> None:
-        """The same, for a newest packet whose sequence was restored already."""
-        acked = self._sent_packets.acknowledge(newest, bits)
+        acked = self.sent_packets.acknowledge(newest, bits)
         if not acked:
             return
         last, bits = acked[-1]
@@ -212,6 +207,12 @@ class SendSide:
             self.events.append(Event.PATH_TOO_SMALL)
         if self._observer is not None:
             self._observer.estimates_changed(now, self.recovery, self.path)
+
+    def handle_credit(self, now: float, credit: Credit) -> None:
+        """Take in how much the peer allows to be sent."""
+        self.send_queue.credit.raise_to(credit.messages, credit.size)
+        if self._observer is not None:
+            self._observer.credit_received(now, credit)
 
     def handle_timeout(self, now: float) -> bool:
         """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
@@ -239,7 +240,7 @@ class SendSide:
         self.path.probe(now)
         # A small packet may pass where large ones vanish.
         is_needed = not is_repeated or self.path.suspects_size
-        return is_needed and not self._sent_packets.ambiguous
+        return is_needed and not self.sent_packets.ambiguous
 
     def handle_too_large(self, now: float, size: int) -> None:
         """Take it that a datagram of that size was too large to be sent."""
@@ -270,7 +271,7 @@ class SendSide:
 
     def ack_late(self, now: float, sequence: int) -> None:
         """Make a packet that acks one that the others do not reach back to."""
-        own = self._sent_packets.next_sequence
+        own = self.sent_packets.next_sequence
         header = Header(own & MASK, *self._received.late_ack(sequence))
         ack = encode_data(self._peer_id, header)
         # The acks that are owed otherwise are not in it.
@@ -293,7 +294,7 @@ class SendSide:
         """How many packets with messages may leave now; else note when the next may."""
         self.resume_at = None
         queue, path = self.send_queue, self.path
-        if not self.is_sending or not queue.wants_to_send or self._sent_packets.ambiguous:
+        if not self.is_sending or not queue.wants_to_send or self.sent_packets.ambiguous:
             return 0
         if path.mtu.size != path.datagram_size:
             gone = queue.resize(path.resize() - OVERHEAD)
@@ -328,7 +329,7 @@ class SendSide:
 
         ``extra`` frames go before the contents of a packet that is alone.
         """
-        sequence = self._sent_packets.next_sequence
+        sequence = self.sent_packets.next_sequence
         header = Header(sequence, *self._received.ack())
         eliciting = bool(extra)
         frames: Sequence[Frame] = extra
@@ -360,7 +361,7 @@ class SendSide:
         return data, size
 
     def _record(self, batch: SentBatch) -> None:
-        self._sent_packets.sent(batch)
+        self.sent_packets.sent(batch)
         counters = self._counters
         counters.sent += batch.number
         counters.bytes_sent += batch.number * batch.size

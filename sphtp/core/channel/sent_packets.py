@@ -12,7 +12,9 @@ shift. ``contents`` has what each packet carries. Where that is fragment after f
 message, it is a ``FragmentRun``: one record that makes its frames only when one of them has to be
 treated unlike the others.
 
-``SentPackets`` finds a batch by the sequence of any of its packets.
+``SentPackets`` finds a batch by the sequence of any of its packets. What Fiedler calls a sequence
+is the packet number of RFC 9000, section 12.3: 64 bits inside, of which the header carries 16, and
+never given twice. What is lost goes again in a packet with a packet number of its own.
 """
 
 from collections.abc import Sequence
@@ -20,6 +22,10 @@ from typing import Final, NamedTuple
 
 from sphtp.core.channel.congestion.delivery_rate import RateSnapshot
 from sphtp.core.channel.frames import (
+    ACK_BITS,
+    ALL_BITS,
+    BUFFER,
+    FLAG,
     FRAGMENT_OVERHEAD,
     SKIP_OVERHEAD,
     Fragment,
@@ -28,15 +34,13 @@ from sphtp.core.channel.frames import (
     Unreliable,
 )
 from sphtp.core.channel.receipts import Ticket
-from sphtp.core.channel.received_packets import ACK_BITS, ALL_BITS, BUFFER
-from sphtp.core.channel.settings import FLAG
 from sphtp.core.serial import HALF, MASK, SequenceBuffer, unwrap
 from sphtp.errors import RemoteError
 
 FARTHEST: Final = HALF // 2
 """Half of what 16 bits tell apart; the rest is for acks and pings, which nothing holds back."""
 
-NO_STAMP: Final = RateSnapshot(0.0, 0, 0.0, 0.0, starved=False)
+NO_STAMP: Final = RateSnapshot(0.0, 0, 0.0, 0.0, app_limited=False)
 
 SETTLED: Final = Skip(0, 0, 0)
 """Stands for what a settled frame carried."""
@@ -276,7 +280,8 @@ class SentBatch:
         self.closing = closing
         self.credit = credit
         self.probe = probe
-        # Whether it asks for an ack, and whether there is more in it than that question.
+        # Whether it is ack-eliciting (RFC 9000, section 13.2), and whether there is more in it than
+        # a PING.
         self.eliciting = eliciting or has_messages
         self.has_content = has_messages or closing or credit or probe
         # What was delivered when it left, and how many packets had been watched before it.

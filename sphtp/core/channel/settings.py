@@ -4,17 +4,15 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Self
 
-from sphtp.core.channel.congestion.controller import make_controller
-from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.errors import SettingsError
 
-# Lanes, and the kinds of delivery that a message can ask for.
-
-
 MOST_LANES = 64
-# The high bit of a frame's lane byte: messages need not wait for those before them, or, of
-# unreliable ones, those overtaken are dropped.
-FLAG = 0x80
+
+# Room for the header and for any frame that a connection itself has to send.
+SMALLEST_DATAGRAM = 256
+
+CONTROLLERS = ("newreno", "cubic", "tolerant")
+FIXED = "fixed"
 
 
 class Delivery(Enum):
@@ -51,7 +49,30 @@ def check_lanes(lanes: tuple[Lane, ...]) -> None:
         raise SettingsError(f"lanes has {len(lanes)} entries; allowed is 1 to {MOST_LANES}")
 
 
-# What one side of a channel may be told to do differently.
+def parse_congestion(name: str) -> tuple[str, float | None]:
+    """Parse the name of a congestion controller: its kind, and the RATE of ``fixed:RATE``.
+
+    Raises ``SettingsError`` when there is none of that name.
+    """
+    kind, colon, argument = name.partition(":")
+    if kind == FIXED and colon:
+        return FIXED, _parse_rate(argument)
+    if name not in CONTROLLERS:
+        raise SettingsError(
+            f"no congestion controller is called {name!r}; allowed are {', '.join(CONTROLLERS)} "
+            f"and {FIXED}:RATE, with RATE in bytes per second"
+        )
+    return name, None
+
+
+def _parse_rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise SettingsError(f"the rate of fixed:{text} is no positive number of bytes per second")
+    return rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +112,7 @@ class ChannelSettings:
         for name in RANGES:
             _check_range(name, getattr(self, name))
         check_lanes(self.lanes)
-        make_controller(self.congestion, self.base_datagram, self.max_window)
+        parse_congestion(self.congestion)
         if self.receive_buffer_bytes < 2 * self.max_message:
             raise SettingsError(
                 f"receive_buffer_bytes ({self.receive_buffer_bytes}) must be at least twice "

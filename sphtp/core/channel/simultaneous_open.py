@@ -1,11 +1,14 @@
 """The channels that this side is opening, and the peers' own attempts that cross them."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.handshake import Connect, sibling
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.datagrams import Address
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.connection import Connection
 
 
 class SimultaneousOpen:
@@ -21,11 +24,11 @@ class SimultaneousOpen:
     def __len__(self) -> int:
         return len(self._dials) + len(self._crossings)
 
-    def add(self, dial: Connection) -> None:
+    def add(self, dial: "Connection") -> None:
         """Note an attempt."""
         self._dials[dial.connection_id] = dial
 
-    def cross(self, answered: Connection) -> None:
+    def cross(self, answered: "Connection") -> None:
         """Note what is answered under the sibling of an attempt's id."""
         self._crossings[answered.connection_id] = answered
 
@@ -34,7 +37,7 @@ class SimultaneousOpen:
         self._dials.pop(connection_id, None)
         self._crossings.pop(connection_id, None)
 
-    def settle(self, connection: Connection) -> Connection | None:
+    def settle(self, connection: "Connection") -> "Connection | None":
         """Forget an attempt that is decided; return what crossed it, now a channel like others."""
         is_open = connection.state is State.CONNECTING
         if is_open or self._dials.pop(connection.connection_id, None) is None:
@@ -45,20 +48,20 @@ class SimultaneousOpen:
         """Whether this is the id of what is answered while an attempt goes on."""
         return connection_id in self._crossings
 
-    def decide(self, answered: Connection) -> Connection | None:
+    def decide(self, answered: "Connection") -> "Connection | None":
         """Part what is heard from the attempt that it crossed; return that if it still goes on."""
         del self._crossings[answered.connection_id]
         dial = self._dials.get(sibling(answered.connection_id))
         return dial if dial is not None and dial.state is State.CONNECTING else None
 
-    def crossed_by(self, address: Address, connect: Connect) -> list[Connection]:
+    def crossed_by(self, address: Address, connect: Connect) -> "list[Connection]":
         """Attempts to reach the very peer that sent this CONNECT; it may be one of ours itself."""
         dials = [dial for dial in self._dials.values() if dial.state is State.CONNECTING]
         if any(dial.handshake.token == connect.token for dial in dials):
             return []
         return [dial for dial in dials if dial.handshake.is_from(address, connect)]
 
-    def free_id(self, rivals: Sequence[Connection]) -> int:
+    def free_id(self, rivals: "Sequence[Connection]") -> int:
         """The sibling of the first id of these that nothing has crossed yet; 0 if all are."""
         siblings = (sibling(rival.connection_id) for rival in rivals)
         return next((it for it in siblings if not self.is_crossing(it)), 0)

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-# How often the bounds of channels were reached: of each channel until its node takes note.
-
 
 @dataclass(slots=True)
 class BoundCounters:
@@ -49,9 +47,6 @@ class LimitCounters:
         for name, number in (self._news or {}).items():
             setattr(counters, name, getattr(counters, name) + number)
         self._news = None
-
-
-# What a channel counts and estimates.
 
 
 @dataclass(slots=True)

@@ -110,7 +110,10 @@ _ALL: Final = (1 << WINDOW) - 1
 
 
 class ReplayWindow:
-    """One integer: bit n stands for the number n before ``newest``."""
+    """The anti-replay window (RFC 6479): no number is taken in twice.
+
+    It is one integer: bit n stands for the number n before ``newest``.
+    """
 
     __slots__ = ("_seen", "newest")
 

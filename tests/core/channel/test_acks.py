@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.frames import Header
-from sphtp.core.channel.received_packets import ACK_BITS, BUFFER, Arrival, ReceivedPackets
+from sphtp.core.channel.frames import ACK_BITS, BUFFER, Header
+from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
 from sphtp.core.channel.sent_packets import FARTHEST, PacketSubset, SentPackets
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError

@@ -187,8 +187,8 @@ def test_a_reader_that_does_not_read_loses_nothing(size: int, loss: float) -> No
         assert right.port.statistics().unread <= 16 + 4
         assert right.port.statistics().too_early == 0, "credit holds the sender before that"
     assert left.port.statistics().waiting >= 80
-    assert left.port.transport is not None
-    assert left.port.transport.send_side.send_queue.credit.left <= 0
+    assert left.port.send_side is not None
+    assert left.port.send_side.send_queue.credit.left <= 0
     received: list[bytes] = []
 
     def has_read_all() -> bool:

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.flow_control import COST
-from sphtp.core.channel.frames import Fragment, Frame, Messages, Padding, Skip, Unreliable
+from sphtp.core.channel.frames import FLAG, Fragment, Frame, Messages, Padding, Skip, Unreliable
 from sphtp.core.channel.receive_queue import MOST_GAPS, ReceiveQueue
-from sphtp.core.channel.settings import FLAG, MOST_LANES, ChannelSettings
+from sphtp.core.channel.settings import MOST_LANES, ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT
 from tests.core.channel.test_hostile import forge, open_pair
@@ -83,15 +83,15 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
     gc.collect()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    transport = right.port.transport
-    assert transport is not None
+    receive_side = right.port.receive_side
+    assert receive_side is not None
     limit = BUFFER_BYTES + max(MAX_MESSAGE, right._settings.max_datagram)
     unreliable = MOST_LANES * BUFFER * (2 + COST)
-    assert transport.receive_queue.held <= limit + BUFFER * COST + unreliable
+    assert receive_side.receive_queue.held <= limit + BUFFER * COST + unreliable
     # What is held may lie in packets that are an eighth larger; each message has a cost, as have
     # the lanes of both kinds, and the gaps in messages that come in parts.
     allowed = limit * 8 // 7 + BUFFER * PART + 2 * MOST_LANES * LANE + unreliable
-    allowed += GAP * transport.receive_queue.gaps
+    allowed += GAP * receive_side.receive_queue.gaps
     assert after - before <= allowed, f"{after - before:,} bytes, {allowed:,} allowed"
     assert right.port.statistics().malformed == 0
     assert all(message == b"ab" for message in pair.receive(right))

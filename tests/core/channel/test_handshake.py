@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.frames import SMALLEST_DATAGRAM
 from sphtp.core.channel.handshake import (
     CONNECT_SIZE,
     REFUSE_HEAD,
@@ -25,6 +24,7 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
+from sphtp.core.channel.settings import SMALLEST_DATAGRAM
 from sphtp.core.schema import Mismatch
 from sphtp.errors import RemoteError, WireError
 

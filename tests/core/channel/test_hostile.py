@@ -104,7 +104,8 @@ def test_fragments_that_contradict_each_other_are_dropped() -> None:
 def test_a_flood_of_first_fragments_stays_bounded() -> None:
     limit = 200_000
     pair, _, right = open_pair(receive_buffer_bytes=limit, max_message=100_000)
-    assert right._transport is not None
+    receive_side = right.port.receive_side
+    assert receive_side is not None
     random, sequence = Random(1), 10
     for _ in range(5_000):
         sequence += 1
@@ -114,7 +115,7 @@ def test_a_flood_of_first_fragments_stays_bounded() -> None:
         if sequence % 16 == 0:
             while pair.right.poll_transmit(pair.now) is not None:
                 pass
-    assert right._transport.receive_queue.held <= right._transport.receive_queue._limit + 2000
+    assert receive_side.receive_queue.held <= receive_side.receive_queue._limit + 2000
     assert right.port.statistics().too_early > 1000
     assert right.port.statistics().unread == 0
 
@@ -220,8 +221,9 @@ def test_a_sender_that_ignores_its_credit_is_held() -> None:
         pair.right.handle_datagrams_untrusted(pair.now, Datagrams.of(LEFT, datagram))
         while pair.right.poll_transmit(pair.now) is not None:
             pass
-    assert right._transport is not None
-    assert right._transport.receive_queue.held <= right._transport.receive_queue._limit + 500
+    receive_side = right.port.receive_side
+    assert receive_side is not None
+    assert receive_side.receive_queue.held <= receive_side.receive_queue._limit + 500
     assert right.port.statistics().unread <= 101
     assert right.port.statistics().too_early > 0
 

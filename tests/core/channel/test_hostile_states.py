@@ -219,6 +219,6 @@ def test_fragments_that_disagree_make_up_nothing(
     assert len(received) <= 3
     for message in received:
         assert all(byte in sent[len(message), place] for place, byte in enumerate(message))
-    transport = right.port.transport
-    assert transport is not None
-    assert transport.receive_queue.held <= 3 * (12 + COST)
+    receive_side = right.port.receive_side
+    assert receive_side is not None
+    assert receive_side.receive_queue.held <= 3 * (12 + COST)

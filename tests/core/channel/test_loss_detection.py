@@ -152,14 +152,14 @@ def test_congestion_is_persistent_when_all_of_three_probe_timeouts_is_lost() -> 
         ack(recovery, 0.02, measured)
         lost = send_and_lose(recovery, 1.0, count, gap=0.02)
         assert len(lost) == count + 3
-        assert recovery.is_congestion_persistent(lost) is is_persistent
+        assert recovery.is_persistent_congestion(lost) is is_persistent
 
 
 def test_congestion_is_not_persistent_before_a_round_trip_is_known() -> None:
     recovery = LossDetector(ACK_DELAY, FALLBACK)
     lost = send_and_lose(recovery, 0.0, 100, gap=0.02)
     assert len(lost) == 103
-    assert not recovery.is_congestion_persistent(lost)
+    assert not recovery.is_persistent_congestion(lost)
 
 
 def test_congestion_is_not_persistent_when_anything_came_in_between() -> None:
@@ -172,7 +172,7 @@ def test_congestion_is_not_persistent_when_anything_came_in_between() -> None:
         recovery.sent(sent)
     lost = recovery.acked(1.5, acked([packets[10], packets[-1]]), None)
     assert len(lost) == 20
-    assert not recovery.is_congestion_persistent(lost)
+    assert not recovery.is_persistent_congestion(lost)
 
 
 def test_probes_without_number_are_no_number_too_large() -> None:

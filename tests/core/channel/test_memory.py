@@ -53,16 +53,17 @@ def test_every_queue_is_empty_again() -> None:
     left, right = pair.open()
     pair.network.set_default(BAD)
     talk(pair, left, right, 10)
-    assert left.port.transport is not None
-    assert right.port.transport is not None
-    sender, receive_queue = left.port.transport.send_side, right.port.transport.receive_queue
+    sender, receiver = left.port.send_side, right.port.receive_side
+    assert sender is not None
+    assert receiver is not None
+    receive_queue = receiver.receive_queue
     send_queue = sender.send_queue
     assert send_queue.idle
     assert send_queue.held == 0
     for lane in send_queue._lanes:
         assert not lane._unacked
         assert not lane._unsent
-        assert all(piece.acked for piece in lane._resend)
+        assert all(piece.acked for piece in lane._retransmit)
     assert not sender.receipts._open
     assert sender.receipts.next_deadline() is None
     assert receive_queue.held == len(receive_queue) == 0

@@ -223,9 +223,9 @@ class Channels(RuleBasedStateMachine):
             lanes = len(self.limits[1 - side].lanes)
             assert figures.unread <= limits.receive_buffer + lanes * limits.unreliable_buffer
             assert figures.malformed == figures.foreign_address == 0
-            assert connection._transport is not None
+            assert connection.port.receive_side is not None
             reserve = (1 + lanes * limits.unreliable_buffer) * (limits.max_datagram + COST)
-            receive_queue = connection._transport.receive_queue
+            receive_queue = connection.port.receive_side.receive_queue
             assert receive_queue.held <= receive_queue._limit + reserve
             assert figures.too_early == 0, "an honest peer keeps to its credit"
         for endpoint in (self.pair.left, self.pair.right):

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.flow_control import COST
-from sphtp.core.channel.frames import Content, Fragment, Messages, Skip, Unreliable
+from sphtp.core.channel.frames import FLAG, Content, Fragment, Messages, Skip, Unreliable
 from sphtp.core.channel.receive_queue import BATCH, ReceiveQueue
-from sphtp.core.channel.settings import FLAG, ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.flow_control import SendCredit
-from sphtp.core.channel.frames import Fragment, Messages, Skip
+from sphtp.core.channel.frames import FLAG, Fragment, Messages, Skip
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import MOST, SendLane
 from sphtp.core.channel.sent_packets import SentFrame
-from sphtp.core.channel.settings import FLAG, Lane
+from sphtp.core.channel.settings import Lane
 from sphtp.core.serial import wrap
 from tests.profiles import brisk
 

@@ -7,11 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.channel.frames import Fragment, Frame, Messages, Skip, Unreliable, encode_frames
+from sphtp.core.channel.frames import (
+    FLAG,
+    Fragment,
+    Frame,
+    Messages,
+    Skip,
+    Unreliable,
+    encode_frames,
+)
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_queue import SendQueue
 from sphtp.core.channel.sent_packets import FragmentRun, SentFrame
-from sphtp.core.channel.settings import FLAG, ChannelSettings, Delivery, Lane
+from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.errors import LocalError, MessageTooLargeError
 from tests.core.channel.talk import offer
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.flow_control import COST
-from sphtp.core.channel.frames import Unreliable, encode_frames
+from sphtp.core.channel.frames import FLAG, Unreliable, encode_frames
 from sphtp.core.channel.queued_messages import UnreliableQueue
 from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.receive_queue import UnreliableReceiveQueue
 from sphtp.core.channel.sent_packets import SentFrame
-from sphtp.core.channel.settings import FLAG, ChannelSettings, Delivery
+from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
 from tests.core.channel.talk import follow

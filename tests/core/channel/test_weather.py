@@ -149,8 +149,8 @@ def test_peers_that_fill_a_node_get_all_across_when_it_reads() -> None:
     for _ in range(100):
         pair.run(0.1)
         for messages, (_, right) in zip(received, sides, strict=True):
-            assert right.port.transport is not None
-            assert right.port.transport.receive_queue.held <= 400_000 + 2000
+            assert right.port.receive_side is not None
+            assert right.port.receive_side.receive_queue.held <= 400_000 + 2000
             messages += pair.receive(right)
             pair.touch(right)
     assert received == [[bytes([number]) * 90_000] * 5 for number in range(4)]

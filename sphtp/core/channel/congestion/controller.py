@@ -1,6 +1,6 @@
 """The interface of congestion controllers, the one of a fixed rate, and their factory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from sphtp.core.channel.congestion.cubic import Cubic
@@ -9,15 +9,16 @@ from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.congestion.tolerant import Tolerant
 from sphtp.errors import SettingsError
 
-# A given rate, whatever happens: for links that are known and shared with nobody.
-
 
 class Fixed:
-    """Paces at ``rate`` bytes per second; only the limit bounds what is in flight."""
+    """Paces at ``rate`` bytes per second, whatever happens: for links shared with nobody.
+
+    Only the limit bounds what is in flight.
+    """
 
     __slots__ = ("pacing_rate", "window")
 
-    def __init__(self, datagram: int, limit: int, rate: float) -> None:
+    def __init__(self, limit: int, rate: float) -> None:
         self.window = limit
         self.pacing_rate: float | None = rate
 
@@ -40,12 +41,6 @@ class Fixed:
 
     def resize(self, datagram: int) -> None:
         """Change nothing."""
-
-
-# The interface of congestion controllers, and their factory.
-
-
-DEFAULT_CONTROLLER = "cubic"
 
 
 class Controller(Protocol):
@@ -97,38 +92,21 @@ class Controller(Protocol):
         ...
 
 
-Maker = Callable[[int, int], Controller]
+MAKERS: Mapping[str, type[NewReno | Cubic | Tolerant]] = {
+    "newreno": NewReno,
+    "cubic": Cubic,
+    "tolerant": Tolerant,
+}
 
-MAKERS: Mapping[str, Maker] = {"newreno": NewReno, "cubic": Cubic, "tolerant": Tolerant}
 
-ALLOWED = f"{', '.join(MAKERS)} and fixed:RATE, with RATE in bytes per second"
-
-
-def make_controller(name: str, datagram: int, limit: int) -> Controller:
+def make_controller(kind: str, rate: float | None, datagram: int, limit: int) -> Controller:
     """Make a controller for datagrams of ``datagram`` bytes and windows up to ``limit`` bytes.
 
-    Raises ``SettingsError`` when there is none of that name, or the limit is under two datagrams.
+    ``kind`` and ``rate`` are as ``settings.parse_congestion`` gives them. Raises ``SettingsError``
+    when the limit is under two datagrams.
     """
     if limit < 2 * datagram:
         raise SettingsError(f"a window limit of {limit} is under two datagrams of {datagram} bytes")
-    return _find_maker(name)(datagram, limit)
-
-
-def _find_maker(name: str) -> Maker:
-    kind, colon, argument = name.partition(":")
-    if kind == "fixed" and colon:
-        rate = _parse_rate(argument)
-        return lambda datagram, limit: Fixed(datagram, limit, rate)
-    if name not in MAKERS:
-        raise SettingsError(f"no congestion controller is called {name!r}; allowed are {ALLOWED}")
-    return MAKERS[name]
-
-
-def _parse_rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise SettingsError(f"the rate of fixed:{text} is no positive number of bytes per second")
-    return rate
+    if rate is not None:
+        return Fixed(limit, rate)
+    return MAKERS[kind](datagram, limit)

@@ -3,6 +3,9 @@
 A packet carries a stamp of what had been delivered when it left. When it is acked, what was
 delivered in between, divided by the time it took, is a sample of what the path carries. The time
 is the longer of sending and acking: acks that come in a bunch do not make the path faster.
+
+A sample is app-limited when the application had too little to send (section 3.4 of the draft): the
+path may carry more than it shows. The sender is so until what was in flight then is delivered.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +18,7 @@ class RateSnapshot(NamedTuple):
     delivered: int
     delivered_at: float
     first_sent_at: float
-    starved: bool
+    app_limited: bool
 
 
 class RateSample(NamedTuple):
@@ -31,13 +34,13 @@ class RateSample(NamedTuple):
 class DeliveryRate:
     """Counts bytes delivered. Sizes in bytes, times in seconds."""
 
-    __slots__ = ("_delivered_at", "_first_sent_at", "_latest", "_starved_until", "delivered")
+    __slots__ = ("_app_limited_until", "_delivered_at", "_first_sent_at", "_latest", "delivered")
 
     def __init__(self) -> None:
         self.delivered = 0
         self._delivered_at = 0.0
         self._first_sent_at = 0.0
-        self._starved_until = -1
+        self._app_limited_until = -1
         self._latest: RateSnapshot | None = None
 
     def stamp(self, now: float, in_flight: int) -> RateSnapshot:
@@ -48,13 +51,17 @@ class DeliveryRate:
         if latest is not None and latest.sent_at == now and latest.delivered == self.delivered:
             return latest
         self._latest = RateSnapshot(
-            now, self.delivered, self._delivered_at, self._first_sent_at, self._starved_until >= 0
+            now,
+            self.delivered,
+            self._delivered_at,
+            self._first_sent_at,
+            self._app_limited_until >= 0,
         )
         return self._latest
 
-    def starve(self, in_flight: int) -> None:
+    def set_app_limited(self, in_flight: int) -> None:
         """There is room to send and nothing to send: packets tell little until these are acked."""
-        self._starved_until = self.delivered + in_flight
+        self._app_limited_until = self.delivered + in_flight
         self._latest = None
 
     def acked(
@@ -66,16 +73,13 @@ class DeliveryRate:
         """
         self.delivered += size
         self._delivered_at = now
-        if self.delivered > self._starved_until:
-            self._starved_until = -1
+        if self.delivered > self._app_limited_until:
+            self._app_limited_until = -1
         interval = max(newest.sent_at - newest.first_sent_at, now - newest.delivered_at)
         self._first_sent_at = max(self._first_sent_at, newest.sent_at)
         if interval <= 0 or interval < minimum:
-            return RateSample(None, not newest.starved)
-        return RateSample((self.delivered - newest.delivered) / interval, not newest.starved)
-
-
-# What a path has carried, as its user may ask: the highest delivery rate of late.
+            return RateSample(None, not newest.app_limited)
+        return RateSample((self.delivered - newest.delivered) / interval, not newest.app_limited)
 
 
 ROUND_TRIPS: Final = 8
@@ -83,7 +87,7 @@ SHORTEST_PERIOD: Final = 0.1
 
 
 class MaxBandwidth:
-    """The highest of two periods, the present one and the last. Rates in bytes/s, times in seconds.
+    """The highest delivery rate of late: of this period and the last. Bytes/s, and seconds.
 
     A period is eight round trips; single samples are too low when acks come late.
     """

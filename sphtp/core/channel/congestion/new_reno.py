@@ -1,4 +1,7 @@
-"""One reaction per round trip of losses, and the way back from a reaction that was a mistake."""
+"""One reaction per round trip of losses, undone where they were spurious (RFC 9438, 4.9).
+
+A loss is spurious when the packet arrives after all: it was late, and nothing was full.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, TypeVar
@@ -163,14 +166,14 @@ class LossBased(ABC):
             self.pacing_rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
 
 
-# NewReno, as RFC 9002 section 7 has it for packets that are never sent twice.
-
-
 BETA = 0.5
 
 
 class NewReno(LossBased):
-    """One more datagram per round trip; half of the window after a loss."""
+    """NewReno as RFC 9002, section 7, has it for packets that are never sent twice.
+
+    One more datagram per round trip; half of the window after a loss.
+    """
 
     def __init__(self, datagram: int, limit: int) -> None:
         super().__init__(datagram, limit)

@@ -91,9 +91,6 @@ TOLERANT = Machine(
 )
 
 
-# What the loss-tolerant controller believes of the path: how fast, how long, how lossy.
-
-
 # Processes wake late: what the path holds is reckoned for that much more than its round trip.
 GRAIN = 0.002
 

@@ -144,7 +144,7 @@ class Flow:
             return False
         if self.in_flight < self.controller.window:
             self._limited = False
-            self.delivery.starve(self.in_flight)
+            self.delivery.set_app_limited(self.in_flight)
         self._wake_at(due)
         return True
 

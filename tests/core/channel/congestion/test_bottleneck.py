@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from sphtp.core.channel.congestion.controller import Controller, make_controller
+from sphtp.core.channel.settings import parse_congestion
 from tests.core.channel.congestion.bottleneck import DATAGRAM, Path
 from tests.core.channel.congestion.runs import Outcome, run
 from tests.soaked import soaked
@@ -29,7 +30,7 @@ def outcome(
     losses: tuple[tuple[float, float], ...] = (),
 ) -> Outcome:
     def make() -> Controller:
-        return make_controller(name, DATAGRAM, LIMIT)
+        return make_controller(*parse_congestion(name), DATAGRAM, LIMIT)
 
     found = run(Path(loss=loss, queues=queues), make, seconds=seconds, starts=starts, losses=losses)
     title = f"{name}, flows from {starts}, loss {loss}, queue {queues}, {losses or 'steady'}"
@@ -95,7 +96,7 @@ def test_a_blackout_is_survived(name: str) -> None:
 def test_a_path_that_holds_fewer_datagrams_than_an_ack_acks(name: str) -> None:
     """As loopback is: one's window has to outgrow the receiver's ack delay, or it stays there."""
     path = Path(rate=1e9, round_trip=0.0002, queues=20.0, jitter=0.0, datagram=65_507)
-    found = run(path, lambda: make_controller(name, 65_507, LIMIT), seconds=2)
+    found = run(path, lambda: make_controller(*parse_congestion(name), 65_507, LIMIT), seconds=2)
     assert found.utilisation >= 0.85, found.row(name)
 
 
@@ -110,7 +111,7 @@ def test_a_sender_with_little_to_send_gets_no_large_window(name: str) -> None:
     supply = 250_000.0
     found = run(
         Path(),
-        lambda: make_controller(name, DATAGRAM, LIMIT),
+        lambda: make_controller(*parse_congestion(name), DATAGRAM, LIMIT),
         seconds=20,
         supply=supply,
     )
@@ -122,7 +123,7 @@ def test_a_sender_with_little_to_send_gets_no_large_window(name: str) -> None:
 
 def test_one_seed_gives_one_trace() -> None:
     def trace(seed: int) -> list[float]:
-        make = lambda: make_controller("tolerant", DATAGRAM, LIMIT)  # noqa: E731
+        make = lambda: make_controller(*parse_congestion("tolerant"), DATAGRAM, LIMIT)  # noqa: E731
         return run(Path(loss=0.02), make, seconds=6, starts=(0.0, 1.0), seed=seed).shares
 
     assert trace(1) == trace(1)

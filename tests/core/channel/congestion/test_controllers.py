@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sphtp.core.channel.congestion.controller import Controller, make_controller
 from sphtp.core.channel.congestion.new_reno import initial_window
 from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.settings import parse_congestion
 from sphtp.errors import SettingsError
 
 DATAGRAM = 1200
@@ -18,7 +19,7 @@ ALL = (*ADAPTIVE, "fixed:2e6")
 
 
 def make(name: str) -> Controller:
-    return make_controller(name, DATAGRAM, LIMIT)
+    return make_controller(*parse_congestion(name), DATAGRAM, LIMIT)
 
 
 def ack(
@@ -244,5 +245,5 @@ def test_a_rate_must_be_a_positive_number(rate: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_a_limit_under_two_datagrams_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="two datagrams"):
-        make_controller(name, 1200, 2399)
-    assert make_controller(name, 1200, 2400).window == 2400
+        make_controller(*parse_congestion(name), 1200, 2399)
+    assert make_controller(*parse_congestion(name), 1200, 2400).window == 2400

@@ -66,7 +66,7 @@ def test_after_a_pause_only_new_packets_count() -> None:
 def test_a_starved_sender_is_told_apart_until_its_packets_are_acked() -> None:
     delivery = DeliveryRate()
     busy = delivery.stamp(1.0, 0)
-    delivery.starve(SIZE)
+    delivery.set_app_limited(SIZE)
     starved = delivery.stamp(1.01, SIZE)
     assert delivery.acked(1.1, busy, SIZE).limited
     assert not delivery.acked(1.11, starved, SIZE).limited

@@ -133,4 +133,4 @@ def test_a_channel_that_nobody_watches_is_made_of_the_plain_parts() -> None:
     assert type(pair.left) is Endpoint
     assert type(left) is Connection
     assert type(left.port) is MessagePort
-    assert type(left.port.transport) is ReceiveSide
+    assert type(left.port.receive_side) is ReceiveSide
