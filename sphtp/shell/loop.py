@@ -269,9 +269,7 @@ class Loop:
             not self._corked and not self._is_asked and perf_counter() - self._sent_at > CORKING
         )
         self._corked.append(push)
-        if is_idle:
-            self.flush_now()
-        else:
+        if not is_idle or not self.flush():
             self._ask()
         return is_idle
 
