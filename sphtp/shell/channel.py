@@ -10,12 +10,12 @@ reads.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import trio
 
@@ -55,6 +55,17 @@ class _Cork:
         self.room = 0
 
 
+class ChannelHooks(NamedTuple):
+    """What a node does with a channel, and programs do not."""
+
+    wake: Callable[[], bool]
+    """Let everybody see what is new; true when somebody waited for messages, and there are."""
+    detach: Callable[[], None]
+    """Let everybody see that the node is closed."""
+    wait_open: Callable[[], Awaitable[None]]
+    """Wait until the peer has answered; raises ``UnreachableError`` or ``RefusedError``."""
+
+
 class Channel(trio.abc.Channel[Any]):
     """Reliable messages in order, and unreliable ones, between this node and one peer.
 
@@ -75,13 +86,14 @@ class Channel(trio.abc.Channel[Any]):
         connection: Connection,
         loop: Loop,
         run_callback: Callable[[Callback, Receipt], None],
+        attach: Callable[[ChannelHooks], None],
         encoding: Encoding = PLAIN,
     ) -> None:
+        attach(ChannelHooks(self._wake, self._detach, self._wait_open))
         self._connection = connection
         self._loop = loop
         self._callbacks = ReceiptCallbacks(run_callback)
         self._encoding = encoding
-        self._receipts: dict[Ticket, Receipt] = {}
         self._corks: dict[int, _Cork] = {}
         self._is_corked = False
         self._changed = trio.lowlevel.ParkingLot()
@@ -447,14 +459,14 @@ class Channel(trio.abc.Channel[Any]):
         """Queue a message that is followed; return its receipt, and whether it left at once."""
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
-        receipt = self._receipts[ticket] = Receipt(ticket, self._callbacks)
+        receipt = Receipt(ticket, self._callbacks)
         self._is_corked = True
         return receipt, self._loop.cork(self._connection, self._push_corked)
 
     def _expire(self, ticket: Ticket) -> Receipt:
         """Give the receipt of a message for which there was no room in time."""
         self._connection.port.expire(trio.current_time(), ticket)
-        receipt = self._receipts[ticket] = Receipt(ticket, self._callbacks)
+        receipt = Receipt(ticket, self._callbacks)
         self._loop.flush_soon(self._connection)
         return receipt
 
@@ -511,13 +523,12 @@ class Channel(trio.abc.Channel[Any]):
             await self._changed.park()
 
     def _wake(self) -> bool:
-        """Let everybody see what is new; true when somebody waited for messages, and there are."""
         connection = self._connection
         while (event := connection.poll_event()) is not None:
             self._is_open |= isinstance(event, Opened)
-        if self._receipts:
+        if self._callbacks.open:
             while (ticket := connection.port.poll_settled()) is not None:
-                self._receipts.pop(ticket)._announce()  # noqa: SLF001 - receipts are made here only
+                self._callbacks.open.pop(ticket)()
             self._callbacks.report_progress()
         if connection.closed is not None:
             self._uncork()

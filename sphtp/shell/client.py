@@ -1,8 +1,15 @@
-"""A client: registered with the servers, introduced to peers, and in channels with some of them."""
+"""A client: registered with the servers, introduced to peers, and in channels with some of them.
+
+It has two halves. ``Registration`` drives the core's ``ClientMachine`` over the bus, and keeps an
+id registered; a ``Node`` has the channels and streams. They meet in three places: the id that was
+acknowledged is the node's, the peers that the servers tell of say where to dial, and their keys
+are those that the node lets in.
+"""
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +41,7 @@ from sphtp.shell.node import Node, NodeStatistics, open_node
 from sphtp.shell.peer import Peer
 from sphtp.shell.presence import ClientEvent, PeerChanged, PeerEntered, PeerLeft
 from sphtp.shell.randomness import SECRETS, decisions
-from sphtp.shell.registration import Bus, Registration, open_bus
+from sphtp.shell.registration import Registration, open_bus
 from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
@@ -114,16 +121,16 @@ class Client:
         self,
         node: Node,
         machine: ClientMachine,
-        bus: Bus,
+        registration: Registration,
         identity: Identity,
-        peers: dict[int, Peer],
+        peers: Mapping[int, Peer],
     ) -> None:
         self._identity = identity
         self._node = node
         self._machine = machine
         self._peers = peers
         self._topics: Sequence[str] = ()
-        self._registration = Registration(machine, bus, self._note)
+        self._registration = registration
 
     @property
     def id(self) -> int:
@@ -315,17 +322,6 @@ class Client:
         self._machine.set_topics(trio.current_time(), topics)
         self._registration.flush()
 
-    def _note(self, event: ClientEvent) -> None:
-        match event:
-            case Established(client_id, _):
-                self._node.peer_id = client_id
-            case PeerEntered(peer) | PeerChanged(peer):
-                self._peers[peer.id] = peer
-            case PeerLeft(peer, _):
-                self._peers.pop(peer.id, None)
-            case _:
-                pass
-
 
 Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 
@@ -392,9 +388,9 @@ async def open_client(
         where = await discovery.candidates_of(node.address, advertise)
         machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits)
         with open_bus(secret, tls, server_keys) as bus:
-            it = Client(node, machine, bus, identity, peers)
-            async with _registered(it, server_wait, tls):
-                yield it
+            registration = Registration(machine, bus, partial(_note, node, peers))
+            async with _registered(registration, server_wait, tls):
+                yield Client(node, machine, registration, identity, peers)
 
 
 def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
@@ -407,9 +403,8 @@ def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits 
 
 @asynccontextmanager
 async def _registered(
-    client: Client, server_wait: ServerWait, tls: Tls | None
+    registration: Registration, server_wait: ServerWait, tls: Tls | None
 ) -> AsyncIterator[None]:
-    registration = client._registration  # noqa: SLF001 - the two halves of one thing
     async with running(registration.run):
         try:
             await registration.wait_established(server_wait, tls)
@@ -417,6 +412,19 @@ async def _registered(
         finally:
             with trio.CancelScope(shield=True):
                 await registration.leave()
+
+
+def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:
+    """Keep id and peers as the servers tell them."""
+    match event:
+        case Established(client_id, _):
+            node.peer_id = client_id
+        case PeerEntered(peer) | PeerChanged(peer):
+            peers[peer.id] = peer
+        case PeerLeft(peer, _):
+            peers.pop(peer.id, None)
+        case _:
+            pass
 
 
 def _make_machine(

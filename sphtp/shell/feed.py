@@ -2,7 +2,7 @@
 
 from types import TracebackType
 from typing import Generic, Self, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -19,8 +19,8 @@ class Listener(Generic[T]):
     more.
     """
 
-    def __init__(self, buffer: int) -> None:
-        self._sender, self._receiver = trio.open_memory_channel[T](buffer)
+    def __init__(self, receiver: trio.MemoryReceiveChannel[T]) -> None:
+        self._receiver = receiver
 
     def __enter__(self) -> Self:
         return self
@@ -46,27 +46,17 @@ class Listener(Generic[T]):
         """Want no more events. Closing twice is fine."""
         self._receiver.close()
 
-    def _offer(self, event: T) -> bool:
-        """Tell whether there was room; a closed listener needs none."""
-        try:
-            self._sender.send_nowait(event)
-        except trio.WouldBlock:
-            return False
-        except trio.BrokenResourceError:
-            pass
-        return True
-
-    def _end(self) -> None:
-        self._sender.close()
-
 
 class Feed(Generic[T]):
     """Hands each event to all listeners. One that is ``buffer`` events behind misses the next."""
 
     def __init__(self, buffer: int = FEED_BUFFER) -> None:
         self._buffer = buffer
-        # Held weakly: whoever drops a listener without closing it wants no more events either.
-        self._listeners: WeakSet[Listener[T]] = WeakSet()
+        # The sending ends, by listener. These are held weakly: whoever drops one without closing
+        # it wants no more events either.
+        self._senders: WeakKeyDictionary[Listener[T], trio.MemorySendChannel[T]] = (
+            WeakKeyDictionary()
+        )
         self._closed = False
         self._dropped = 0
 
@@ -77,22 +67,27 @@ class Feed(Generic[T]):
 
     def listen(self) -> Listener[T]:
         """Return a listener for the events from now on."""
-        listener = Listener[T](self._buffer)
+        sender, receiver = trio.open_memory_channel[T](self._buffer)
+        listener = Listener(receiver)
         if self._closed:
-            listener._end()  # noqa: SLF001 - the two halves of one thing
+            sender.close()
         else:
-            self._listeners.add(listener)
+            self._senders[listener] = sender
         return listener
 
     def publish(self, event: T) -> None:
         """Hand an event over; never blocks."""
-        for listener in tuple(self._listeners):
-            if not listener._offer(event):  # noqa: SLF001
+        for sender in tuple(self._senders.values()):
+            try:
+                sender.send_nowait(event)
+            except trio.WouldBlock:
                 self._dropped += 1
+            except trio.BrokenResourceError:
+                pass  # closed: it wants none
 
     def close(self) -> None:
         """End all listeners once they have had what is waiting for them."""
         self._closed = True
-        for listener in tuple(self._listeners):
-            listener._end()  # noqa: SLF001
-        self._listeners.clear()
+        for sender in tuple(self._senders.values()):
+            sender.close()
+        self._senders.clear()

@@ -1,10 +1,11 @@
 """Blocks: what is open as long as they last, and the task that runs beside one."""
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 import trio
 
@@ -56,6 +57,32 @@ class _Block(AbstractAsyncContextManager[T], Generic[T]):
             # that what leaves, the error that began it all would be lost among those it caused.
             error.__traceback__ = traceback
             return False
+
+
+class Lasting(AbstractAsyncContextManager[Any]):
+    """What runs for the length of an ``async with`` block, as its ``_lifetime`` says.
+
+    Programs are given it inside the block, by the function that opens it.
+    """
+
+    _entered: AbstractAsyncContextManager[None]
+
+    async def __aenter__(self) -> Self:
+        self._entered = self._lifetime()
+        await self._entered.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._entered.__aexit__(kind, error, traceback)
+
+    @abstractmethod
+    def _lifetime(self) -> AbstractAsyncContextManager[None]:
+        """What runs, and what is done at the end."""
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Datagrams
+from sphtp.core.datagrams import Datagrams
 from sphtp.core.timers import earliest
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
@@ -56,9 +56,8 @@ with much larger batches one side waits while the other one works."""
 SENT_BYTES: Final = 512 * 1024
 """Bytes that leave before others have a turn: at 1 GB/s, half a millisecond."""
 
-SMALL: Final = 1024
-"""Bytes of datagrams that leave at once, while larger ones wait for more that one call may send;
-and of what comes, up to which acks wait for an answer to travel with."""
+ANSWERED: Final = 1024
+"""Bytes that come in a batch, up to which acks wait for an answer to travel with."""
 
 MOST_BEHIND: Final = 16
 """Full batches in a row after which timers are handled whatever the socket still holds."""
@@ -101,9 +100,8 @@ class Loop:
         self._sent_at = -math.inf
         # When the program had a turn last.
         self._turn_began = -math.inf
-        # Datagrams on their way to the socket, all to one address, and the first to another one.
+        # Datagrams that the socket had no room for.
         self._unsent: deque[Datagrams] = deque()
-        self._next_unsent: Datagrams | None = None
         # The task that sends: whether there is something to do for it, and where it sleeps.
         self._is_asked = False
         self._asleep = trio.lowlevel.ParkingLot()
@@ -159,7 +157,7 @@ class Loop:
     async def _receive(self) -> None:
         """Take a batch off the socket, and tell who waits for what came."""
         size = self._take(trio.current_time())
-        if self._report_all() and size <= SMALL and self._expects_answer:
+        if self._report_all() and size <= ANSWERED and self._expects_answer:
             # This is a conversation, and whoever waited may be about to go on with it, with acks in
             # the same packet. Tasks that are ready run in any order: the first turn of theirs comes
             # before ours or after it, and the second one after.
@@ -271,9 +269,7 @@ class Loop:
             not self._corked and not self._is_asked and perf_counter() - self._sent_at > CORKING
         )
         self._corked.append(push)
-        if is_idle:
-            self.flush_now()
-        else:
+        if not is_idle or not self.flush():
             self._ask()
         return is_idle
 
@@ -323,40 +319,22 @@ class Loop:
 
     def _send(self, now: float) -> bool:
         """Send all there is, or a batch of it; false when something is left."""
-        udp, unsent, left = self._udp, self._unsent, SENT_BYTES
+        udp, endpoint, unsent, left = self._udp, self._endpoint, self._unsent, SENT_BYTES
         while unsent or left > 0:
             if not unsent:
-                row = self._next_unsent or self._endpoint.poll_transmit(now, left)
-                self._next_unsent = None
+                row = endpoint.poll_transmit(now, left)
                 if row is None:
                     return True
                 unsent.append(row)
                 left -= len(row.data)
-                if len(row.data) > SMALL:
-                    left -= self._gather(now, row, left)
             has_room = udp.send(unsent)
             self._sent_at = perf_counter()
             while udp.too_large:
                 (address, size), _ = udp.too_large.popitem()
-                self._endpoint.handle_too_large(now, address, size)
+                endpoint.handle_too_large(now, address, size)
             if not has_room:
                 return False
         return False
-
-    def _gather(self, now: float, first: Datagrams, most: int) -> int:
-        """Collect what leaves for the same address next; return how many bytes."""
-        size, number = 0, first.number
-        while number < MOST_DATAGRAMS and len(first.data) + size < MOST_BYTES and size < most:
-            row = self._endpoint.poll_transmit(now, most - size)
-            if row is None:
-                break
-            if row.address != first.address:
-                self._next_unsent = row
-                break
-            self._unsent.append(row)
-            number += row.number
-            size += len(row.data)
-        return size
 
     # Who waits
 

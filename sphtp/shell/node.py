@@ -1,4 +1,10 @@
-"""A node: one UDP socket, and all channels behind it."""
+"""A node: one UDP socket, and all channels behind it.
+
+A node puts together what its channels share: the socket, the core's ``Endpoint``, the ``Loop`` that
+moves datagrams between the two, the streams, and the task that runs callbacks. It makes a
+``Channel`` for each connection that it dials or that a program accepts, and hands on what the loop
+reports. Its block ends all of them; then it stays a while, for peers whose last ack got lost.
+"""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,12 +25,12 @@ from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.shell.addresses import resolve
-from sphtp.shell.channel import Channel
+from sphtp.shell.addresses import local_address_towards, resolve
+from sphtp.shell.channel import Channel, ChannelHooks
 from sphtp.shell.encoding import PLAIN, Encoding, encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
-from sphtp.shell.lifetime import block, running
+from sphtp.shell.lifetime import Lasting, block, running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
 from sphtp.shell.predicates import asked
@@ -35,12 +41,6 @@ from sphtp.shell.streams.node_streams import NodeStreams
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream, Terms
 from sphtp.shell.udp import UdpSocket
-
-if TYPE_CHECKING:
-    from sphtp.core.messages import MessageCodec
-from typing import TYPE_CHECKING
-
-from sphtp.shell.addresses import local_address_towards
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
@@ -99,7 +99,7 @@ class NodeStatistics:
     held_by_receive_buffer_bytes: int
 
 
-class Node:
+class Node(Lasting):
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
     def __init__(
@@ -108,20 +108,23 @@ class Node:
         endpoint: Endpoint,
         entropy: Entropy,
         secrets: Secrets,
+        settings: ChannelSettings,
         encoding: Encoding = PLAIN,
-        busy_poll: float = 0.0,
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
         self._encoding = encoding
-        self._channels: dict[Connection, Channel] = {}
+        self._linger_time = settings.linger
+        self._channels: dict[Connection, ChannelHooks] = {}
         self._callbacks = CallbackQueue()
         self._bounds = BoundCounters()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, self._bounds)
         self._streams = NodeStreams(
             udp, entropy, secrets, encoding, limits, is_sealed=endpoint.is_sealed
         )
-        self._loop = Loop(udp, endpoint, self._streams.dispatcher, limits, self._report, busy_poll)
+        self._loop = Loop(
+            udp, endpoint, self._streams.dispatcher, limits, self._report, settings.busy_poll
+        )
         self._streams.touched = self._loop.flush_now
         endpoint.serve(STREAMS)
         self._arrivals = trio.lowlevel.ParkingLot()
@@ -267,10 +270,12 @@ class Node:
     ) -> AsyncIterator[Channel]:
         candidates = await resolve(addresses, self._udp.family)
         self._check_open()
-        channel = self._adopt(self._dial(candidates, wanted, expectation, schema))
+        connection = self._dial(candidates, wanted, expectation, schema)
+        channel = self._adopt(connection)
+        wait_open = self._channels[connection].wait_open
         self._loop.flush_now()
         async with channel:
-            await channel._wait_open()  # noqa: SLF001 - a channel opens in here only
+            await wait_open()
             yield channel
 
     def _dial(
@@ -299,7 +304,7 @@ class Node:
         if channel is None:
             self._welcome()
             return False
-        is_awaited = channel._wake()  # noqa: SLF001
+        is_awaited = channel.wake()
         if connection.closed is not None:
             del self._channels[connection]
         return is_awaited
@@ -310,26 +315,34 @@ class Node:
             connection,
             self._loop,
             self._callbacks.run_soon,
+            partial(self._channels.__setitem__, connection),
             PLAIN if is_ours else self._encoding,
         )
-        if connection.closed is None:
-            self._channels[connection] = channel
+        if connection.closed is not None:
+            del self._channels[connection]
         return channel
 
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
-        async with (
-            self._loop.running(),
-            running(self._callbacks.run),
-            running(self._streams.run),
-        ):
-            yield
+    async def _lifetime(self) -> AsyncIterator[None]:
+        try:
+            async with (
+                self._loop.running(),
+                running(self._callbacks.run),
+                running(self._streams.run),
+            ):
+                yield
+        finally:
+            self._close()
+            with trio.move_on_after(self._linger_time) as scope:
+                scope.shield = True
+                await self._linger()
+            self._loop.close()
 
     def _close(self) -> None:
         """Tell every peer that is still there, once, and wake whoever waits."""
         self._is_closed = True
         for channel in self._channels.values():
-            channel._detach()  # noqa: SLF001
+            channel.detach()
         self._streams.dispatcher.close()
         self._endpoint.close(trio.current_time(), "its node closed")
         self._loop.flush_now()
@@ -403,16 +416,8 @@ async def open_node(
             observer=watch,
         )
         encoding = encoding_for(messages)
-        node = Node(udp, endpoint, decisions(seed), SECRETS, encoding, settings.busy_poll)
-        try:
-            async with node._running():  # noqa: SLF001
-                yield node
-        finally:
-            node._close()  # noqa: SLF001
-            with trio.move_on_after(settings.linger) as scope:
-                scope.shield = True
-                await node._linger()  # noqa: SLF001
-            node._loop.close()  # noqa: SLF001
+        async with Node(udp, endpoint, decisions(seed), SECRETS, settings, encoding) as node:
+            yield node
 
 
 def _guarded(security: Security | None) -> Security | None:

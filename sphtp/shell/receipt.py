@@ -27,6 +27,7 @@ class Receipt:
     __slots__ = ("_callbacks", "_channel_callbacks", "_settled", "_ticket")
 
     def __init__(self, ticket: Ticket, callbacks: "ReceiptCallbacks") -> None:
+        callbacks.open[ticket] = self._announce
         self._ticket = ticket
         self._channel_callbacks = callbacks
         self._settled: trio.Event | None = None
@@ -92,12 +93,16 @@ class Receipt:
 
 
 class ReceiptCallbacks:
-    """The callbacks of a channel's receipts, and those who watch the progress of one."""
+    """The callbacks of a channel's receipts, and those who watch the progress of one.
 
-    __slots__ = ("_watched", "run_soon")
+    ``open`` has what announces the end of each message of which it is not known yet.
+    """
+
+    __slots__ = ("_watched", "open", "run_soon")
 
     def __init__(self, run_soon: Callable[[Callback, Receipt], None]) -> None:
         self.run_soon = run_soon
+        self.open: dict[Ticket, Callable[[], None]] = {}
         self._watched: dict[Receipt, ProgressCallbacks] = {}
 
     def watch(self, receipt: Receipt, callback: Callback) -> None:

@@ -1,7 +1,13 @@
-"""A server on real sockets: drives ``ServerMachine``, decides nothing."""
+"""A server on real sockets: drives ``ServerMachine``, decides nothing.
+
+It has three sockets of the bus: one that clients hear, one that clients and servers speak to, and
+one that other servers hear. What comes goes to the machine, and so does time (see ``driver``); what
+the machine wants to send, dial or tell is done by ``_flush``, after every input.
+"""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -31,7 +37,7 @@ from sphtp.shell.bus import (
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.lifetime import block, running
+from sphtp.shell.lifetime import Lasting, block, running
 from sphtp.shell.peer import Peer
 from sphtp.shell.presence import Clients, ServerEvent, of_server
 from sphtp.shell.probe import find_fault
@@ -185,13 +191,8 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             admit=guarded_admission(options.admit),
         )
         bus = _Bus(subscriber, clients, servers, wakeup, trust, among_servers)
-        server = Server(machine, bound, advertised, bus, options.tls)
-        try:
-            async with running(server._run):  # noqa: SLF001 - the two halves of one thing
-                yield server
-        finally:
-            with trio.CancelScope(shield=True):
-                await server._leave()  # noqa: SLF001
+        async with Server(machine, bound, advertised, bus, options.tls) as server:
+            yield server
 
 
 def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
@@ -203,7 +204,7 @@ def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
         raise SettingsError(f"join = {join[0]}: that is this server itself")
 
 
-class Server:
+class Server(Lasting):
     """A running server. Made by ``open_server``."""
 
     def __init__(
@@ -307,6 +308,15 @@ class Server:
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
         self._flush()
+
+    @asynccontextmanager
+    async def _lifetime(self) -> AsyncIterator[None]:
+        try:
+            async with running(self._run):
+                yield
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._leave()
 
     async def _run(self) -> None:
         bus = self._bus
