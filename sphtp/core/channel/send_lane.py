@@ -253,26 +253,24 @@ class SendLane:
         source = self._unsent[0]
         if isinstance(source, FragmentedMessage):
             return self._take_fragments(source, room, packets, credit)
-        number, full = source.per_packet(room)
+        number, size, full = source.per_packet(room)
         if full < FEWEST_PACKETS:
             return None
-        packets = min(packets, full, self._allowed(credit) // number)
+        packets = min(packets, full, self._allowed(credit) // number, credit.packets_of(size))
         if packets < FEWEST_PACKETS:
             return None
         contents: list[tuple[SentFrame]] = []
         first_id = self._unsent_id
-        size = 0
         for _ in range(packets):
             frame = source.take(self._byte, first_id, room, number)
             assert frame is not None
             frame.packets = 1
             first_id += frame.count
-            size += frame.size
             contents.append((frame,))
             self._unacked.append(frame)
         self._unsent_id = first_id
-        credit.spend(packets * number, size)
-        self.served += (size + packets * MESSAGES_OVERHEAD) / self.options.weight
+        credit.spend(packets * number, packets * size)
+        self.served += packets * (size + MESSAGES_OVERHEAD) / self.options.weight
         if source.is_empty:
             self._drop_first()
         return contents
