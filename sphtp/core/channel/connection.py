@@ -217,11 +217,18 @@ class Connection:
         ``is_free`` unless another peer has the connection id that the answer names.
         """
         assert self.initiator is not None
-        actions = self.initiator.handle_answer_untrusted(now, answer, is_free=is_free)
+        message = answer.message
+        # Without an initiator CONNECT would leave in the clear: it must not go for an ACCEPT that
+        # the handshake does not take.
+        is_meant = isinstance(message, Refuse) or self.handshake.is_answered_by(message)
+        actions = self.initiator.handle_answer_untrusted(
+            now, answer, is_free=is_free, is_meant=is_meant
+        )
         self._follow(now, answer.address, actions)
         if InitiatorAction.SEAL in actions:
             # A handshake gives the same keys again, as long as there is one.
             self.initiator, self.peer_key = None, answer.key
+            self.handshake.keep_only(answer.address)
         return InitiatorAction.HAND_ON in actions
 
     def handle_progress(self, now: float) -> None:

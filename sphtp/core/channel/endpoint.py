@@ -651,14 +651,13 @@ class Endpoint:
         self.touch(loser)
         return True
 
-    def _decide(self, now: float, connection: Connection) -> Connection:
-        """The connection that goes on, when the peer is heard on one that was answered here."""
-        if not self._dials.is_crossing(connection.connection_id):
-            return connection
-        return self._give_way(now, connection)
+    def _decide(self, now: float, answered: Connection) -> Connection:
+        """The connection that goes on, when the first packet comes for one that was answered here.
 
-    def _give_way(self, now: float, answered: Connection) -> Connection:
-        """What crossed an attempt of ours is heard: return the connection that goes on."""
+        Where that crossed an attempt of ours, the attempt goes on with it: somebody holds it.
+        """
+        if not self._dials.is_crossing(answered.connection_id):
+            return answered
         dial = self._dials.decide(answered)
         if dial is None:
             self._accept_queues.expect(answered)

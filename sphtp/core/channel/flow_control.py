@@ -42,6 +42,14 @@ class SendCredit:
             return 0
         return self._messages_allowed - self._messages_used
 
+    def packets_of(self, size: int) -> int:
+        """How many packets with so many bytes of messages may leave; the last one may overdraw.
+
+        No more: a receiver has room for one packet beyond its credit. Were it full of what came
+        behind a packet that is lost, that one could never be taken in.
+        """
+        return -(-(self._bytes_allowed - self._bytes_used) // size)
+
     def spend(self, messages: int, size: int) -> None:
         """Count what leaves for the first time."""
         self._messages_used += messages

@@ -319,6 +319,10 @@ class ClearHandshake:
         """Whether an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
+    def keep_only(self, address: Address) -> None:
+        """The peer has proven that it is at this address: no other one is asked any more."""
+        self._silent.intersection_update({address})
+
     def connects(self) -> Iterator[Datagrams]:
         """CONNECT to every candidate."""
         digests, size = self.schema.digests, self._connect_size

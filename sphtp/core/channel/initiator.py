@@ -250,19 +250,19 @@ class Initiator:
         return SealedAnswer(address, key, proof, message)
 
     def handle_answer_untrusted(
-        self, now: float, answer: SealedAnswer, *, is_free: bool
+        self, now: float, answer: SealedAnswer, *, is_free: bool, is_meant: bool
     ) -> Actions:
         """Take an answer; ``is_free`` unless another peer has the connection id that it names.
 
-        Raises ``RemoteError`` when one does.
+        ``is_meant`` unless it says to be another peer than the one wanted. Raises ``RemoteError``
+        when the id is another's.
         """
         if isinstance(answer.message, Refuse):
             return self._step(now, answer.address, InitiatorEvent.REFUSED)
         offer = answer.message.offer
         judge = self._context.authenticator.judge
-        if not self._is_expected(answer.key) or (
-            judge(answer.key, offer.peer_id) is not Verdict.ACCEPT
-        ):
+        is_known = is_meant and self._is_expected(answer.key)
+        if not is_known or judge(answer.key, offer.peer_id) is not Verdict.ACCEPT:
             return self._refuse_impostor(now, answer.address)
         if not is_free:
             raise RemoteError("a connection id that is somebody else's")

@@ -2,7 +2,7 @@
 
 A connection has one of two. ``Plain`` lets packets leave as they are. ``AesGcm`` seals them with
 the keys that a Noise handshake gave; ``sphtp.core.secure.seal`` has the cipher, the counter that is
-the nonce, and the key epochs. Either takes one packet or many of one size, and returns as many.
+the nonce, and the key update. Either takes one packet or many of one size, and returns as many.
 """
 
 from typing import Final

@@ -157,15 +157,18 @@ class MessageRun:
         """What it costs of the receiver's credit, in messages and bytes, to begin with these."""
         return taken.count, taken.size
 
-    def per_packet(self, room: int) -> tuple[int, int]:
-        """How many messages fill a packet, and how many packets can be filled with as many.
+    def per_packet(self, room: int) -> tuple[int, int, int]:
+        """How many messages fill a packet, their bytes, and how many packets they can fill so.
 
         Nothing where messages differ in size, or have none.
         """
         if self._cost <= LENGTH_OVERHEAD:
-            return 0, 0
+            return 0, 0, 0
         number = min((room - MESSAGES_OVERHEAD) // self._cost, MAX_MESSAGES_PER_FRAME)
-        return number, (len(self._payloads) - self._taken) // number if number else 0
+        if not number:
+            return 0, 0, 0
+        size = number * (self._cost - LENGTH_OVERHEAD)
+        return number, size, (len(self._payloads) - self._taken) // number
 
     def cut_anew(self, whole: int) -> "Iterator[MessageRun | FragmentedMessage]":
         """Yield what is left, with messages over ``whole`` bytes as such for fragments."""

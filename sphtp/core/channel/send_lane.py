@@ -3,8 +3,9 @@
 What waits to leave is a line of ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessage``. A
 packet takes ``SentFrame`` from its head, or n packets a ``FragmentRun``; what left stays known, in
 order of departure, until its packets are acked. To retransmit is to send content again, not packets
-(RFC 9000, section 13.3): what is lost waits apart, in a heap, and goes before what never left.
-Messages that are sent once wait beside all that, only until they leave.
+(RFC 9000, section 13.3): what is lost, or repeated by a probe, waits apart for its retransmission, in
+a heap with the oldest on top, and goes before what never left. Messages that are sent once wait
+beside all that, only until they leave.
 
 Where the path turns out to take smaller packets only, what does not fit them any more is cut anew,
 be it waiting or on its way.
@@ -255,26 +256,24 @@ class SendLane:
         source = self._unsent[0]
         if isinstance(source, FragmentedMessage):
             return self._take_fragments(source, room, packets, credit)
-        number, full = source.per_packet(room)
+        number, size, full = source.per_packet(room)
         if full < FEWEST_PACKETS:
             return None
-        packets = min(packets, full, self._allowed(credit) // number)
+        packets = min(packets, full, self._allowed(credit) // number, credit.packets_of(size))
         if packets < FEWEST_PACKETS:
             return None
         contents: list[tuple[SentFrame]] = []
         first_id = self._unsent_id
-        size = 0
         for _ in range(packets):
             frame = source.take(self._byte, first_id, room, number)
             assert frame is not None
             frame.packets = 1
             first_id += frame.count
-            size += frame.size
             contents.append((frame,))
             self._unacked.append(frame)
         self._unsent_id = first_id
-        credit.spend(packets * number, size)
-        self.served += (size + packets * MESSAGES_OVERHEAD) / self.options.weight
+        credit.spend(packets * number, packets * size)
+        self.served += packets * (size + MESSAGES_OVERHEAD) / self.options.weight
         if source.is_empty:
             self._drop_first()
         return contents

@@ -39,8 +39,8 @@ class SimultaneousOpen:
 
     def settle(self, connection: "Connection") -> "Connection | None":
         """Forget an attempt that is decided; return what crossed it, now a channel like others."""
-        is_open = connection.state is State.CONNECTING
-        if is_open or self._dials.pop(connection.connection_id, None) is None:
+        is_undecided = connection.state is State.CONNECTING
+        if is_undecided or self._dials.pop(connection.connection_id, None) is None:
             return None
         return self._crossings.pop(sibling(connection.connection_id), None)
 

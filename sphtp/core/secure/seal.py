@@ -1,8 +1,12 @@
 """Sealing datagrams: AES-256-GCM, a counter as the nonce, a new key long before the old one wears.
 
 A sealed datagram is ``front, counter u64, ciphertext, tag``. The front says in the clear whom it is
-for; front and counter are authenticated. The key of an epoch is derived from that of the epoch
-before, which is then forgotten: what was captured earlier stays secret when a key is found later.
+for; front and counter are authenticated.
+
+Key update (as RFC 9001, section 6, but by the counter): the upper bits of the counter number the
+epoch, so that no bit on the wire announces it. The key of an epoch is derived from that of the
+epoch before, which is then forgotten: what was captured earlier stays secret when a key is found
+later.
 
 An epoch ends after 2^20 datagrams, which hold 2^32 cipher blocks at most. The limit of AES-GCM is
 where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).

@@ -98,6 +98,30 @@ def test_a_sender_that_keeps_to_it_never_overruns_the_buffer(
 SLOW = ChannelSettings(receive_buffer=8, receive_buffer_bytes=40_000, max_message=20_000)
 
 
+def test_what_left_together_never_fills_the_room_of_what_it_lost() -> None:
+    """Else that could never come in, and nothing behind it ever be read."""
+    small = ChannelSettings(
+        max_message=1000, max_datagram=1200, base_datagram=1200, receive_buffer_bytes=4000
+    )
+    pair = Pair(0, settings=small)
+    left, right = pair.open()
+    messages = [bytes([number]) * 300 for number in range(40)]
+    left.port.queue(messages)
+    pair.left.touch(left)
+    batch = pair.left.poll_transmit(pair.now)
+    assert batch is not None
+    for datagram in batch.datagrams[1:]:
+        pair.network.send(pair.now, LEFT, RIGHT, datagram)
+    received = list[bytes]()
+
+    def is_over() -> bool:
+        received.extend(pair.receive(right))
+        return len(received) == len(messages)
+
+    pair.drive(is_over)
+    assert received == messages
+
+
 def test_a_stopped_reader_holds_its_sender_and_is_never_dropped_for_it() -> None:
     pair = Pair(1, Faults(loss=0.05), ChannelSettings(), SLOW)
     left, right = pair.open()

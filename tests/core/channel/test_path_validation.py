@@ -166,3 +166,17 @@ def test_a_path_is_tried_once_in_a_while_wherever_copies_come_from():
         said += len(answers(pair, pair.right, ("10.6.6.6", number), sealed))
     assert said == 1
     assert pair.right.handshake_counters.paths_tried == 1
+
+
+def test_what_was_overtaken_asks_nobody_where_it_came_from():
+    """Nothing says that the peer is still there: others from elsewhere have come since."""
+    pair, left, right = open_pair(PeerPin())
+    left.port.send_many([b"overtaken"])
+    pair.left.touch(left)
+    overtaken = pair.left.poll_transmit(pair.now)
+    assert overtaken is not None
+    pair.transfer(left, right, [b"newer"])
+    tried = pair.right.handshake_counters.paths_tried
+    pair.right.handle_datagrams_untrusted(pair.now, overtaken._replace(address=AWAY))
+    pair.run(1)
+    assert pair.right.handshake_counters.paths_tried == tried

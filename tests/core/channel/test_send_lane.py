@@ -138,3 +138,28 @@ def test_waiting_is_from_the_oldest_unacked(
             parts[number] -= 1
         unacked = {number for number in unacked if parts[number]}
         assert lane.waiting == (len(sizes) - min(unacked) if unacked else 0)
+
+
+def test_what_was_lost_goes_before_a_batch_of_what_is_new() -> None:
+    lane = SendLane(0, Lane(), 0)
+    push(lane, *[bytes(100)] * 20)
+    first: list[SentFrame] = []
+    lane.fill(ROOM, credit(), first)
+    lane.again(first[0])
+    assert lane.take_batch(ROOM, 8, credit()) is None
+    again: list[SentFrame] = []
+    lane.fill(ROOM, credit(), again)
+    assert again[0] is first[0]
+    assert lane.take_batch(ROOM, 8, credit()) is not None
+
+
+def test_a_message_cut_anew_is_given_up_whole() -> None:
+    """It expires although the frames in which it left are not those that it goes again in."""
+    lane = SendLane(0, Lane(), 0)
+    ticket = Ticket(0.0, deadline=1.0)
+    push(lane, bytes(250), ticket=ticket)
+    take_all(lane)
+    lane.cut_anew(ROOM // 2)
+    lane.give_up(ticket)
+    assert {type(sent.frame) for sent in take_all(lane)} == {Skip}
+    assert (lane.held, lane.waiting) == (0, 0)
