@@ -16,11 +16,11 @@ from sphtp.testing.pair import LEFT
 from tests.core.channel.test_hostile import forge, open_pair
 from tests.steps import steps
 
-BUFFER = 64
-BUFFER_BYTES = 100_000
-MAX_MESSAGE = 50_000
+BUFFER = 32
+BUFFER_BYTES = 50_000
+MAX_MESSAGE = 25_000
 
-COUNT = 5_000
+COUNT = 2_500
 """Twice what reaches the limits."""
 
 PART = 1024
@@ -38,11 +38,11 @@ def lane(random: Random) -> int:
 
 
 def first_fragment(random: Random, size: int) -> Fragment:
-    return Fragment(lane(random), random.randrange(BUFFER), 0, 40_000, bytes(size))
+    return Fragment(lane(random), random.randrange(BUFFER), 0, 20_000, bytes(size))
 
 
 def lone_bytes(random: Random) -> Fragment:
-    return Fragment(lane(random), random.randrange(4), 2 * random.randrange(20_000), 40_000, b"x")
+    return Fragment(lane(random), random.randrange(4), 2 * random.randrange(10_000), 20_000, b"x")
 
 
 FLOODS: dict[str, Callable[[Random], Sequence[Frame]]] = {
