@@ -13,7 +13,7 @@ from sphtp.core.channel.receive_queue import MOST_GAPS, ReceiveQueue
 from sphtp.core.channel.settings import FLAG, MOST_LANES, ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT
-from tests.core.channel.test_hostile import forge, open_pair
+from tests.attack.channel.forged import forge, open_pair
 from tests.steps import steps
 
 BUFFER = 32
@@ -85,7 +85,7 @@ def test_a_flood_takes_no_more_memory_than_the_limits_come_to(flood: str) -> Non
     tracemalloc.stop()
     transport = right.port.transport
     assert transport is not None
-    limit = BUFFER_BYTES + max(MAX_MESSAGE, right._settings.max_datagram)
+    limit = BUFFER_BYTES + max(MAX_MESSAGE, ChannelSettings().max_datagram)
     unreliable = MOST_LANES * BUFFER * (2 + COST)
     assert transport.receive_queue.held <= limit + BUFFER * COST + unreliable
     # What is held may lie in packets that are an eighth larger; each message has a cost, as have
