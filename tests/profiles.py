@@ -23,5 +23,8 @@ OF_CHANNELS: Final = "thorough" if CHOSEN == "quick" else CHOSEN
 
 settings.load_profile(CHOSEN)
 
+conversations: Final = settings(max_examples=settings.get_profile(CHOSEN).max_examples)
+"""For properties of channels whose examples open a channel each, or take a millisecond."""
+
 brisk: Final = settings(max_examples=settings.get_profile(CHOSEN).max_examples // 2)
 """For properties whose examples take ten milliseconds and more."""

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import trio
 
-import sphtp
 from sphtp.core import arrays
 from sphtp.core.arrays import EXTENSION
 from sphtp.messages import Compression, MessageFactory, PlainMessages
 from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 
@@ -26,8 +26,8 @@ POSITIONS = np.linspace(0.0, 1.0, 50_000).reshape(-1, 2)
 async def connected(**options: Any):
     """Both sides of a channel between two nodes."""
     async with (
-        sphtp.open_node(HOST, **options) as left,
-        sphtp.open_node(HOST, **options) as right,
+        open_node(HOST, **options) as left,
+        open_node(HOST, **options) as right,
         left.open_channel(*right.address) as here,
         await right.accept() as there,
     ):
@@ -84,8 +84,8 @@ async def test_types_of_messages_and_compression_carry_them_too(messages: Any, m
 
 async def test_streams_carry_them():
     async with (
-        sphtp.open_node(HOST) as sending,
-        sphtp.open_node(HOST) as receiving,
+        open_node(HOST) as sending,
+        open_node(HOST) as receiving,
         sending.open_source("state") as source,
         receiving.subscribe(*sending.address, topic="state") as stream,
     ):

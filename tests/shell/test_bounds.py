@@ -26,9 +26,9 @@ from sphtp.core.stream.wire import encode_nak
 from sphtp.errors import RefusedError, RemoteError
 from sphtp.shell.bus import Publisher
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.node import open_node
 from tests.core.stream.source.listening import Listening
 from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
 
 TIMERS = sphtp.ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
 ANY = sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0")

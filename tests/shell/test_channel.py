@@ -12,8 +12,8 @@ import sphtp
 from sphtp import ChannelSettings, Delivery, Impairment, Outcome
 from sphtp.core.channel.message_port import OFFERED
 from sphtp.errors import MessageTooLargeError
-from sphtp.shell.node import open_node
 from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 
@@ -58,7 +58,7 @@ async def test_messages_arrive_in_order_both_ways():
 @pytest.mark.parametrize("loss", [0.0, 0.05])
 async def test_large_messages_arrive_whole_in_small_datagrams(loss):
     """They leave and come many at a time, and loss takes single ones out."""
-    settings = ChannelSettings(max_datagram=1200)
+    settings = ChannelSettings(max_datagram=1200, linger=0.05)
     sent = [bytes([number]) * 65_536 for number in range(40)]
     async with connected(loss, settings) as (here, there), trio.open_nursery() as nursery:
         nursery.start_soon(here.send_many, sent)
@@ -445,7 +445,7 @@ async def test_a_node_that_is_cancelled_still_answers_a_close_that_came():
 
 
 async def test_a_leaving_node_takes_no_new_channels_and_does_not_wait_for_them():
-    settings = ChannelSettings(linger=5, connect_timeout=5)
+    settings = ChannelSettings(linger=0.5, connect_timeout=0.5)
     left = open_node(settings=settings)
     async with left as dialler, open_node(settings=settings) as other:
         async with open_node(settings=ChannelSettings(linger=0.2)) as leaver:

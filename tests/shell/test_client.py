@@ -22,6 +22,7 @@ from sphtp.shell.bus import BusAddressInUseError, BusError, ListeningPublisher, 
 from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder
+from tests.shell.nodes import BRIEFLY
 
 pytestmark = within_20_seconds
 
@@ -34,6 +35,7 @@ def server(*join, bind=ANY):
 
 
 def client(*servers, **options):
+    options = {"channel_settings": BRIEFLY} | options
     return open_client(servers, timers=TIMERS, timeout=10, **options)
 
 

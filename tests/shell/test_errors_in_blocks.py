@@ -11,6 +11,7 @@ import trio.testing
 import sphtp
 from sphtp import ServerAddress, ServerOptions, UnreachableError
 from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 
@@ -50,8 +51,8 @@ async def wire_to(target: tuple[str, int]) -> AsyncIterator[Wire]:
 
 async def test_an_error_wins_over_a_peer_that_is_gone_and_waits_no_longer_than_a_second() -> None:
     async with (
-        sphtp.open_node() as left,
-        sphtp.open_node() as right,
+        open_node() as left,
+        open_node() as right,
         wire_to(right.address) as wire,
     ):
         opening = left.open_channel(*wire.address)
@@ -109,7 +110,7 @@ async def test_an_error_is_not_lost_among_those_of_tasks_that_it_closes_a_stream
 
 
 async def test_what_was_sent_before_an_error_arrives_at_a_peer_that_is_there() -> None:
-    async with sphtp.open_node() as left, sphtp.open_node() as right:
+    async with open_node() as left, open_node() as right:
         opening = left.open_channel(*right.address)
         channel = await opening.__aenter__()
         accepted = await right.accept()
@@ -121,8 +122,8 @@ async def test_what_was_sent_before_an_error_arrives_at_a_peer_that_is_there() -
 async def test_without_an_error_messages_that_did_not_arrive_are_one() -> None:
     soon = sphtp.ChannelSettings(close_timeout=0.3)
     async with (
-        sphtp.open_node(settings=soon) as left,
-        sphtp.open_node() as right,
+        open_node(settings=soon) as left,
+        open_node() as right,
         wire_to(right.address) as wire,
     ):
         opening = left.open_channel(*wire.address)

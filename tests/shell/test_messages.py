@@ -18,8 +18,8 @@ from sphtp.messages import (
     PlainMessages,
     Range,
 )
-from sphtp.shell.node import open_node
 from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 

@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from sphtp.core.datagrams import Datagrams
-from sphtp.shell.node import open_node
 from sphtp.shell.udp import MTU_DISCOVER, PMTUDISC_PROBE, UdpSocket
 from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 

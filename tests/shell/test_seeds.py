@@ -6,9 +6,10 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import ControlTimers, Security, ServerOptions, open_client, open_node, open_server
+from sphtp import ControlTimers, Security, ServerOptions, open_client, open_server
 from sphtp.core.control.records import ServerAddress
 from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 

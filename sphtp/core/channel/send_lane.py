@@ -2,10 +2,10 @@
 
 What waits to leave is a line of ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessage``. A
 packet takes ``SentFrame`` from its head, or n packets a ``FragmentRun``; what left stays known, in
-order of departure, until its packets are acked. To retransmit is to send content again, not packets
-(RFC 9000, section 13.3): what is lost, or repeated by a probe, waits apart for its retransmission, in
-a heap with the oldest on top, and goes before what never left. Messages that are sent once wait
-beside all that, only until they leave.
+order of departure, until its packets are acked. To retransmit is to send content again, not
+packets (RFC 9000, section 13.3): what is lost, or repeated by a probe, waits apart for its
+retransmission, in a heap with the oldest on top, and goes before what never left. Messages that are
+sent once wait beside all that, only until they leave.
 
 Where the path turns out to take smaller packets only, what does not fit them any more is cut anew,
 be it waiting or on its way.

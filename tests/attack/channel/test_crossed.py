@@ -18,8 +18,7 @@ from sphtp.core.datagrams import Address, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
-from tests.core.channel.sealed import LEFT, RIGHT, identity, make_sealed
-from tests.core.channel.test_sealed_refusals import check_empty
+from tests.core.channel.sealed import LEFT, RIGHT, check_forgotten, identity, make_sealed
 
 MALLORY = ("10.6.6.6", 6)
 
@@ -92,8 +91,8 @@ def test_a_recorded_greet_kills_no_attempt(seed: int):
     dialled.close(stage.now)
     stage.touch(dialled)
     stage.run(60)
-    check_empty(side(stage, LEFT))
-    check_empty(side(stage, RIGHT))
+    check_forgotten(side(stage, LEFT))
+    check_forgotten(side(stage, RIGHT))
 
 
 def test_one_recording_takes_one_place():
@@ -109,7 +108,7 @@ def test_one_recording_takes_one_place():
         assert right.handshake_counters.replayed == before + 99
         stage.run(ChannelSettings().connect_timeout + 1)
         assert not right.connections
-    check_empty(right)
+    check_forgotten(right)
 
 
 def test_whoever_waits_for_long_is_known_for_as_long():

@@ -16,8 +16,15 @@ from sphtp.core.datagrams import VERSION, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Sent, kind_of, meddle, watch
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
-from tests.core.channel.test_sealed_refusals import Introduced, check_empty
+from tests.core.channel.sealed import (
+    LEFT,
+    RIGHT,
+    SealedPair,
+    check_forgotten,
+    identity,
+    make_sealed,
+)
+from tests.core.channel.test_sealed_refusals import Introduced
 from tests.soaked import soaked
 
 KNOWN = PeerPin(identity("right").public)
@@ -122,7 +129,7 @@ class Carried:
             endpoint.close(self.pair.now, "over")
         self.pair.run(60)
         for endpoint in (self.pair.left, self.pair.right):
-            check_empty(endpoint)
+            check_forgotten(endpoint)
 
 
 def play(seed: int, tricks: list[Trick], share: float) -> bool:

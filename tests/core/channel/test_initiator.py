@@ -13,8 +13,14 @@ from sphtp.core.datagrams import Datagrams, Kind
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import kind_of, watch
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
-from tests.core.channel.test_sealed_refusals import check_empty
+from tests.core.channel.sealed import (
+    LEFT,
+    RIGHT,
+    SealedPair,
+    check_forgotten,
+    identity,
+    make_sealed,
+)
 from tests.soaked import soaked
 
 KNOWN = PeerPin(identity("right").public)
@@ -52,7 +58,7 @@ def test_one_that_refuses_does_not_keep_another_from_accepting(expectation: Peer
     stage.touch(left)
     stage.run(60)
     for endpoint in (full, free, stage.endpoints[LEFT]):
-        check_empty(endpoint)
+        check_forgotten(endpoint)
 
 
 def test_one_that_has_two_addresses_gives_one_channel():
@@ -111,7 +117,7 @@ def test_two_that_dial_each_other_at_once_get_one_channel_each_way_or_one(start:
                 pair.touch(connection)
             pair.run(300)
             for endpoint in (pair.left, pair.right):
-                check_empty(endpoint)
+                check_forgotten(endpoint)
 
 
 @pytest.mark.parametrize("start", [0, *soaked([100])])
@@ -136,7 +142,7 @@ def test_an_attempt_that_is_given_up_while_both_dial_leaves_nothing_behind(start
         pair.network.set_default(Faults())
         pair.run(300)
         for endpoint in (pair.left, pair.right):
-            check_empty(endpoint)
+            check_forgotten(endpoint)
 
 
 def test_a_peer_that_restarts_between_question_and_answer_is_reached_all_the_same():

@@ -10,8 +10,7 @@ from sphtp.core.datagrams import Kind
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
 from tests.attack.channel.mallory import Sent, answers, kind_of, meddle
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of
-from tests.core.channel.test_sealed_refusals import check_empty
+from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, check_forgotten, identity, keys_of
 
 NEW: Address = ("10.0.0.7", 7)
 AWAY: Address = ("10.6.6.6", 6)
@@ -51,7 +50,7 @@ def test_a_peer_that_moves_is_followed_and_nothing_is_lost(expectation: PeerPin,
     pair.touch(mover)
     pair.run(30)
     for endpoint in pair.endpoints.values():
-        check_empty(endpoint)
+        check_forgotten(endpoint)
 
 
 @WAYS

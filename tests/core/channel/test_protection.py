@@ -9,8 +9,7 @@ import pytest
 from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator
 from sphtp.core.secure.noise_framework import PRIME, SMALL_ORDER, HandshakeState, NoiseHandshake
 from sphtp.errors import SettingsError, UnreachableError
-from tests.core.channel.sealed import RIGHT, SealedPair, identity, keys_of
-from tests.core.channel.test_sealed_refusals import check_empty
+from tests.core.channel.sealed import RIGHT, SealedPair, check_forgotten, identity, keys_of
 
 KNOWN = PeerPin(identity("right").public)
 
@@ -84,4 +83,4 @@ def test_a_peer_that_tells_a_key_that_is_none_is_unreachable(key: bytes):
     pair = SealedPair(trust=RosterAuthenticator({3: Told(key)}))
     with pytest.raises(UnreachableError, match=r"^peer 0x00000003 .*: its key "):
         pair.left.dial(0.0, [RIGHT], 3)
-    check_empty(pair.left)
+    check_forgotten(pair.left)

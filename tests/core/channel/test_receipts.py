@@ -89,7 +89,8 @@ def test_the_end_settles_all_that_are_open() -> None:
     tickets.acked(1.0, row[1:2])
     tickets.close(2.0, Outcome.CLOSED)
     assert settled(tickets) == [row[1], row[0], row[2]]
-    assert not tickets._open
+    tickets.close(3.0, Outcome.CLOSED)
+    assert settled(tickets) == [], "none of them again"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.errors import SettingsError
 from tests.attack.channel.mallory import Knocking, answers
-from tests.core.channel.sealed import LEFT, SealedPair, identity
-from tests.core.channel.test_sealed_refusals import check_empty
+from tests.core.channel.sealed import LEFT, SealedPair, check_forgotten, identity
 
 RIGHT_KEY = identity("right").public
 LIMITS = HandshakeLimits(half_open=8, handshake_timeout=2.0)
@@ -34,7 +33,7 @@ def test_nothing_is_kept_of_addresses_that_bring_no_cookie():
         assert pair.right.half_open == 0
     assert pair.right.handshake_counters.cookies_sent == 10_000
     assert pair.right.handshake_counters.handshakes == 0
-    check_empty(pair.right)
+    check_forgotten(pair.right)
 
 
 @pytest.mark.parametrize("key", [RIGHT_KEY, None], ids=["IK", "XX"])
@@ -53,7 +52,7 @@ def test_half_open_handshakes_are_limited_and_time_out(key: bytes | None):
     later = Knocking(pair, pair.right, ("10.9.9.9", 9), 5, 6, key=key)
     assert len(later.enter()) == 1
     pair.run(20)
-    check_empty(pair.right)
+    check_forgotten(pair.right)
 
 
 @pytest.mark.parametrize("key", [RIGHT_KEY, None], ids=["IK", "XX"])
@@ -124,10 +123,10 @@ def test_an_old_greet_that_comes_again_shakes_no_channel_and_is_forgotten():
         (cookie,) = knocking.greet()
         knocking.greet(cookie[13:])
         pair.run(20)
-        check_empty(pair.right)
+        check_forgotten(pair.right)
         knocking.greet(cookie[13:])
         pair.run(20)
-        check_empty(pair.right)
+        check_forgotten(pair.right)
         assert not pair.right.has_incoming
 
 
@@ -138,7 +137,7 @@ def test_what_comes_after_the_end_is_answered_by_a_reset_or_not_at_all(key: byte
     dialled = pair.left.dial(0.0, [("10.9.9.9", 9)])
     pair.run(3)
     assert dialled.closed is not None
-    check_empty(pair.left)
+    check_forgotten(pair.left)
     assert answers(pair, pair.left, ("10.9.9.9", 9), bytes([0x15]) + bytes(28)) == []
 
 

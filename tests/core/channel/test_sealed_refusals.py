@@ -15,7 +15,14 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import VERSION, Datagrams, Kind
 from sphtp.core.schema import Schema
 from sphtp.testing.stage import Stage
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
+from tests.core.channel.sealed import (
+    LEFT,
+    RIGHT,
+    SealedPair,
+    check_forgotten,
+    identity,
+    make_sealed,
+)
 
 KNOWN = PeerPin(identity("right").public)
 HASTY = 0.5
@@ -40,15 +47,8 @@ def refused(right: Endpoint, left: Endpoint,
     for endpoint in (left, right):
         assert not endpoint.has_incoming
         stage.run(20)
-        check_empty(endpoint)
+        check_forgotten(endpoint)
     return dialled.closed.text
-
-
-def check_empty(endpoint: Endpoint) -> None:
-    assert endpoint.connections == ()
-    assert endpoint.poll_timeout() is None
-    assert endpoint.half_open == 0
-    assert not endpoint._table.peers
 
 
 WAYS = pytest.mark.parametrize("expectation", [KNOWN, PeerPin()], ids=["IK", "XX"])
@@ -66,7 +66,7 @@ def test_full(expectation: PeerPin):
     assert dialled.closed is not None
     assert dialled.closed.text.endswith("refused the channel: it has too many channels")
     assert full.counters.refused_full == 1
-    check_empty(left)
+    check_forgotten(left)
 
 
 @WAYS

@@ -14,8 +14,7 @@ from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.secure import seal
 from sphtp.testing import Faults
-from tests.core.channel.sealed import SealedPair, identity, keys_of
-from tests.core.channel.test_sealed_refusals import check_empty
+from tests.core.channel.sealed import SealedPair, check_forgotten, identity, keys_of
 from tests.profiles import brisk
 from tests.soaked import soaked
 
@@ -69,7 +68,7 @@ def test_keys_change_on_the_way(seed: int, monkeypatch: pytest.MonkeyPatch):
     pair.network.set_default(Faults())
     pair.run(700)
     for endpoint in (pair.left, pair.right):
-        check_empty(endpoint)
+        check_forgotten(endpoint)
 
 
 @pytest.mark.parametrize("seed", [0, *soaked(range(1, 4))])

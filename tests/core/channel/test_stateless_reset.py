@@ -10,8 +10,15 @@ from sphtp.core.channel.stateless_reset import decode_reset_untrusted, encode_re
 from sphtp.core.datagrams import Address, Datagrams, Kind, encode_front
 from sphtp.testing import Faults
 from tests.attack.channel.mallory import answers, kind_of, watch
-from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
-from tests.core.channel.test_sealed_refusals import check_empty
+from tests.core.channel.sealed import (
+    LEFT,
+    RIGHT,
+    SealedPair,
+    check_forgotten,
+    identity,
+    keys_of,
+    make_sealed,
+)
 
 WAYS = pytest.mark.parametrize(
     "expectation", [PeerPin(identity("right").public), PeerPin()], ids=["IK", "XX"]
@@ -47,7 +54,7 @@ def test_a_restarted_node_is_known_to_be_one_within_a_round_trip(
     assert "has forgotten the channel: it restarted, or ended it" in stays.closed.text
     pair.run(20)
     for endpoint in pair.endpoints.values():
-        check_empty(endpoint)
+        check_forgotten(endpoint)
 
 
 @WAYS
@@ -161,7 +168,7 @@ def test_an_answer_to_an_attempt_that_is_over_is_taken_back():
             assert pair.right.connections == ()
         pair.run(10)
         for endpoint in pair.endpoints.values():
-            check_empty(endpoint)
+            check_forgotten(endpoint)
 
 
 @WAYS

@@ -16,7 +16,7 @@ from sphtp.shell.node import Node
 from sphtp.shell.streams.hosted_source import FanOutSocket
 from sphtp.shell.streams.subscription import Stream, Terms
 from tests.deadline import within_20_seconds
-from tests.shell.streams.nodes import open_node
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 

@@ -19,7 +19,7 @@ from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream, StreamMessage, Terms
 from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
-from tests.shell.streams.nodes import open_node
+from tests.shell.nodes import open_node
 from tests.soaked import soaked
 
 pytestmark = within_20_seconds
@@ -277,7 +277,7 @@ async def test_sent_is_delivered_and_told_lost_wherever_the_network_is_cut(
     cuts = random.sample(range(4), random.choice((1, 2)))
     vanishes = random.random() < 0.3
     kept = random.choice(({}, {"retention": 0}, {"retention": 0, "window_age": 0.1}))
-    settings = StreamSettings(session_max=0.3, activity_timeout=3.0, generation=2.0, **kept)
+    settings = StreamSettings(session_max=0.3, activity_timeout=2.0, generation=1.5, **kept)
     terms = Terms(numbered=True, settings=settings, ordered=random.random() < 0.7)
     async with (
         open_node(settings=HASTY) as here,
@@ -293,14 +293,14 @@ async def test_sent_is_delivered_and_told_lost_wherever_the_network_is_cut(
                 for _ in range(random.randrange(1, 40)):
                     assert await source.send(sent) == sent
                     sent += 1
-                await trio.sleep(random.choice((0.1, 0.5, 1.2)))
+                await trio.sleep(random.choice((0.1, 0.4, 0.8)))
                 cable.is_cut = False
             if vanishes:
                 cable.is_cut = True
             elif 3 in cuts:
                 cable.is_cut = True
                 nursery.start_soon(source.aclose)
-                await trio.sleep(random.choice((0.1, 0.5, 1.2)))
+                await trio.sleep(random.choice((0.1, 0.4, 0.8)))
                 cable.is_cut = False
             else:
                 await source.aclose()

@@ -8,7 +8,7 @@ from sphtp.shell.impairment import Impairment
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream
 from tests.deadline import within_20_seconds
-from tests.shell.streams.nodes import open_node
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 

@@ -19,7 +19,7 @@ from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream, Terms, join
 from tests.deadline import within_20_seconds
-from tests.shell.streams.nodes import open_node
+from tests.shell.nodes import open_node
 
 pytestmark = within_20_seconds
 

@@ -18,9 +18,9 @@ from sphtp.core.serial import unwrap, wrap
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
+from tests.attack.channel.forged import forge, open_pair
 from tests.core.channel.talk import follow
 from tests.core.channel.test_framing import frames
-from tests.core.channel.test_hostile import forge, open_pair
 from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
