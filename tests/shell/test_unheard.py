@@ -247,8 +247,10 @@ async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
         await nursery.start(hold_the_place)
         async with sphtp.open_client([opened.address], tls=tls, timeout=15) as client:
             assert client.id in opened.clients
-    [record] = caplog.records
-    assert "takes connections and closes them: it is full, or no SphTP server" in record.message
+    # One port or the other is full first.
+    assert 1 <= len(caplog.records) <= 2
+    for record in caplog.records:
+        assert "takes connections and closes them: it is full, or no SphTP server" in record.message
 
 
 async def test_a_wrong_secret_is_not_waited_out() -> None:

@@ -98,7 +98,7 @@ class AcceptQueues:
     def add(self, schema: Schema) -> None:
         """Let channels of this schema in, too."""
         self._schemas[schema.schema_hash] = schema
-        self._queues[schema.schema_hash] = AcceptQueue(self._limit, self._patience)
+        self._queues.setdefault(schema.schema_hash, AcceptQueue(self._limit, self._patience))
 
     def find(self, schema_hash: int) -> Schema | None:
         """The schema with this hash; None if there is no such service."""

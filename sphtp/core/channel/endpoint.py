@@ -138,7 +138,9 @@ class Endpoint:
         self._table = ConnectionTable()
         self._dials = SimultaneousOpen()
         # Answers that no connection gives: refusals, resets, and what is said to strangers.
-        self._outgoing: deque[Datagrams] = deque()
+        # Of more than ``backlog`` the oldest are dropped: strangers can ask faster than the socket
+        # sends, and whoever means it asks again.
+        self._outgoing: deque[Datagrams] = deque(maxlen=settings.backlog)
         self._keys = self._make_keys(security, port) if security is not None else None
 
     def _make_keys(self, security: Security, port: int) -> _Keys:
@@ -728,9 +730,7 @@ class Endpoint:
             self._send_refuse(address, datagram)
 
     def _send_refuse(self, address: Address, datagram: bytes) -> None:
-        # In a flood some get none, and ask again.
-        if len(self._outgoing) < self._settings.backlog:
-            self._outgoing.append(Datagrams.of(address, datagram))
+        self._outgoing.append(Datagrams.of(address, datagram))
 
     def _count_refusal(self, now: float, address: Address, why: Refusal) -> None:
         counter = REFUSALS[why]

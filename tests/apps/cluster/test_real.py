@@ -16,12 +16,12 @@ BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
 @pytest.mark.slow
 async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path):
     logs = tmp_path / "new" / "logs"
-    options = ("--servers", "2", "--clients", "2", "--steps", "25", "--qlog", str(logs))
+    options = ("--servers", "2", "--clients", "2", "--steps", "60", "--qlog", str(logs))
     async with cluster(gas_file, *options, *BAD, "--verify", "--json") as run:
         assert await run.end() == 0
     found = json.loads("\n".join(run.lines))
     assert found["verified"] is True
-    assert (found["servers"], found["clients"], found["steps"]) == (2, 2, 25)
+    assert (found["servers"], found["clients"], found["steps"]) == (2, 2, 60)
     assert found["state_sha256"] == found["reference_sha256"]
     assert found["start"]["count"] == found["end"]["count"] == 60
     neighbours = {(link["from"], link["to"]) for link in found["links"]}

@@ -11,6 +11,7 @@ from sphtp.core.channel.noise import Answer, encode_answer
 from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.protection import SEAL_OVERHEAD
 from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.stateless_reset import RESET_SIZE
 from sphtp.core.datagrams import FRONT, KINDS, VERSION, Datagrams, Kind, encode_front
 from sphtp.core.schema import Schema
@@ -168,3 +169,17 @@ def test_the_largest_greet_fits_any_path():
         pair.open(expectation)
         largest = max(len(it) for *_, it in seen if kind_of(it) is not Kind.SEALED)
         assert FLOOR - 60 < largest <= FLOOR
+
+
+def test_who_asks_faster_than_the_socket_sends_takes_no_memory() -> None:
+    """Hellos of another version, thousands of them while nothing can leave."""
+    pair = SealedPair()
+    backlog = ChannelSettings().backlog
+    for number in range(20 * backlog):
+        hello = encode_front(Kind.GREET, 0) + number.to_bytes(4, "little") + bytes(8)
+        hello = bytes([(VERSION + 1) << 4 | Kind.GREET]) + hello[1:].ljust(1200, b"?")
+        pair.right.handle_datagrams_untrusted(pair.now, Datagrams.of(LEFT, hello))
+    answers_left = 0
+    while pair.right.poll_transmit(pair.now) is not None:
+        answers_left += 1
+    assert 0 < answers_left <= backlog
