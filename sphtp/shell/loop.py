@@ -269,9 +269,14 @@ class Loop:
             not self._corked and not self._is_asked and perf_counter() - self._sent_at > CORKING
         )
         self._corked.append(push)
-        if not is_idle or not self.flush():
+        if not is_idle:
             self._ask()
-        return is_idle
+            return False
+        if not self.flush():
+            self._ask()
+        # Also where window or pacer let nothing leave: or each message would ask them anew.
+        self._sent_at = perf_counter()
+        return True
 
     async def end_lone_send(self) -> None:
         """Let others have a turn after a message that left within its call.

@@ -15,7 +15,7 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.shell import channel as channel_module
 from sphtp.shell import loop as loop_module
 from sphtp.shell.channel import RESERVED_SIZE
-from sphtp.shell.loop import MOST_BEHIND, SENT_BYTES, TURN
+from sphtp.shell.loop import MOST_BEHIND, SENT_BYTES, TURN, Loop
 from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
 
@@ -426,3 +426,31 @@ async def test_who_waits_long_for_an_answer_sleeps(monkeypatch: pytest.MonkeyPat
             assert await here.receive() == number
         nursery.cancel_scope.cancel()
         assert looks == []
+
+
+async def test_messages_that_may_not_leave_do_not_each_ask_whether_they_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A peer that reads nothing holds all of them back; each question costs 50 us."""
+    settings = ChannelSettings(receive_buffer=16)
+    async with (
+        open_node(settings=settings) as here,
+        open_node(settings=settings) as there,
+        here.open_channel(*there.address) as channel,
+    ):
+        await there.accept()
+        for _ in range(64):
+            await channel.send(bytes(1000))
+        await trio.sleep(0.05)
+        asked, flush = 0, Loop.flush
+
+        def counting(loop: Loop) -> bool:
+            nonlocal asked
+            asked += 1
+            return flush(loop)
+
+        monkeypatch.setattr(Loop, "flush", counting)
+        for _ in range(2000):
+            channel.send_nowait(None)
+        assert asked < 1000
+        channel.abort()
