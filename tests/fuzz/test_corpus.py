@@ -9,7 +9,7 @@ from tests.fuzz.mutations import mutate
 from tests.fuzz.starts import starts
 from tests.fuzz.targets import CORPUS, TARGETS, kept
 
-MUTANTS = {True: 150, False: 6}
+MUTANTS = {True: 50, False: 3}
 """Inputs made up for a decoder, and for whatever lives longer."""
 
 every_target = pytest.mark.parametrize("name", TARGETS)

@@ -18,7 +18,7 @@ from sphtp.core.channel.lifecycle import Opened, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT, RIGHT
-from tests.profiles import conversations
+from tests.profiles import brisk
 
 SETTINGS = ChannelSettings(connect_timeout=120, timeout=240, keepalive=60)
 DELIVER, REPEAT, LOSE, FATES = 0, 1, 2, 3
@@ -182,7 +182,7 @@ def test_an_attempt_that_is_over_does_not_take_the_one_that_crossed_it_along(is_
     assert duel.endpoints[LEFT].connections == (incoming,)
 
 
-@conversations
+@brisk
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 10_000), max_size=25))
 def test_long_and_unlikely_orders_give_one_channel(seed: int, choices: list[int]) -> None:
     duel = Duel(seed)
@@ -192,7 +192,7 @@ def test_long_and_unlikely_orders_give_one_channel(seed: int, choices: list[int]
     assert [len(side) for side in duel.sides()] == [1, 1]
 
 
-@conversations
+@brisk
 @given(
     st.integers(0, 2**32),
     st.integers(0, 4),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.messages import BitMessage, Compression, MessageFactory, PlainMessages, Stream
 from sphtp.errors import RemoteError, SettingsError, WireError
 from tests.core.messages.kinds import KINDS, Point, Shot, Step, messages, payloads
-from tests.profiles import brisk
+from tests.profiles import few
 
 factory = MessageFactory(KINDS)
 squeezing = MessageFactory(KINDS, compression=Compression(threshold=0))
@@ -49,7 +49,7 @@ def test_made_up_bytes_are_refused_or_a_message(factory: MessageFactory, data: b
     assert type(message) in KINDS
 
 
-@brisk
+@few
 @given(both, messages)
 def test_cut_or_flipped_only_remote_errors_leave(factory: MessageFactory, message: object) -> None:
     data = factory.encode(message)
