@@ -87,7 +87,7 @@ class Duel:
 
     def check(self, played: object) -> None:
         """Every channel is open on both sides, and carries messages both ways."""
-        self.settle(5)
+        self.settle(2)
         left, right = self.sides()
         for connection in (*left, *right):
             assert connection.state is State.OPEN, f"{connection.state} after {played}"
@@ -105,7 +105,7 @@ class Duel:
                 for endpoint in self.endpoints.values():
                     endpoint.touch(connection)
             self.flush()
-            self.settle(1)
+            self.settle(0.5)
             heard = sorted(message for it in other for message in it.port.receive_many(9))
             assert heard == sorted(b"%d" % number for number in range(len(side))), played
 
