@@ -23,6 +23,7 @@ from sphtp.core.packing import (
     unpack_many,
 )
 from sphtp.errors import MessageTooLargeError, SettingsError
+from tests.profiles import brisk
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary(),
@@ -31,6 +32,7 @@ VALUES = st.recursive(
 )
 
 
+@brisk
 @given(st.lists(VALUES, min_size=2, max_size=5))
 def test_many_are_what_they_are_one_by_one(values: list[object]) -> None:
     payloads = [pack(value) for value in values]
@@ -233,6 +235,7 @@ def number_of(value: Any) -> int:
 MIXED = VALUES | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=300))
 
 
+@brisk
 @given(st.lists(MIXED | st.text(min_size=200, max_size=300)))
 def test_values_are_counted_as_they_are(values: list[Any]) -> None:
     payload, number = pack_unbounded(values), number_of(values)

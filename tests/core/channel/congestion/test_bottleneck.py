@@ -25,7 +25,7 @@ ROWS: dict[str, str] = {}
 def outcome(
     name: str,
     *,
-    seconds: int = 20,
+    seconds: int = 14,
     starts: tuple[float, ...] = (0.0,),
     loss: float = 0.0,
     queues: float = 1.0,
