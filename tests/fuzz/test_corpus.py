@@ -9,10 +9,10 @@ from tests.fuzz.mutations import mutate
 from tests.fuzz.starts import starts
 from tests.fuzz.targets import CORPUS, TARGETS, kept
 
-MUTANTS = {True: 50, False: 3}
+MUTANTS = {True: 30, False: 3}
 """Inputs made up for a decoder, and for whatever lives longer."""
 
-FIRST = 8
+FIRST = 5
 """So many of what is kept for whatever lives longer; those that come first reach most."""
 
 every_target = pytest.mark.parametrize("name", TARGETS)

@@ -19,6 +19,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.profiles import brisk
+from tests.soaked import soaked
 
 SETTINGS = ChannelSettings(connect_timeout=120, timeout=240, keepalive=60)
 DELIVER, REPEAT, LOSE, FATES = 0, 1, 2, 3
@@ -148,9 +149,12 @@ def check_every_order(seed: int, depth: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [SEEDS[0], *soaked(SEEDS[1:])])
 def test_every_order_of_the_first_datagrams_gives_one_channel(seed: int) -> None:
-    """Delivered, repeated or lost, in any order, with timers in between: all of it, so deep."""
+    """Delivered, repeated or lost, in any order, with timers in between: all of it, so deep.
+
+    Who has the lower token makes mirror images of it all, so that the soak has the other one.
+    """
     assert check_every_order(seed, depth=3) > 300
 
 

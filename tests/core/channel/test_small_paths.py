@@ -29,7 +29,7 @@ def size_of(connection: Connection) -> int:
 
 @pytest.mark.parametrize(
     ("mtu", "security"),
-    [(1150, SEALED), (1100, None), (800, SEALED), (600, None), (FLOOR, None), (FLOOR, SEALED)],
+    [(1150, SEALED), (800, None), (600, SEALED), (FLOOR, None)],
     ids=str,
 )
 def test_a_path_below_the_base_is_used_as_it_is(mtu: int, security: Security | None) -> None:
