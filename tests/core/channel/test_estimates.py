@@ -4,6 +4,7 @@ import pytest
 
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Faults, Pair
+from tests.soaked import soaked
 
 
 @pytest.mark.parametrize("megabits", [5, 20])
@@ -39,7 +40,7 @@ def test_what_is_in_flight_stays_within_the_window_and_that_within_its_limit() -
     assert 0 < left.port.statistics().window <= 200_000
 
 
-@pytest.mark.parametrize("jitter", [0.02, 0.1])
+@pytest.mark.parametrize("jitter", [0.1, *soaked([0.02])])
 def test_deep_jitter_is_no_loss(jitter: float) -> None:
     """Packets overtake each other by hundreds; acks reach back to them all the same."""
     pair = Pair(1, Faults(delay=0.025, jitter=jitter), ChannelSettings(max_datagram=1200))

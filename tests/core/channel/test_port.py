@@ -240,14 +240,14 @@ def test_copies_spare_the_wait_for_a_loss(size: int) -> None:
         pair = Pair(5, Faults(delay=0.1, loss=0.1), settings)
         left, right = pair.open()
         tickets = []
-        for _ in range(150):
+        for _ in range(100):
             tickets.append(follow(left, bytes(size), pair.now, copies=copies))
             pair.touch(left)
             pair.run(0.016)
         pair.run(5)
-        assert len(pair.receive(right)) == 150, "and each comes once"
+        assert len(pair.receive(right)) == 100, "and each comes once"
         waits = [(ticket.settled_at or 0) - ticket.sent_at for ticket in tickets]
-        return sorted(waits)[-8]
+        return sorted(waits)[-5]
 
     assert slowest(copies=0) > 0.4
     assert slowest(copies=3) < 0.3
