@@ -1,4 +1,4 @@
-"""The seed of everything that is random, and how hard Hypothesis tries where.
+"""The seed of everything that is random, and how hard Hypothesis tries.
 
 `--seed`, or the variable `SPHTP_SEED`, gives another seed than the usual one to all tests that ask
 for it.
@@ -13,7 +13,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import CHOSEN, OF_CHANNELS
+from tests import profiles  # noqa: F401  (loads what the properties are tried with)
 
 SEED = "1"
 
@@ -86,9 +86,3 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector thousands of tests, which stay: an eighth of the suite's time."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Try harder with channels; a property keeps the profile that its module is imported under."""
-    is_core = {"core", "channel"} <= set(collector.path.parts)
-    settings.load_profile(OF_CHANNELS if is_core else CHOSEN)

@@ -92,9 +92,11 @@ class Stage(Simulation):
         waiting, received = deque(payloads), list[bytes]()
 
         def is_over() -> bool:
+            before = len(waiting)
             while waiting and sender.port.room_for([len(waiting[0])]):
                 sender.port.send_many([waiting.popleft()])
-            self.touch(sender)
+            if len(waiting) < before:
+                self.touch(sender)
             received.extend(self.receive(receiver))
             return len(received) >= len(payloads)
 
@@ -119,9 +121,10 @@ class Stage(Simulation):
             endpoint.handle_timeout(self.now)
 
     def _flush(self) -> None:
+        now = self.now
         for address, endpoint in self.endpoints.items():
-            while (transmit := endpoint.poll_transmit(self.now, TURN)) is not None:
+            while (transmit := endpoint.poll_transmit(now, TURN)) is not None:
                 for datagram in transmit.datagrams:
-                    self.network.send(self.now, address, transmit.address, datagram)
+                    self.network.send(now, address, transmit.address, datagram)
             while endpoint.poll_active() is not None:
                 pass

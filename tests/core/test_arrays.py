@@ -26,6 +26,7 @@ from sphtp.core.packing import (
     unpack_many,
 )
 from sphtp.errors import MessageTooLargeError, RemoteError
+from tests.profiles import brisk
 
 TYPES = [
     *("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8"),
@@ -86,6 +87,7 @@ VALUES = st.recursive(
 )
 
 
+@brisk
 @given(st.lists(VALUES, min_size=1, max_size=3))
 def test_arrays_and_large_leaves_arrive_wherever_they_stand(values: list[Any]) -> None:
     payloads = [pack(value) for value in values]

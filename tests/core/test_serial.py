@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.serial import HALF, SPAN, SequenceBuffer, SerialNumber, unwrap, wrap
+from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 starts = st.sampled_from(STARTS)
@@ -50,6 +51,7 @@ def test_unwrap_errs_by_a_whole_span_beyond_that(start: int) -> None:
     assert unwrap(wrap(start - HALF - 1), start) == start - HALF - 1 + SPAN
 
 
+@brisk
 @given(starts, st.integers(-3 * SPAN, 3 * SPAN), st.integers(-HALF, HALF - 1))
 def test_unwrap_inverts_wrap(start: int, shift: int, distance: int) -> None:
     reference = start + shift
@@ -59,6 +61,7 @@ def test_unwrap_inverts_wrap(start: int, shift: int, distance: int) -> None:
 widths = st.integers(1, 64)
 
 
+@brisk
 @given(widths, st.integers(-(2**70), 2**70), st.data())
 def test_numbers_of_any_width_against_the_nearest_of_all(
     bits: int, reference: int, data: st.DataObject
@@ -74,6 +77,7 @@ def test_numbers_of_any_width_against_the_nearest_of_all(
     assert serial.ahead(short, serial.wrap(reference)) == distance
 
 
+@brisk
 @given(widths, st.integers(0, 2**64), st.integers(0, 2**64))
 def test_one_of_two_is_ahead_of_the_other(bits: int, one: int, other: int) -> None:
     serial = SerialNumber(bits)
@@ -81,6 +85,7 @@ def test_one_of_two_is_ahead_of_the_other(bits: int, one: int, other: int) -> No
     assert there == -back or there == back == -serial.half
 
 
+@brisk
 @given(starts, st.lists(st.integers(1, HALF - 1), max_size=40))
 def test_a_receiver_follows_a_sender_across_many_wraps(start: int, gaps: list[int]) -> None:
     sent = followed = start
@@ -214,6 +219,7 @@ steps = st.lists(
 )
 
 
+@brisk
 @given(starts, st.sampled_from([1, 2, 7, 16]), steps)
 def test_the_buffer_is_a_dict_with_a_window(
     start: int, size: int, steps: list[tuple[Callable[..., None], int]]
@@ -236,6 +242,7 @@ runs = st.lists(
 )
 
 
+@brisk
 @given(starts, st.integers(0, 40), st.sampled_from([1, 2, 7, 16, 64, 100, 4096]), runs)
 def test_runs_are_their_sequences_one_by_one(
     start: int, before: int, size: int, steps: list[tuple[Callable[..., None], int]]

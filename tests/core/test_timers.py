@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.timers import ExpiringDict, TimerQueue, earliest
+from tests.profiles import brisk
 
 keys = st.integers(0, 5)
 times = st.integers(0, 20).map(float)
 
 
+@brisk
 @given(st.lists(st.none() | times))
 def test_the_earliest_of_any_number_of_times(some: list[float | None]) -> None:
     assert earliest(*some) == min((time for time in some if time is not None), default=None)
@@ -42,6 +44,7 @@ queue_steps = st.one_of(
 )
 
 
+@brisk
 @given(st.lists(queue_steps, max_size=200))
 def test_a_timer_queue_against_looking_at_all(script: list[tuple[str, int, float | None]]) -> None:
     queue, model = TimerQueue[int](), NaiveQueue()
@@ -112,6 +115,7 @@ dict_steps = st.lists(
 )
 
 
+@brisk
 @given(dict_steps)
 def test_an_expiring_dict_against_a_list_of_ends(script: list[tuple[str, int]]) -> None:
     expiring, model, now = ExpiringDict[int, float](CAPACITY), dict[int, list[float]](), 0.0

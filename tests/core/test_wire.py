@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import WireError
+from tests.profiles import few
 
 WIDTHS = {"u8": 8, "u16": 16, "u32": 32, "u64": 64}
 every_width = pytest.mark.parametrize("name", WIDTHS)
@@ -45,6 +46,7 @@ def expected(record: Record) -> bytes:
     )
 
 
+@few
 @given(records, st.binary(min_size=1, max_size=5))
 def test_little_endian_without_padding_whole_and_neither_cut_nor_with_more_behind(
     record: Record, tail: bytes

@@ -117,7 +117,7 @@ SCENARIOS = {
         climate=Climate(there=Faults(jitter=0.005), back=Faults(loss=0.5)),
         right=side(SILENT),
         long=HOUR,
-        brief=60,
+        brief=30,
     ),
     "99 % of all acks lost": Scenario(
         climate=Climate(there=Faults(jitter=0.005), back=Faults(loss=0.99)),
@@ -132,7 +132,7 @@ SCENARIOS = {
         left=side(timeout=120, close_timeout=120),
         right=side(timeout=120, close_timeout=120, congestion="newreno"),
         long=3 * HOUR,
-        brief=60,
+        brief=40,
         shows="cuts",
     ),
     "slow readers": Scenario(

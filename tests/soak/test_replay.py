@@ -8,7 +8,7 @@ SCENARIO = SCENARIOS["one-way blackouts"]
 
 def played(seed: int) -> Figures:
     conversation = SCENARIO.begin(seed)
-    conversation.talk(20)
+    conversation.talk(8)
     conversation.settle()
     conversation.part()
     return conversation.figures()

@@ -179,12 +179,13 @@ def test_acked_is_received(start: int, script: list[tuple[bool, bool, int]]) -> 
     assert len(acked) == len(set(acked))
 
 
+@pytest.mark.parametrize("packets", [65536 + 1000, *soaked([3 * 65536])])
 @pytest.mark.parametrize("start", [STARTS[0], *soaked(STARTS[1:])])
-def test_many_rounds_of_the_sixteen_bits(start: int) -> None:
+def test_rounds_of_the_sixteen_bits(start: int, packets: int) -> None:
     left, right = pair(start)
     random = Random(start)
     acked = received = 0
-    for _ in range(3 * 65536):
+    for _ in range(packets):
         sequence, header = send(left)
         if random.random() < 0.5:
             restored = right.restore(header.sequence)

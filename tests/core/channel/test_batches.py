@@ -18,7 +18,7 @@ from sphtp.core.serial import wrap
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.talk import follow
-from tests.profiles import brisk
+from tests.profiles import brisk, few
 from tests.recorder import Recorder
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
@@ -131,7 +131,7 @@ def send(sender: Connection, now: float, messages: list[tuple[int, int, int, Del
         sender.port.send_many(payloads[:room], lane)
 
 
-@brisk
+@few
 @given(st.sampled_from(STARTS), limits, traffic, ways, flips)
 @example(
     0, {"ack_every": 16, "max_datagram": 256}, [(40_000, 1, 0, Delivery.RELIABLE)], [(0, 64)], []

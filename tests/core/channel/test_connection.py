@@ -205,18 +205,18 @@ def test_silence_is_kept_alive() -> None:
     """Both sides, again and again: not just once."""
     pair = Pair(1, Faults(loss=0.2))
     left, right = pair.open()
-    pair.run(600)
+    pair.run(200)
     assert (left.state, right.state) == (State.OPEN, State.OPEN)
-    assert pair.network.carried < 5 * 600
+    assert pair.network.carried < 5 * 200
     assert pair.transfer(left, right, [b"still here"]) == [b"still here"]
 
 
-@pytest.mark.parametrize("keepalive", [0.01, 50])
-def test_keepalives_of_unlike_sides_do(keepalive: float) -> None:
+@pytest.mark.parametrize(("keepalive", "seconds"), [(0.01, 11), (50, 60)])
+def test_keepalives_of_unlike_sides_do(keepalive: float, seconds: float) -> None:
     patient = ChannelSettings(keepalive=keepalive, timeout=100)
     pair = Pair(1, settings=ChannelSettings(), right_settings=patient)
     left, right = pair.open()
-    pair.run(60)
+    pair.run(seconds)
     assert (left.state, right.state) == (State.OPEN, State.OPEN)
 
 
@@ -287,8 +287,7 @@ def test_a_blackout_of_many_packets_does_not_confuse_the_sequences() -> None:
     assert (left.state, left.port.statistics().waiting) == (State.OPEN, 0)
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1, 0.5, 0.8])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("loss", "seed"), [(0.0, 1), (0.1, 2), (0.5, 1), (0.8, 2)])
 def test_closing_drains(loss: float, seed: int, endings: Endings) -> None:
     settings = ChannelSettings(close_timeout=3600, timeout=3600, congestion="tolerant")
     pair = Pair(seed, settings=settings)
@@ -508,7 +507,7 @@ def test_the_loss_is_measured() -> None:
     pair = Pair(1)
     left, right = pair.open()
     pair.network.set_faults(Faults(loss=0.2), LEFT, RIGHT)
-    pair.transfer(left, right, [bytes(1000)] * 2000)
+    pair.transfer(left, right, [bytes(1000)] * 800)
     figures = left.port.statistics()
     assert figures.lost / figures.sent == pytest.approx(0.2, abs=0.03)
     assert 0.05 < figures.loss < 0.6, "verdicts come in bursts"

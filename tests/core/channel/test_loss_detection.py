@@ -373,7 +373,7 @@ def test_reordering_costs_little_once_it_is_known() -> None:
     settings = ChannelSettings(congestion="fixed:2e6", max_datagram=1200)
     pair = Pair(1, Faults(delay=0.02, jitter=0.005), settings)
     left, right = pair.open()
-    pair.transfer(left, right, [bytes(1000)] * 3000)
+    pair.transfer(left, right, [bytes(1000)] * 1200)
     pair.run(1)
     figures = left.port.statistics()
     assert figures.lost < figures.sent * 0.1

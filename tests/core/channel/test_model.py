@@ -22,7 +22,7 @@ from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.testing import Faults, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT
-from tests.profiles import CHOSEN, OF_CHANNELS
+from tests.profiles import CHOSEN, brisk
 
 Lanes = dict[int, list[bytes]]
 
@@ -296,10 +296,8 @@ class Channels(RuleBasedStateMachine):
 
 
 # Faults show within a few steps or after very many, which are the nightly's and the soak's.
-STEPS = 10 if OF_CHANNELS == "thorough" else 40
+STEPS = 10 if CHOSEN == "quick" else 40
 
 TestChannels = Channels.TestCase
 # An example is a conversation of its own, and takes as long as a hundred of other properties.
-TestChannels.settings = hypothesis_settings(
-    hypothesis_settings.get_profile(CHOSEN), stateful_step_count=STEPS
-)
+TestChannels.settings = hypothesis_settings(brisk, stateful_step_count=STEPS)

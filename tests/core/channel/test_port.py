@@ -166,8 +166,8 @@ def test_what_expires_costs_the_same_however_many_wait(size: int) -> None:
         assert sum(ticket.outcome is Outcome.EXPIRED for ticket in settled(left)) >= 20
         return count
 
-    few, many = steps_with(100), steps_with(2000)
-    assert many <= 1.5 * few, f"{many} steps among 2000 messages, {few} among 100"
+    few, many = steps_with(100), steps_with(1000)
+    assert many <= 1.5 * few, f"{many} steps among 1000 messages, {few} among 100"
 
 
 def test_a_command_is_not_held_up_by_a_flood_of_lower_priority() -> None:
@@ -177,14 +177,14 @@ def test_a_command_is_not_held_up_by_a_flood_of_lower_priority() -> None:
     left, right = pair.open()
     pair.run(1)
     commands: list[Ticket] = []
-    for number in range(1200):
+    for number in range(600):
         follow(left, bytes(500), pair.now, delivery=Delivery.UNRELIABLE)
         if number % 120 == 0:
             commands.append(follow(left, bytes(800), pair.now, lane=1))
         pair.touch(left)
         pair.run(500 / 120_000)
         pair.receive(right)
-    assert outcomes(commands) == [Outcome.DELIVERED] * 10
+    assert outcomes(commands) == [Outcome.DELIVERED] * 5
     for ticket in commands:
         assert ticket.settled_at is not None
         assert ticket.settled_at - ticket.sent_at < 0.1
@@ -233,21 +233,21 @@ def test_an_unreliable_message_that_expires_while_it_waits_does_not_leave() -> N
     assert pair.receive(right) == [bytes(1000)] * 20
 
 
-@pytest.mark.parametrize("size", [200, 700, 3000])
+@pytest.mark.parametrize("size", [200, 3000])
 def test_copies_spare_the_wait_for_a_loss(size: int) -> None:
     def slowest(copies: int) -> float:
         settings = ChannelSettings(congestion="fixed:2e6", max_datagram=1200)
         pair = Pair(5, Faults(delay=0.1, loss=0.1), settings)
         left, right = pair.open()
         tickets = []
-        for _ in range(300):
+        for _ in range(100):
             tickets.append(follow(left, bytes(size), pair.now, copies=copies))
             pair.touch(left)
             pair.run(0.016)
         pair.run(5)
-        assert len(pair.receive(right)) == 300, "and each comes once"
+        assert len(pair.receive(right)) == 100, "and each comes once"
         waits = [(ticket.settled_at or 0) - ticket.sent_at for ticket in tickets]
-        return sorted(waits)[-15]
+        return sorted(waits)[-5]
 
     assert slowest(copies=0) > 0.4
     assert slowest(copies=3) < 0.3

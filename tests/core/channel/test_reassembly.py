@@ -13,7 +13,7 @@ from sphtp.core.channel.reassembly import OversizeError, Reassembly
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.errors import RemoteError
-from tests.profiles import brisk
+from tests.profiles import brisk, few
 
 
 def test_fragments_in_any_order_make_the_message() -> None:
@@ -25,7 +25,7 @@ def test_fragments_in_any_order_make_the_message() -> None:
     assert reassembly.finish() == b"abcdefg"
 
 
-@brisk
+@few
 @given(st.binary(min_size=1, max_size=300), st.randoms(use_true_random=False))
 def test_overlapping_fragments_make_the_message(payload: bytes, random: Random) -> None:
     """Cut at random, again and again, as when the path takes smaller and smaller packets."""

@@ -15,6 +15,7 @@ from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 from tests.profiles import brisk
+from tests.soaked import soaked
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 
@@ -88,17 +89,18 @@ def test_a_reader_takes_as_many_as_it_likes() -> None:
     assert box.receive_many(3) == []
 
 
-@pytest.mark.parametrize("start", STARTS)
-def test_ids_wrap_again_and_again(start: int) -> None:
+@pytest.mark.parametrize("number", [65536 + 1024, *soaked([3 * 65536])])
+@pytest.mark.parametrize("start", [STARTS[0], *soaked(STARTS[1:])])
+def test_ids_wrap_again_and_again(start: int, number: int) -> None:
     box, taken, many = receive_queue(start, receive_buffer=64), 0, 16
-    for first in range(0, 3 * 65536, 4 * many):
+    for first in range(0, number, 4 * many):
         for block in reversed(range(first, first + 4 * many, many)):
             payloads = [b"%d" % number for number in range(block, block + many)]
             assert offer(box, Messages(0, wrap(start + block), payloads))
         for payload in take(box):
             assert payload == b"%d" % taken
             taken += 1
-    assert taken == 3 * 65536
+    assert taken == number
 
 
 def test_too_early_is_refused_until_others_are_read() -> None:

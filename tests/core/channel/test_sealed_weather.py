@@ -15,7 +15,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.secure import seal
 from sphtp.testing import Faults
 from tests.core.channel.sealed import SealedPair, check_forgotten, identity, keys_of
-from tests.profiles import brisk
+from tests.profiles import few
 from tests.soaked import soaked
 
 KNOWN = PeerPin(identity("right").public)
@@ -37,7 +37,7 @@ def payloads(seed: int, number: int) -> list[bytes]:
     return [random.randbytes(size) for size in sizes]
 
 
-@brisk
+@few
 @given(st.integers(0, 2**32), faults, st.booleans(), st.integers(1, 40))
 def test_each_message_arrives_once_in_order_and_as_it_was(
     seed: int, weather: Faults, known: bool, number: int
@@ -51,11 +51,11 @@ def test_each_message_arrives_once_in_order_and_as_it_was(
 
 @pytest.mark.parametrize("seed", [0, *soaked(range(1, 8))])
 def test_keys_change_on_the_way(seed: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(seal, "EPOCH_BITS", 7)
+    monkeypatch.setattr(seal, "EPOCH_BITS", 5)
     weather = Faults(loss=0.05, corrupt=0.05, jitter=0.03, duplicate=0.1)
     pair = SealedPair(seed, weather, PATIENT)
     left, right = pair.open(KNOWN, 600)
-    sent = payloads(seed, 400)
+    sent = payloads(seed, 120)
     assert pair.transfer(left, right, sent, 600) == sent
     assert pair.transfer(right, left, sent, 600) == sent
     for connection, endpoint in ((left, pair.left), (right, pair.right)):

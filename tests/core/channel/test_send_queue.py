@@ -22,7 +22,6 @@ from sphtp.core.channel.sent_packets import FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.errors import LocalError, MessageTooLargeError
 from tests.core.channel.talk import offer
-from tests.profiles import conversations
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
 ROOM = 300
@@ -605,7 +604,6 @@ def settle(
     assert box.held == 0
 
 
-@conversations
 @given(
     st.sampled_from(STARTS),
     st.lists(st.integers(0, 1200), max_size=30),

@@ -18,7 +18,8 @@ from sphtp.core.channel.lifecycle import Opened, State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing.pair import LEFT, RIGHT
-from tests.profiles import conversations
+from tests.profiles import brisk
+from tests.soaked import soaked
 
 SETTINGS = ChannelSettings(connect_timeout=120, timeout=240, keepalive=60)
 DELIVER, REPEAT, LOSE, FATES = 0, 1, 2, 3
@@ -87,7 +88,7 @@ class Duel:
 
     def check(self, played: object) -> None:
         """Every channel is open on both sides, and carries messages both ways."""
-        self.settle(5)
+        self.settle(2)
         left, right = self.sides()
         for connection in (*left, *right):
             assert connection.state is State.OPEN, f"{connection.state} after {played}"
@@ -105,7 +106,7 @@ class Duel:
                 for endpoint in self.endpoints.values():
                     endpoint.touch(connection)
             self.flush()
-            self.settle(1)
+            self.settle(0.5)
             heard = sorted(message for it in other for message in it.port.receive_many(9))
             assert heard == sorted(b"%d" % number for number in range(len(side))), played
 
@@ -148,9 +149,12 @@ def check_every_order(seed: int, depth: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [SEEDS[0], *soaked(SEEDS[1:])])
 def test_every_order_of_the_first_datagrams_gives_one_channel(seed: int) -> None:
-    """Delivered, repeated or lost, in any order, with timers in between: all of it, so deep."""
+    """Delivered, repeated or lost, in any order, with timers in between: all of it, so deep.
+
+    Who has the lower token makes mirror images of it all, so that the soak has the other one.
+    """
     assert check_every_order(seed, depth=3) > 300
 
 
@@ -182,7 +186,7 @@ def test_an_attempt_that_is_over_does_not_take_the_one_that_crossed_it_along(is_
     assert duel.endpoints[LEFT].connections == (incoming,)
 
 
-@conversations
+@brisk
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 10_000), max_size=25))
 def test_long_and_unlikely_orders_give_one_channel(seed: int, choices: list[int]) -> None:
     duel = Duel(seed)
@@ -192,7 +196,7 @@ def test_long_and_unlikely_orders_give_one_channel(seed: int, choices: list[int]
     assert [len(side) for side in duel.sides()] == [1, 1]
 
 
-@conversations
+@brisk
 @given(
     st.integers(0, 2**32),
     st.integers(0, 4),

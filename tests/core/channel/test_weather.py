@@ -25,7 +25,6 @@ PATIENT: dict[str, Any] = {
     "close_timeout": 3600,
     "congestion": "fixed:1e6",
 }
-CONTROLLERS = ["newreno", "cubic", "tolerant"]
 LONG = 100_000.0
 
 WEATHER = {
@@ -41,7 +40,7 @@ WEATHER = {
 }
 
 
-def messages(seed: int, count: int = 120) -> Sequence[bytes]:
+def messages(seed: int, count: int = 60) -> Sequence[bytes]:
     random = Random(seed)
     sizes = [random.choice((0, 1, 20, 200, 1181, 1182, 5000)) for _ in range(count)]
     return [random.randbytes(size) for size in sizes]
@@ -67,8 +66,10 @@ def test_everything_arrives(weather: str, start: int, seed: int) -> None:
     check_both_ways(pair, left, right, seconds=LONG)
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
-@pytest.mark.parametrize("weather", ["loss of 50 %", "disorder", "all at once"])
+@pytest.mark.parametrize(
+    ("controller", "weather"),
+    [("newreno", "loss of 50 %"), ("cubic", "all at once"), ("tolerant", "disorder")],
+)
 def test_everything_arrives_whoever_is_in_control(controller: str, weather: str) -> None:
     pair = Pair(3, WEATHER[weather], ChannelSettings(**PATIENT | {"congestion": controller}))
     left, right = pair.open(seconds=3600)
@@ -94,12 +95,12 @@ def test_sequences_and_ids_wrap_while_messages_get_lost(start: int) -> None:
     settings = ChannelSettings(first_sequence=start, max_datagram=256, receive_buffer=100)
     pair = Pair(start, Faults(loss=0.1, jitter=0.02), settings)
     left, right = pair.open()
-    sent = [b"%0200d" % number for number in range(600)]
+    sent = [b"%0200d" % number for number in range(200)]
     assert pair.transfer(left, right, sent, 600) == sent
-    assert left.port.statistics().sent > 600
+    assert left.port.statistics().sent > 200
 
 
-@pytest.mark.parametrize("seed", [0, 1, *soaked([2, 3])])
+@pytest.mark.parametrize("seed", [0, *soaked([1, 2, 3])])
 def test_corruption_raises_nothing_hangs_nothing_and_grows_nothing(seed: int) -> None:
     """Nothing seals the packets: what arrives may be wrong, and the channel may break."""
     settings = ChannelSettings(receive_buffer_bytes=100_000, receive_buffer=64, max_message=20_000)

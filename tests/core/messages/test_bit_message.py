@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from sphtp.core.messages import BitMessage, Stream
 from sphtp.errors import RemoteError, WireError
 from tests.core.messages.kinds import Declared, Point, Shot, Written, in_bits
-from tests.profiles import brisk
+from tests.profiles import brisk, few
 
 
+@brisk
 @given(in_bits)
 def test_round_trip_as_long_as_measured_and_no_part_is_a_message(message: BitMessage) -> None:
     data = message.write()
@@ -34,7 +35,7 @@ def survives(kind: type[BitMessage], data: bytes) -> None:
     assert message.write() == data
 
 
-@brisk
+@few
 @given(in_bits)
 def test_every_flipped_bit_is_refused_or_another_message(message: BitMessage) -> None:
     data = message.write()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.messages import BitMessage, Compression, MessageFactory, PlainMessages, Stream
 from sphtp.errors import RemoteError, SettingsError, WireError
 from tests.core.messages.kinds import KINDS, Point, Shot, Step, messages, payloads
-from tests.profiles import brisk
+from tests.profiles import brisk, few
 
 factory = MessageFactory(KINDS)
 squeezing = MessageFactory(KINDS, compression=Compression(threshold=0))
@@ -31,6 +31,7 @@ def records(count: int) -> list[type]:
     return [make_dataclass(f"Record{number:05}", []) for number in range(count)]
 
 
+@brisk
 @given(messages)
 def test_round_trip_as_long_as_measured(message: object) -> None:
     for codec in (factory, squeezing):
@@ -49,7 +50,7 @@ def test_made_up_bytes_are_refused_or_a_message(factory: MessageFactory, data: b
     assert type(message) in KINDS
 
 
-@brisk
+@few
 @given(both, messages)
 def test_cut_or_flipped_only_remote_errors_leave(factory: MessageFactory, message: object) -> None:
     data = factory.encode(message)

@@ -11,6 +11,7 @@ from sphtp.core.messages import BitMessage, Compression, MessageFactory, PlainMe
 from sphtp.core.messages.codec import MessageCodec
 from sphtp.errors import RemoteError, WireError
 from tests.core.messages.kinds import Shot, Step
+from tests.profiles import brisk
 
 SMALL = Compression(threshold=50, max_size=2000)
 
@@ -44,6 +45,7 @@ def one_by_one(codec: MessageCodec, payloads: Sequence[bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize("codec", CODECS[:3])
+@brisk
 @given(data=st.data())
 def test_messages_come_back_in_order(codec: MessageCodec, data: st.DataObject) -> None:
     sent = data.draw(st.lists(st.sampled_from(MESSAGES)))
@@ -53,6 +55,7 @@ def test_messages_come_back_in_order(codec: MessageCodec, data: st.DataObject) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@brisk
 @given(data=st.data())
 def test_what_is_malformed_is_left_out(codec: MessageCodec, data: st.DataObject) -> None:
     plain = isinstance(codec, PlainMessages)

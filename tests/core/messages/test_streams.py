@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sphtp.core.messages import MeasureStream, ReadStream, Stream, WriteStream
 from sphtp.errors import SettingsError, WireError
 from tests.core.messages.kinds import Colour, Gear, Point, Shot, singles, texts
+from tests.profiles import brisk
 
 Call = tuple[str, Any, tuple[Any, ...]]
 
@@ -47,6 +48,7 @@ def run(stream: Stream, program: list[Call], *, blank: bool = False) -> list[Any
     ]
 
 
+@brisk
 @given(programs)
 def test_what_is_written_is_read_and_measured(program: list[Call]) -> None:
     values = [value for _, value, _ in program]
@@ -62,6 +64,7 @@ def test_what_is_written_is_read_and_measured(program: list[Call]) -> None:
     reading.finish()
 
 
+@brisk
 @given(programs, st.integers(0))
 def test_a_row_cut_short_is_refused(program: list[Call], cut: int) -> None:
     writing = WriteStream()

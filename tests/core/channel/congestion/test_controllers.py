@@ -9,7 +9,7 @@ from sphtp.core.channel.congestion.new_reno import initial_window
 from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.settings import parse_congestion
 from sphtp.errors import SettingsError
-from tests.profiles import conversations
+from tests.profiles import few
 
 DATAGRAM = 1200
 LIMIT = 1_000_000
@@ -85,7 +85,7 @@ def tell(
 
 
 @pytest.mark.parametrize("name", ALL)
-@conversations
+@few
 @given(events=EVENTS)
 def test_window_and_rate_stay_in_their_bounds(
     name: str, events: list[tuple[str, float, int, bool]]

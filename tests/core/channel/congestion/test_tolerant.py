@@ -155,21 +155,21 @@ def seconds_after_a_pause(name: str) -> float:
     line = Faults(delay=0.01, rate=10e6, mtu=1472)
     pair = Pair(1, line, ChannelSettings(congestion=name))
     left, right = pair.open()
-    pair.transfer(left, right, [bytes(1000)] * 200)
+    pair.transfer(left, right, [bytes(1000)] * 100)
     pair.run(1)
     pair.network.set_default(replace(line, delay=0.05))
     pair.run(30)
     start = pair.now
-    pair.transfer(left, right, [bytes(1000)] * 600, 200)
+    pair.transfer(left, right, [bytes(1000)] * 400, 200)
     return pair.now - start
 
 
 def test_pings_of_a_pause_do_not_change_what_the_path_carries() -> None:
     pair = Pair(1, Faults(rate=10e6, mtu=1472), ChannelSettings(congestion="tolerant"))
     left, right = pair.open()
-    pair.transfer(left, right, [bytes(1000)] * 500)
+    pair.transfer(left, right, [bytes(1000)] * 300)
     window = left.port.statistics().window
-    pair.run(60)
+    pair.run(20)
     assert left.port.statistics().window > window / 2
 
 

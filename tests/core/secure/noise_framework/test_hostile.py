@@ -31,7 +31,7 @@ from tests.core.secure.noise_framework.conversation import (
     talk,
     told,
 )
-from tests.profiles import brisk
+from tests.profiles import few
 
 each_pattern = pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 patterns = st.sampled_from(PATTERNS)
@@ -111,7 +111,7 @@ def bad_messages(draw: st.DrawFn, true: bytes, others: list[bytes]) -> bytes:
     return true[:at] + other[at:]
 
 
-@brisk
+@few
 @given(st.data(), patterns, seeds, st.binary(max_size=100))
 def test_whatever_comes_in_between_the_true_messages_are_read(
     data: st.DataObject, pattern: Pattern, seed: int, payload: bytes
