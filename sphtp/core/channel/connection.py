@@ -59,9 +59,9 @@ ANSWERER_WAITS: Final = 1.25
 Where both are idle one asks, and the other's answer is a sign of life for both: two datagrams
 instead of four, as long as the round trip varies by less than the difference."""
 
-KEEPALIVE_STEPS: Final = 50
-"""Keepalives are due at multiples of their interval's fiftieth, and never late for it. So many idle
-channels have one turn of the event loop together, which costs more than the PING of each."""
+KEEPALIVE_STEPS: Final = 16
+"""Keepalives are due at multiples of their interval's sixteenth, and never late for it. So many
+idle channels have one turn of the event loop together: alone, each costs more than its PING."""
 
 
 class Connection:
