@@ -17,7 +17,6 @@ SECONDS = click.FloatRange(0, min_open=True)
 SHARE = click.FloatRange(0, 1, max_open=True)
 COUNT = click.IntRange(1)
 METAVARS = {SECONDS: "SECONDS", SHARE: "SHARE", COUNT: "N"}
-MOST_KEEPALIVE = 1.0  # seconds
 
 
 def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
@@ -35,7 +34,6 @@ def channel_settings(channel_timeout: float, resend_time: float) -> ChannelSetti
     """Return the settings that follow from these options; raises ``SettingsError``."""
     return ChannelSettings(
         timeout=channel_timeout,
-        keepalive=min(MOST_KEEPALIVE, channel_timeout / 4),
         resend_time=resend_time,
         # Long enough for a close to come again a few times.
         linger=6 * resend_time,

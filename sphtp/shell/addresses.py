@@ -98,7 +98,7 @@ async def _warn_later(server_wait: ServerWait, fault: ServerFault) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a host; a name but ``localhost`` may be any."""
+    """Return whether only this machine can reach a host; a name but ``localhost`` may be any."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -106,7 +106,7 @@ class Search:
 
 
 def _is_of_function(error: Exception) -> bool:
-    """Tell whether no data can have caused it: a misspelt name, or a call with other arguments."""
+    """Return whether the error is the function's own: a misspelt name, or a wrong signature."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Peer)
     # The first entry of the traceback is our call; a function that could be called has a second.
@@ -142,17 +142,17 @@ class Client:
 
     @property
     def identity(self) -> Identity:
-        """Who this client is; the servers tell its peers the public key."""
+        """The identity of this client; the servers tell its peers the public key."""
         return self._identity
 
     @property
     def state(self) -> ClientState:
-        """Where it stands with the servers; SUSPENDED while none is heard."""
+        """The state of its registration; SUSPENDED while no server is heard."""
         return self._machine.state
 
     @property
     def address(self) -> Address:
-        """Where its UDP socket is bound, with the real port."""
+        """The address that its UDP socket is bound to, with the real port."""
         return self._node.address
 
     @property

@@ -17,7 +17,7 @@ LINGER: Final = 0.05
 
 
 class ControlMachine(Protocol):
-    """What a client's and a server's machine have in common."""
+    """The interface that a client's and a server's machine share."""
 
     counters: Counters
 
@@ -46,12 +46,12 @@ class ControlMachine(Protocol):
         ...
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
+        """The time at which ``handle_timeout`` is due."""
         ...
 
 
 class ArrivalSource(Protocol):
-    """What a socket that dials and one that listens have in common, as far as they hear."""
+    """The receiving half of a bus socket, whether it dials or listens."""
 
     async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
         """Wait for messages, or for the end of a connection."""

@@ -62,7 +62,7 @@ class Feed(Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """How many events were not handed over, because a listener was too far behind."""
+        """The number of events that were dropped, because a listener was too far behind."""
         return self._dropped
 
     def listen(self) -> Listener[T]:

@@ -18,7 +18,7 @@ log: Final = logging.getLogger("sphtp.instrument")
 
 @contextmanager
 def watching(instruments: Sequence[Instrument], address: Address) -> Iterator[Instrument | None]:
-    """Tell instruments of a node's beginning and end; give what speaks for all, None for none."""
+    """Call instruments at a node's start and end; yield one that stands for all, None for none."""
     if not instruments:
         yield None
         return

@@ -204,7 +204,7 @@ def _load(path: Path, what: str) -> bytes:
 
 
 def _load_text(path: Path, what: str) -> str:
-    """What stands in a file below its title."""
+    """Return the text of a file below its title."""
     text = _read_private(path)
     if (other := _title_of(text)) not in (None, what):
         raise SettingsError(f"{path} holds {other}, and {what} is wanted")

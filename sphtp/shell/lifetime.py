@@ -60,7 +60,7 @@ class _Block(AbstractAsyncContextManager[T], Generic[T]):
 
 
 class Lasting(AbstractAsyncContextManager[Any]):
-    """What runs for the length of an ``async with`` block, as its ``_lifetime`` says.
+    """A service that runs for the length of an ``async with`` block, as its ``_lifetime`` says.
 
     Programs are given it inside the block, by the function that opens it.
     """
@@ -82,7 +82,7 @@ class Lasting(AbstractAsyncContextManager[Any]):
 
     @abstractmethod
     def _lifetime(self) -> AbstractAsyncContextManager[None]:
-        """What runs, and what is done at the end."""
+        """Return the block that runs the service, and cleans up at its end."""
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Tell whether it is nothing but cancellation: by itself, or in groups of a nursery."""
+    """Return whether an error is nothing but cancellation: by itself, or in groups of a nursery."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)

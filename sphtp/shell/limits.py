@@ -1,4 +1,4 @@
-"""Says in the log which setting held something back, so that nobody has to guess."""
+"""The log of limits: names the setting that held something back, so that nobody has to guess."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 """The setting behind each counter of what a bound held back."""
 
 ORDINARY: Final = frozenset(("held_by_receive_buffer", "held_by_receive_buffer_bytes"))
-"""What happens whenever a reader is slower than a writer: told, and no warning."""
+"""Counters that rise whenever a reader is slower than a writer: logged, but not as a warning."""
 
 QUIET: Final = 10.0
 """Seconds between two lines about the same setting: a flood must not fill a disk."""

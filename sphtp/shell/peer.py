@@ -1,4 +1,4 @@
-"""What a client knows of another client."""
+"""A peer as the servers introduce it to a client."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -14,11 +14,11 @@ class Peer:
 
     id: int
     packed: bytes = field(repr=False)
-    """What it told about itself, as msgpack; nothing at first, for it comes a moment later."""
+    """Its data as msgpack; empty at first, for data come a moment later."""
     addresses: tuple[Address, ...]
-    """Where its channels may be dialled."""
+    """The addresses at which its channels may be dialled."""
     nonce: int
-    """Tells this holder of the id from earlier and later ones."""
+    """A number that distinguishes this holder of the id from earlier and later ones."""
     key: bytes = b""
     """Its public key, 32 bytes; nothing when it told none."""
     topics: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Peer:
 
     @property
     def data(self) -> Any:
-        """What it told about itself; None when it told nothing, or nothing that is msgpack.
+        """Its data, unpacked; None when there are none, or none that are msgpack.
 
         It comes a moment after the peer itself, so it is None at first.
         """

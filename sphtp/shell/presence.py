@@ -1,4 +1,4 @@
-"""What programs are told of who comes and goes: the machines' events, with a `Peer` in each."""
+"""Events of peers that come and go, for programs: those of the machines, with a `Peer` in each."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

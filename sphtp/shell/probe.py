@@ -43,7 +43,7 @@ class FaultKind(IntEnum):
 
 
 class ServerFault(NamedTuple):
-    """What keeps a server from being heard."""
+    """The fault that keeps a server from being heard."""
 
     kind: FaultKind
     text: str

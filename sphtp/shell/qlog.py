@@ -45,7 +45,7 @@ from sphtp.errors import SettingsError
 VERSION: Final = "0.3"
 FORMAT: Final = "JSON-SEQ"
 SEPARATOR: Final = "\x1e"
-"""What stands in front of each record of a JSON text sequence."""
+"""The character in front of each record of a JSON text sequence (RFC 7464)."""
 
 NODE: Final = "node"
 """The group of events that belong to no channel: a log is split by groups only if all have one."""
@@ -122,7 +122,7 @@ class QlogWriter(Instrument):
 
     @property
     def error(self) -> OSError | None:
-        """What has ended the writing before its time, if anything has."""
+        """The error that ended the writing early, if one did."""
         return self._file.error
 
     def __enter__(self) -> Self:
@@ -326,7 +326,7 @@ class QlogWriter(Instrument):
 
 
 class _Offsets:
-    """Where the messages of a lane begin in its bytes, one message standing behind the other.
+    """The offsets of a lane's messages in its bytes, one message standing behind the other.
 
     qlog wants the offset of what a frame carries in its stream, so that what is sent again is seen
     to be. Frames name messages by ids, so the starts are remembered, by id. The side that sends
@@ -358,7 +358,7 @@ class _Offsets:
 
 
 class _Channel:
-    """What is remembered of a channel from one event to the next."""
+    """The state of a channel from one event to the next."""
 
     __slots__ = ("congestion", "received", "sent")
 

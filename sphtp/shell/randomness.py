@@ -6,7 +6,7 @@ from typing import Final
 from sphtp.core.entropy import Entropy, Secrets
 
 SECRETS: Final[Secrets] = SystemRandom()
-"""What keys, tokens, cookies and nonces are drawn from: the operating system, whatever the seed."""
+"""The source of keys, tokens, cookies and nonces: the operating system, whatever the seed."""
 
 
 def decisions(seed: int | None) -> Entropy:

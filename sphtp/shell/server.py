@@ -67,14 +67,14 @@ def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What a server is told at its start."""
+    """The options of a server, fixed at its start."""
 
     bind: ServerAddress = field(
         default_factory=lambda: ServerAddress.parse("tcp://127.0.0.1:8764,8765")
     )
-    """Where to listen; port 0 takes any that is free."""
+    """The address to listen at; port 0 takes any that is free."""
     advertise: ServerAddress | None = None
-    """Where others reach it, should that differ from where it listens."""
+    """The address that others use, should it differ from ``bind``."""
     join: tuple[ServerAddress, ...] = ()
     """Other servers of the cluster; one that is up is enough, and none needs to be up yet.
 
@@ -91,8 +91,8 @@ class ServerOptions:
     secret: bytes | None = field(default=None, repr=False)
     """The cluster's secret, 32 bytes: only what its holders say is heard."""
     signing_key: ServerKey | None = field(default=None, repr=False)
-    """What this server signs all it says with. Whoever has the secret is a member, and without
-    signatures every member can pretend to be a server."""
+    """The key that signs all messages of this server. Whoever has the secret is a member, and
+    without signatures every member can pretend to be a server."""
     server_keys: Collection[bytes] = ()
     """Public keys of the servers that this one hears, or of clusters that vouch for servers. With
     ``signing_key`` and none of these: the key that vouches for it."""
@@ -233,17 +233,17 @@ class Server(Lasting):
 
     @property
     def address(self) -> ServerAddress:
-        """Where it listens, with real ports."""
+        """The address that it listens at, with real ports."""
         return self._address
 
     @property
     def advertised(self) -> ServerAddress:
-        """Where it tells others to reach it."""
+        """The address that others use."""
         return self._advertised
 
     @property
     def state(self) -> ServerState:
-        """Where it stands; a server that is JOINING acknowledges no new id yet."""
+        """The state of the server; one that is JOINING acknowledges no new id yet."""
         return self._machine.state
 
     @property
@@ -324,7 +324,7 @@ class Server(Lasting):
             await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
 
     async def _tell_missing(self) -> None:
-        """Tell why no server is heard that this one is to join, soon and then now and again."""
+        """Report why no server is heard that this one is to join, soon and then now and again."""
         met = False
         await trio.sleep(FIRST_LOOK)
         while True:

@@ -1,4 +1,4 @@
-"""How long somebody waits for servers that are not heard, and what they are told meanwhile."""
+"""The wait for servers that are not heard: its end, and the warnings meanwhile."""
 
 import logging
 from typing import Final

@@ -54,7 +54,7 @@ class Tls:
 
 
 def is_tls(url: str) -> bool:
-    """Tell whether a URL of the bus asks for TLS."""
+    """Return whether a URL of the bus asks for TLS."""
     return url.startswith(SCHEME)
 
 

@@ -1,4 +1,4 @@
-"""Whether members of a cluster vouch for what they say on the bus, at the bus itself.
+"""Authentication of the messages on the bus: marks on the way out, checks on the way in.
 
 There are two marks. That of the secret tells members from strangers, and all members make it.
 The signature of a server tells servers from other members; it is inside the other mark.
@@ -49,11 +49,11 @@ class Heard(NamedTuple):
     data: bytes
     pipe: Pipe
     session: Session | None = None
-    """Who has signed it, where servers have to sign."""
+    """The session of the server that signed it, where servers have to sign."""
 
 
 class Vouching:
-    """What is done to each message on its way out and on its way in."""
+    """Marks each message on its way out, and checks each on its way in."""
 
     def __init__(
         self, voucher: Voucher | None, signer: Signer | None, verifier: Verifier | None
@@ -68,12 +68,12 @@ class Vouching:
 
     @property
     def why_unheard(self) -> str | None:
-        """What secrets and keys have to do with nothing being heard of servers; None if nothing."""
+        """The fault of secrets or keys for which no server is heard; None if there is none."""
         return None if self._heard_genuine else self._why_unheard
 
     @property
     def why_refused(self) -> str | None:
-        """The same of what was not heard last, when other servers are heard."""
+        """The fault for which the last message was refused, though other servers may be heard."""
         return self._why_unheard
 
     def mark(self, data: bytes) -> bytes:
@@ -82,7 +82,7 @@ class Vouching:
         return signed if self._voucher is None else self._voucher.vouch(signed)
 
     def check(self, arrival: Arrival, counters: Counters) -> Heard | None:
-        """Return what came, or None when it was dropped and counted."""
+        """Return the message that came, or None when it was dropped and counted."""
         heard = self._check_voucher(arrival, counters)
         if heard is None or self._verifier is None:
             return heard
@@ -118,7 +118,7 @@ class Vouching:
 
 
 def vouching(secret: bytes | None, server_keys: Collection[bytes] = ()) -> Vouching:
-    """Return what a client does, which has this secret and knows these keys.
+    """Return the checks of a client that has this secret and knows these keys.
 
     Raises ``SettingsError``.
     """
@@ -128,10 +128,11 @@ def vouching(secret: bytes | None, server_keys: Collection[bytes] = ()) -> Vouch
 def server_vouching(
     secret: bytes | None, key: ServerKey | None, server_keys: Collection[bytes]
 ) -> tuple[Vouching, Vouching]:
-    """Return what a server does with what it says to clients, and to servers.
+    """Return the marks of a server for messages to clients, and those for messages to servers.
 
-    They number what they say apart, so that what is for clients, and is played to a server, does
-    not use its numbers up. The first one judges what the server hears. Raises ``SettingsError``.
+    Each numbers its messages apart, so that a message for clients that is replayed to a server does
+    not use its numbers up. The first one also checks what the server receives. Raises
+    ``SettingsError``.
     """
     verifier = _verifier(trusted_by_server(key, server_keys), TO_SERVERS)
     to_clients, to_servers = (

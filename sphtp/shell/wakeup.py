@@ -29,6 +29,6 @@ class Wakeup:
         return self._scope
 
     def clear(self) -> bool:
-        """Tell whether there was a wake-up since the last call."""
+        """Return whether there was a wake-up since the last call."""
         is_set, self._is_set = self._is_set, False
         return is_set

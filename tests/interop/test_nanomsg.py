@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 import pytest
@@ -21,21 +22,6 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.shell.client import open_client
 from sphtp.shell.server import Server, ServerOptions, open_server
 from tests.deadline import within_20_seconds
-
-_PATH = ctypes.util.find_library("nanomsg")
-if _PATH is None:
-    pytest.skip("the C library libnanomsg is not installed", allow_module_level=True)
-
-LIBRARY: Final = ctypes.CDLL(_PATH, use_errno=True)
-LIBRARY.nn_send.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
-LIBRARY.nn_recv.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
-LIBRARY.nn_setsockopt.argtypes = [
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-]
 
 # Numbers of <nanomsg/nn.h> and <nanomsg/pubsub.h>.
 AF_SP, PUB, SUB = 1, 32, 33
@@ -52,36 +38,55 @@ class NanomsgError(Exception):
     """The C library said no."""
 
 
+@cache
+def _library() -> ctypes.CDLL:
+    """The C library. A test that needs it fails without: skipped, nobody would see it missing."""
+    path = ctypes.util.find_library("nanomsg")
+    if path is None:
+        pytest.fail("the C library libnanomsg is not installed (Debian: libnanomsg5)")
+    library = ctypes.CDLL(path, use_errno=True)
+    library.nn_send.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+    library.nn_recv.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+    library.nn_setsockopt.argtypes = [
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+    ]
+    return library
+
+
 class NanomsgSocket:
     """One socket of the C library. Receiving waits in a thread, at most 50 ms at a time."""
 
     def __init__(self, protocol: int) -> None:
-        self._socket = _checked(LIBRARY.nn_socket(AF_SP, protocol))
+        self._socket = _checked(_library().nn_socket(AF_SP, protocol))
         self._buffer = ctypes.create_string_buffer(1 << 16)
 
     def connect(self, url: str) -> None:
-        _checked(LIBRARY.nn_connect(self._socket, url.encode()))
+        _checked(_library().nn_connect(self._socket, url.encode()))
 
     def bind(self, url: str) -> None:
-        _checked(LIBRARY.nn_bind(self._socket, url.encode()))
+        _checked(_library().nn_bind(self._socket, url.encode()))
 
     def subscribe(self, topic: bytes) -> None:
-        _checked(LIBRARY.nn_setsockopt(self._socket, SUB, SUBSCRIBE, topic, len(topic)))
+        _checked(_library().nn_setsockopt(self._socket, SUB, SUBSCRIBE, topic, len(topic)))
         wait = struct.pack("i", 50)
-        _checked(LIBRARY.nn_setsockopt(self._socket, SOL_SOCKET, RCVTIMEO, wait, len(wait)))
+        _checked(_library().nn_setsockopt(self._socket, SOL_SOCKET, RCVTIMEO, wait, len(wait)))
 
     def send(self, data: bytes) -> None:
-        _checked(LIBRARY.nn_send(self._socket, data, len(data), 0))
+        _checked(_library().nn_send(self._socket, data, len(data), 0))
 
     async def receive(self) -> bytes | None:
         """Return the next message, or None when there was none in time."""
         return await trio.to_thread.run_sync(self._receive)
 
     def close(self) -> None:
-        LIBRARY.nn_close(self._socket)
+        _library().nn_close(self._socket)
 
     def _receive(self) -> bytes | None:
-        size = LIBRARY.nn_recv(self._socket, self._buffer, len(self._buffer), 0)
+        size = _library().nn_recv(self._socket, self._buffer, len(self._buffer), 0)
         return self._buffer.raw[:size] if size >= 0 else None
 
 

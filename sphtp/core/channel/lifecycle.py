@@ -211,7 +211,7 @@ class Timer(Name):
 
     RETRY = "send CONNECT again"
     HANDSHAKE = "give up opening"
-    KEEPALIVE = "say something"
+    KEEPALIVE = "send a PING: nothing has left for so long"
     IDLE = "the idle timeout: nothing came for too long"
     CLOSE = "give up draining"
     LINGER = "stop answering"

@@ -111,7 +111,9 @@ class LossDetector:
     """Watches ack-eliciting packets until they are acked or lost.
 
     A ping carries nothing, so that whoever has sent nothing else waits ``leisure`` seconds before
-    asking again: many channels that are idle would keep each other from answering in time.
+    asking again: many channels that are idle would keep each other from answering in time. This
+    wait does not double. It ends with the idle timeout at the latest, and where most packets get
+    lost, it is the number of pings that decides whether the peer is taken for dead.
     """
 
     __slots__ = (
@@ -303,9 +305,9 @@ class LossDetector:
         patience = self.patience
         content = self._oldest_unrepeated()
         if content is None:
-            is_idle = self._measured and self._newest_content <= self._largest_acked
-            wait = max(patience, self._leisure) if is_idle else patience
-            return self._asked_at + wait * self._backoff(self._probes)
+            if self._measured and self._newest_content <= self._largest_acked:
+                return self._asked_at + max(patience, self._leisure)
+            return self._asked_at + patience * self._backoff(self._probes)
         if self._measured:
             wait = min(patience * self._backoff(self._probes), max(patience, self._fallback))
         else:

@@ -19,6 +19,7 @@ from sphtp.core.channel.frames import (
     Credit,
     Frame,
     Packet,
+    Ping,
     decode_packet_untrusted,
 )
 from sphtp.core.channel.instrument import Drop
@@ -68,11 +69,6 @@ class ReceiveSide:
         self._send_side = send_side
         self._counters = counters
         self._observer = observer
-
-    @property
-    def owes_ack(self) -> bool:
-        """Whether an ack leaves before long, whatever else there is to say."""
-        return self._ack_timer.due is not None
 
     def handle_datagrams_untrusted(
         self, now: float, data: bytes, size: int
@@ -155,6 +151,9 @@ class ReceiveSide:
         for frame in control:
             if isinstance(frame, Credit):
                 self._send_side.handle_credit(now, frame)
+            elif isinstance(frame, Ping):
+                # Whoever asks has nothing else to go by, and an answer may be all there is to say.
+                self._ack_timer.owe_again(now)
             elif isinstance(frame, Close):
                 close = frame
                 self._ack_timer.owe_again(now)

@@ -59,6 +59,10 @@ if TYPE_CHECKING:
 
 NOTHING: Final = (b"", 0)
 
+PINGS: Final = 32
+"""How many pings fit into the idle timeout, where none is answered: by default one each 0.3 s. Of
+those that follow a keepalive one of 24 has to come through, each way."""
+
 
 class SendSide:
     """Messages and packets from when they are queued until they are acked.
@@ -78,7 +82,7 @@ class SendSide:
         observer: "ChannelObserver | None" = None,
     ) -> None:
         self.recovery = LossDetector(
-            settings.ack_delay, settings.resend_time, settings.keepalive / 4
+            settings.ack_delay, settings.resend_time, settings.timeout / PINGS
         )
         largest = min(settings.max_datagram, peer.max_datagram)
         self.path = Path(settings, self.recovery, largest)

@@ -79,7 +79,8 @@ def _parse_rate(text: str) -> float:
 class ChannelSettings:
     """Limits and timers of a channel; times in seconds, sizes in bytes.
 
-    Raises ``SettingsError``, naming the setting, when one is out of range.
+    Raises ``SettingsError``, naming the setting, when one is out of range. ``keepalive`` is by
+    default a quarter of ``timeout``.
     """
 
     max_datagram: int = 65_507
@@ -96,7 +97,7 @@ class ChannelSettings:
     resend_time: float = 0.1
     ack_delay: float = 0.01
     ack_every: int = 2
-    keepalive: float = 1.0
+    keepalive: float | None = None
     timeout: float = 10.0
     connect_timeout: float = 5.0
     close_timeout: float = 5.0
@@ -110,7 +111,8 @@ class ChannelSettings:
 
     def __post_init__(self) -> None:
         for name in RANGES:
-            _check_range(name, getattr(self, name))
+            if (value := getattr(self, name)) is not None:
+                _check_range(name, value)
         check_lanes(self.lanes)
         parse_congestion(self.congestion)
         if self.receive_buffer_bytes < 2 * self.max_message:
@@ -118,10 +120,15 @@ class ChannelSettings:
                 f"receive_buffer_bytes ({self.receive_buffer_bytes}) must be at least twice "
                 f"max_message ({self.max_message})"
             )
-        if self.keepalive * 2 > self.timeout:
+        if self.keepalive is not None and self.keepalive * 2 > self.timeout:
             raise SettingsError(
                 f"timeout ({self.timeout} s) must be at least twice keepalive ({self.keepalive} s)"
             )
+
+    @property
+    def keepalive_interval(self) -> float:
+        """Seconds of silence after which a PING leaves."""
+        return self.timeout / 4 if self.keepalive is None else self.keepalive
 
     def enveloped(self, envelope: int) -> Self:
         """The settings of a channel whose datagrams travel in others, ``envelope`` bytes larger.

@@ -58,7 +58,7 @@ class _Ends:
 
 
 class BusSocket:
-    """What both sorts of sockets that dial have in common: addresses and lifetime."""
+    """The base of both dialling sockets: addresses and lifetime."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class BusSocket:
 
     @property
     def connections(self) -> int:
-        """How many peers are connected at this moment."""
+        """The number of peers that are connected."""
         return len(self._socket.pipes)
 
     @property
     def ended(self) -> int:
-        """How many connections ended, for whatever reason; NNG tells none."""
+        """The number of connections that ended, for whatever reason; NNG tells none."""
         return self._ends.number
 
     def take_ended(self) -> list[int]:

@@ -37,7 +37,7 @@ class AcceptLimits:
 
 @dataclass(slots=True)
 class AcceptCounters:
-    """What became of connections that did not stay."""
+    """Connections that were ended early, counted by cause."""
 
     refused: int = 0
     """There were ``max_connections``, and all had proved themselves."""
@@ -46,7 +46,7 @@ class AcceptCounters:
     timed_out: int = 0
     """They did not prove themselves in time, or did not end a message that they had begun."""
     failed: int = 0
-    """What they said is no TLS, no SP, or of the wrong sort of socket."""
+    """Their first bytes were no TLS, no SP, or those of the wrong sort of socket."""
     out_of_descriptors: int = 0
     """Times that the process had no descriptor left for a connection."""
 
@@ -61,7 +61,7 @@ class Unproven(Protocol):
 
     @property
     def site(self) -> str:
-        """Where it comes from, see ``site_of``."""
+        """The network that it comes from, see ``site_of``."""
         ...
 
     def end(self) -> None:
@@ -147,7 +147,7 @@ class Handshakes:
             del self._proven[site]
 
     def trusts(self, site: str) -> bool:
-        """Tell whether somebody there has proved to know the secret.
+        """Return whether a connection from this site has proved to know the secret.
 
         A connection that only listens cannot prove it; it is believed for the sake of the one that
         comes from the same place and speaks.

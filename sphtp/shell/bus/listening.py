@@ -93,7 +93,7 @@ _numbers = itertools.count(1)
 
 
 class Stage(IntEnum):
-    """How far a connection has got."""
+    """The progress of a connection."""
 
     TLS = 0
     GREETING = 1
@@ -167,7 +167,7 @@ class _Connection:
 
 
 class ListeningSocket:
-    """What both sorts have in common: they accept, shake hands, and end what does not answer.
+    """The base of both listening sockets: accepts, shakes hands, and ends what does not answer.
 
     Args:
         handshakes: shared by the sockets of one server; by default with its own limits.
@@ -191,7 +191,7 @@ class ListeningSocket:
         self._contexts: dict[int, ssl.SSLContext | None] = {}
         self._listeners: dict[int, socket.socket] = {}
         self.urls: list[str] = []
-        """Where it listens, with the real ports."""
+        """The addresses that it listens at, with the real ports."""
         self._paused: list[socket.socket] = []
         self._resume_at = math.inf
         self._all: dict[int, _Connection] = {}
@@ -215,17 +215,17 @@ class ListeningSocket:
 
     @property
     def connections(self) -> int:
-        """How many peers are connected at this moment; those that have not greeted are not."""
+        """The number of peers that are connected; those that have not greeted are not."""
         return len(self._greeted)
 
     @property
     def counters(self) -> AcceptCounters:
-        """What became of connections that did not stay, at all sockets that share handshakes."""
+        """Counters of connections that were ended early, at all sockets that share handshakes."""
         return self._handshakes.counters
 
     @property
     def ended(self) -> int:
-        """How many connections ended that had greeted, for whatever reason."""
+        """The number of connections that had greeted and ended, for whatever reason."""
         return self._ends
 
     def take_ended(self) -> list[int]:
@@ -458,7 +458,7 @@ class ListeningSocket:
         connection.events = events
 
     def _is_excused(self, connection: _Connection) -> bool:
-        """Tell whether a connection need not prove that it knows the secret."""
+        """Return whether a connection need not prove that it knows the secret."""
         raise NotImplementedError
 
     def _handle_received(self, now: float, connection: _Connection) -> None:

@@ -1,4 +1,4 @@
-"""How a node's sources take receivers in, each over a channel that its user never sees."""
+"""Admission of receivers to a node's sources, each over a channel that its user never sees."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,7 +64,7 @@ GATHERING: Final = 0.05
 """Seconds from a receiver's leaving to the key that it does not get."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
-"""How a channel tells that it has ended, on either side."""
+"""The errors with which a channel ends, on either side."""
 
 
 class ReceiverAdmission:
@@ -102,58 +102,58 @@ class ReceiverAdmission:
                 join = await receive_message_untrusted(channel)
                 if not isinstance(join, Join):
                     return None
-                hosting = self._dispatcher.find_topic(join.topic)
-                if hosting is not None and not hosting.is_full:
-                    return hosting, join
-                if hosting is not None:
-                    hosting.source.counters.receivers_refused += 1
-                await send_message(channel, _refusal(hosting, join.topic))
+                hosted = self._dispatcher.find_topic(join.topic)
+                if hosted is not None and not hosted.is_full:
+                    return hosted, join
+                if hosted is not None:
+                    hosted.source.counters.receivers_refused += 1
+                await send_message(channel, _refusal(hosted, join.topic))
                 await channel.aclose()
         except trio.TooSlowError:
             # It would not answer a good-bye, either.
             channel.abort("too slow to join")
         return None
 
-    async def _attend(self, channel: Channel, hosting: HostedSource, join: Join) -> None:
+    async def _attend(self, channel: Channel, hosted: HostedSource, join: Join) -> None:
         """Keep a receiver for as long as its channel lives, and tell it where the stream ends."""
-        welcome = hosting.welcome(trio.current_time(), join, channel)
+        welcome = hosted.welcome(trio.current_time(), join, channel)
         try:
-            with hosting.until_over():
+            with hosted.until_over():
                 await send_message(channel, welcome)
-                hosting.touched()
-                async with running(partial(_tell_closing, hosting, join.topic, channel)):
+                hosted.touched()
+                async with running(partial(_tell_closing, hosted, join.topic, channel)):
                     with suppress(*GONE, RemoteError):
                         while True:
                             await receive_message_untrusted(channel)
                 return
             # Even of a source that was cancelled: what has not left will not.
-            await send_message(channel, hosting.last_word(join.topic))
+            await send_message(channel, hosted.last_word(join.topic))
         finally:
-            is_first = hosting.dismiss(trio.current_time(), welcome.receiver)
+            is_first = hosted.dismiss(trio.current_time(), welcome.receiver)
             if is_first and self._nursery is not None:
-                self._nursery.start_soon(_renew_key, hosting)
+                self._nursery.start_soon(_renew_key, hosted)
 
 
-async def _tell_closing(hosting: HostedSource, topic: str, channel: Channel) -> None:
+async def _tell_closing(hosted: HostedSource, topic: str, channel: Channel) -> None:
     """Say END as soon as nothing more will leave: then there is time to ask for what is missing."""
     with suppress(*GONE):
-        await send_message(channel, await hosting.closing(topic))
+        await send_message(channel, await hosted.closing(topic))
 
 
-def _refusal(hosting: HostedSource | None, topic: str) -> Refused:
-    if hosting is None:
+def _refusal(hosted: HostedSource | None, topic: str) -> Refused:
+    if hosted is None:
         return Refused(f"this node has no source of the topic {topic!r}")
     return Refused(f"the topic {topic!r} has all receivers that it may have")
 
 
-async def _renew_key(hosting: HostedSource) -> None:
+async def _renew_key(hosted: HostedSource) -> None:
     """Seal with a key that those who left do not have: one for all who leave at about one time."""
     await trio.sleep(GATHERING)
-    key = hosting.renew_key()
+    key = hosted.renew_key()
     if key is None:
         return
     message = encode_member(key)
-    for attendee in hosting.attendees:
+    for attendee in hosted.attendees:
         try:
             attendee.channel.send_nowait(message)
         except trio.WouldBlock:

@@ -90,7 +90,7 @@ class TimedParty(Protocol):
     """Somebody with times."""
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
+        """The time at which ``handle_timeout`` is due."""
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
@@ -104,7 +104,7 @@ class StreamDispatcher:
         self._limits = limits or LimitLog()
         self._udp = udp
         self._hosted: dict[int, HostedSource] = {}
-        self._attended: dict[int, list[HostedSubscription]] = {}
+        self._subscribed: dict[int, list[HostedSubscription]] = {}
         self.early = EarlyDatagrams()
         self._feedback: deque[Datagrams] = deque()
         self._has_room = True
@@ -114,7 +114,7 @@ class StreamDispatcher:
     @property
     def is_busy(self) -> bool:
         """Whether there is any stream at all, or will be."""
-        return bool(self._hosted or self._attended or self.early.is_expecting)
+        return bool(self._hosted or self._subscribed or self.early.is_expecting)
 
     @property
     def is_blocked(self) -> bool:
@@ -123,27 +123,27 @@ class StreamDispatcher:
 
     # Who takes part
 
-    def host(self, hosting: HostedSource) -> None:
+    def host(self, hosted: HostedSource) -> None:
         """Let a source take part; raises ``StateError`` when there is one of its topics."""
-        for topic in hosting.topics:
+        for topic in hosted.topics:
             self.check_free(topic)
-        self._hosted[hosting.session] = hosting
-        self._limits.watch(hosting.source.counters)
+        self._hosted[hosted.session] = hosted
+        self._limits.watch(hosted.source.counters)
 
     def check_free(self, topic: str) -> None:
         """Raise ``StateError`` when a source here has a topic."""
         if self.find_topic(topic) is not None:
             raise StateError(f"this node has a source of the topic {topic!r} already")
 
-    def unhost(self, hosting: HostedSource) -> None:
+    def unhost(self, hosted: HostedSource) -> None:
         """Forget a source."""
-        del self._hosted[hosting.session]
-        self._limits.forget(trio.current_time(), hosting.source.counters)
+        del self._hosted[hosted.session]
+        self._limits.forget(trio.current_time(), hosted.source.counters)
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics of all sources here."""
-        return tuple(topic for hosting in self._hosted.values() for topic in hosting.topics)
+        return tuple(topic for hosted in self._hosted.values() for topic in hosted.topics)
 
     def find_topic(self, topic: str) -> HostedSource | None:
         """The source here that has a topic."""
@@ -155,21 +155,21 @@ class StreamDispatcher:
 
     def close(self) -> None:
         """Take note that the node is closed."""
-        for hosting in self._hosted.values():
-            hosting.abandon()
+        for hosted in self._hosted.values():
+            hosted.abandon()
 
-    def attend(self, attendance: HostedSubscription) -> None:
+    def attend(self, subscription: HostedSubscription) -> None:
         """Let a subscription take part, and have what came before this side was ready."""
-        self._attended.setdefault(attendance.session, []).append(attendance)
-        for row in self.early.take(attendance.session):
-            attendance.handle_row_untrusted(trio.current_time(), row)
+        self._subscribed.setdefault(subscription.session, []).append(subscription)
+        for row in self.early.take(subscription.session):
+            subscription.handle_row_untrusted(trio.current_time(), row)
 
-    def unattend(self, attendance: HostedSubscription) -> None:
+    def unattend(self, subscription: HostedSubscription) -> None:
         """Forget a subscription."""
-        others = self._attended[attendance.session]
-        others.remove(attendance)
+        others = self._subscribed[subscription.session]
+        others.remove(subscription)
         if not others:
-            del self._attended[attendance.session]
+            del self._subscribed[subscription.session]
 
     # What comes
 
@@ -201,24 +201,24 @@ class StreamDispatcher:
 
     def _handle_stream_untrusted(self, now: float, row: Datagrams) -> None:
         session, _ = decode_stream_front_untrusted(row.data)
-        attendances = self._attended.get(session)
-        if attendances is None:
+        subscriptions = self._subscribed.get(session)
+        if subscriptions is None:
             if not self.early.keep(session, row):
                 self.counters.stream_unknown += row.number
             return
-        for attendance in attendances:
-            attendance.handle_row_untrusted(now, row)
+        for subscription in subscriptions:
+            subscription.handle_row_untrusted(now, row)
 
     def _handle_feedback_untrusted(self, now: float, row: Datagrams) -> None:
         session, receiver = decode_feedback_front_untrusted(row.data)
-        hosting = self._hosted.get(session)
-        if hosting is None or not hosting.handle_feedback_untrusted(now, receiver, row):
+        hosted = self._hosted.get(session)
+        if hosted is None or not hosted.handle_feedback_untrusted(now, receiver, row):
             self.counters.stream_unknown += row.number
 
     # What goes
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
+        """The time at which ``handle_timeout`` is due."""
         due = self._retry
         for one in self._parties():
             due = earliest(due, one.poll_timeout())
@@ -226,14 +226,14 @@ class StreamDispatcher:
 
     def send(self, now: float) -> bool:
         """Let leave what may; false when the socket has no room for all of it."""
-        for attendance in self._attendances():
-            while (row := attendance.poll_transmit(now)) is not None:
+        for subscription in self._subscriptions():
+            while (row := subscription.poll_transmit(now)) is not None:
                 self._feedback.append(row)
         self._has_room, self._retry = self._send_feedback(), None
-        for hosting in self._hosted.values():
-            if hosting.send(now):
+        for hosted in self._hosted.values():
+            if hosted.send(now):
                 continue
-            if hosting.is_grouped:
+            if hosted.is_grouped:
                 self._retry = now + RETRY
             else:
                 self._has_room = False
@@ -247,9 +247,9 @@ class StreamDispatcher:
             self._feedback.popleft()
         return True
 
-    def _attendances(self) -> Iterator[HostedSubscription]:
-        return chain.from_iterable(self._attended.values())
+    def _subscriptions(self) -> Iterator[HostedSubscription]:
+        return chain.from_iterable(self._subscribed.values())
 
     def _parties(self) -> Iterator[TimedParty]:
         yield from self._hosted.values()
-        yield from self._attendances()
+        yield from self._subscriptions()

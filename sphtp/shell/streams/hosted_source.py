@@ -203,7 +203,7 @@ class HostedSource:
         return self.last_word(topic)
 
     def last_word(self, topic: str) -> Closing:
-        """What a receiver has to know of a source that sends nothing more."""
+        """The state of a source that sends nothing more, for its receivers."""
         return Closing(self.source.window, self.source.end(self.topics.index(topic)))
 
     def dismiss(self, now: float, receiver: int) -> bool:
@@ -294,7 +294,7 @@ class HostedSource:
         self.source.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due, or ``send`` has more to do."""
+        """The time at which ``handle_timeout`` is due, or ``send`` has more to do."""
         return self.source.poll_timeout()
 
     def send(self, now: float) -> bool:
@@ -310,7 +310,7 @@ class HostedSource:
         return False
 
     def _places(self, receiver: int) -> list[Address]:
-        """Where a receiver is, or all of them; two behind one socket get one copy."""
+        """The address of a receiver, or those of all; two behind one socket get one copy."""
         those = self._attendees.values() if receiver == ALL else [self._attendees[receiver]]
         places = (attendee.channel.peer_address for attendee in those)
         return list(dict.fromkeys(place for place in places if place is not None))

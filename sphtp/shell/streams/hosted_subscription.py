@@ -73,7 +73,7 @@ class HostedSubscription:
 
     @property
     def join(self) -> Join:
-        """What to say to come back."""
+        """The request with which to come back."""
         return Join(self.topic, self.session, self.subscription.settled)
 
     def relink(self, welcome: Welcome, channel: Channel) -> None:
@@ -114,11 +114,11 @@ class HostedSubscription:
         self.changed.unpark_all()
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
+        """The time at which ``handle_timeout`` is due."""
         return self.subscription.poll_timeout()
 
     def poll_transmit(self, now: float) -> Datagrams | None:
-        """What to send to the source."""
+        """The next datagrams for the source."""
         address = self.channel.peer_address
         body = self.subscription.poll_transmit(now)
         if body is None or address is None:

@@ -41,7 +41,7 @@ class Group:
 
     @property
     def address(self) -> Address:
-        """Where its datagrams are sent to."""
+        """The address that its datagrams are sent to."""
         return self.host, self.port
 
 

@@ -21,9 +21,9 @@ class Source(trio.abc.AsyncResource):
     """
 
     def __init__(
-        self, hosting: HostedSource, encoding: Encoding, touched: Callable[[], None]
+        self, hosted: HostedSource, encoding: Encoding, touched: Callable[[], None]
     ) -> None:
-        self._hosting = hosting
+        self._hosting = hosted
         self._encoding = encoding
         self._touched = touched
         self._is_closed = False
@@ -35,7 +35,7 @@ class Source(trio.abc.AsyncResource):
 
     @property
     def receivers(self) -> Sequence[StreamReceiver]:
-        """Who has subscribed, and how far each of them is: who is slow."""
+        """The subscribers, with the progress of each, which shows the slow ones."""
         return self._hosting.receivers(trio.current_time())
 
     def statistics(self) -> SourceStatistics:

@@ -37,7 +37,7 @@ from sphtp.shell.udp import UdpSocket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What is wanted of a topic; raises ``SettingsError``, naming it, for what cannot be."""
+    """The terms of a subscription; raises ``SettingsError``, naming the one that is wrong."""
 
     ordered: bool = True
     """Messages come in the order of their sending; else as they arrive, each at most once."""
@@ -51,7 +51,7 @@ class Terms:
     numbered: bool = False
     """Messages come as ``StreamMessage``, with their numbers."""
     recover: bool = True
-    """What the stream does not repair is fetched over TCP, if the source keeps it."""
+    """Messages that the stream does not repair are fetched over TCP, if the source keeps them."""
     settings: StreamSettings = field(default_factory=StreamSettings)
     """Timers and limits of this receiver, by default those of one network."""
     interface: str = "127.0.0.1"
@@ -68,7 +68,7 @@ class Terms:
 
     @property
     def wanted(self) -> int:
-        """How many messages sent before, at most."""
+        """The number of earlier messages that are wanted, at most."""
         if isinstance(self.late_join, bool):
             return ALL if self.late_join else 0
         return self.late_join
@@ -86,7 +86,7 @@ class StreamMessage(NamedTuple):
 
 
 class Stream(trio.abc.ReceiveChannel[Any]):
-    """What a source of another node sends on one topic: each message once, or a ``Loss``.
+    """The messages of another node's source on one topic: each of them once, or a ``Loss``.
 
     ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
     and reason. It ends when the source has closed, and raises ``trio.BrokenResourceError`` when
@@ -96,13 +96,13 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     def __init__(
         self,
         topic: str,
-        attendance: HostedSubscription,
+        hosted: HostedSubscription,
         encoding: Encoding,
         *,
         is_numbered: bool = False,
     ) -> None:
         self.topic = topic
-        self._attendance = attendance
+        self._attendance = hosted
         self._encoding = encoding
         # What is decoded; of the batch that is being read, what is not; and the item behind it, if
         # that is known.
@@ -293,68 +293,68 @@ async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
 @asynccontextmanager
 async def attending(
     dispatcher: StreamDispatcher,
-    attendance: HostedSubscription,
+    hosted: HostedSubscription,
     interface: str,
     udp: UdpSocket,
     secrets: Secrets,
     dial: Dial,
 ) -> AsyncIterator[None]:
     """Take part in a stream for the length of the block; ``udp`` is the node's socket."""
-    dispatcher.attend(attendance)
+    dispatcher.attend(hosted)
     try:
         async with (
-            running(partial(_belong, attendance, dial)),
-            running(partial(fetch, attendance, secrets)),
-            _listening(dispatcher, attendance, interface, udp),
+            running(partial(_belong, hosted, dial)),
+            running(partial(fetch, hosted, secrets)),
+            _listening(dispatcher, hosted, interface, udp),
         ):
-            attendance.touch()
+            hosted.touch()
             yield
     finally:
-        dispatcher.unattend(attendance)
+        dispatcher.unattend(hosted)
 
 
-async def _belong(attendance: HostedSubscription, dial: Dial) -> None:
+async def _belong(hosted: HostedSubscription, dial: Dial) -> None:
     """Stay a member: listen to what the source says of it, and come back when the channel breaks.
 
     That ends when the source ends, or was silent for its activity timeout.
     """
-    await _follow(attendance)
-    while attendance.channel.has_vanished and not attendance.subscription.is_over:
-        attendance.unlink()
+    await _follow(hosted)
+    while hosted.channel.has_vanished and not hosted.subscription.is_over:
+        hosted.unlink()
         with suppress(*GONE, OSError, SphtpError):
             async with dial() as channel:
-                await _come_back(attendance, channel)
+                await _come_back(hosted, channel)
         await trio.sleep(RETRY)
-    attendance.handle_gone()
+    hosted.handle_gone()
 
 
-async def _come_back(attendance: HostedSubscription, channel: Channel) -> None:
-    is_sealed, known = attendance.welcome.key is not None, attendance.channel.peer_key
-    welcome = await join(channel, attendance.join, is_sealed=is_sealed)
+async def _come_back(hosted: HostedSubscription, channel: Channel) -> None:
+    is_sealed, known = hosted.welcome.key is not None, hosted.channel.peer_key
+    welcome = await join(channel, hosted.join, is_sealed=is_sealed)
     # Nobody else continues a session, whatever it says.
-    if welcome.session == attendance.session and channel.peer_key == known:
-        attendance.relink(welcome, channel)
-        await _follow(attendance)
+    if welcome.session == hosted.session and channel.peer_key == known:
+        hosted.relink(welcome, channel)
+        await _follow(hosted)
     else:
-        attendance.handle_gone(anew=True)
+        hosted.handle_gone(anew=True)
 
 
-async def _follow(attendance: HostedSubscription) -> None:
+async def _follow(hosted: HostedSubscription) -> None:
     """Listen to what the source says of membership until it says no more."""
     with suppress(*GONE, RemoteError):
         while True:
-            message = await receive_message_untrusted(attendance.channel)
+            message = await receive_message_untrusted(hosted.channel)
             if isinstance(message, StreamKey):
-                attendance.learn(message)
+                hosted.learn(message)
             elif isinstance(message, Closing):
-                attendance.handle_closing(message)
+                hosted.handle_closing(message)
 
 
 def _listening(
-    dispatcher: StreamDispatcher, attendance: HostedSubscription, interface: str, udp: UdpSocket
+    dispatcher: StreamDispatcher, hosted: HostedSubscription, interface: str, udp: UdpSocket
 ) -> AbstractAsyncContextManager[None]:
     """Listen to the group of a stream, if it has one, for the length of the block."""
-    welcome = attendance.welcome
+    welcome = hosted.welcome
     if not welcome.group:
         return nullcontext()
     try:
@@ -362,11 +362,11 @@ def _listening(
     except SettingsError as error:
         raise UnreachableError(f"the source sends to a group that is none: {error}") from error
     own = open_receiver(udp, group)
-    return running(partial(_hear_group, dispatcher, attendance, own))
+    return running(partial(_hear_group, dispatcher, hosted, own))
 
 
 async def _hear_group(
-    dispatcher: StreamDispatcher, attendance: HostedSubscription, udp: UdpSocket
+    dispatcher: StreamDispatcher, hosted: HostedSubscription, udp: UdpSocket
 ) -> None:
     with udp:
         while True:
@@ -375,5 +375,5 @@ async def _hear_group(
             for row in udp.receive_batch(BATCH):
                 for _ in dispatcher.take_own_untrusted(now, row):
                     dispatcher.counters.stream_malformed += 1
-            attendance.touch()
+            hosted.touch()
             await trio.lowlevel.checkpoint()

@@ -135,6 +135,7 @@ def test_what_has_been_seen_changes_nothing_when_it_comes_again():
     seen = watch(pair)
     left, right = pair.open(PeerPin())
     assert pair.transfer(left, right, [b"%d" % number for number in range(300)])
+    pair.run(0.1)
     old = [it for _, destination, it in seen if destination == RIGHT]
     Random(1).shuffle(old)
     before = right.port.statistics()

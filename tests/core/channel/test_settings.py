@@ -48,3 +48,9 @@ def test_a_buffer_that_may_not_take_a_message_is_refused() -> None:
 def test_a_keepalive_that_keeps_nothing_alive_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"timeout .* keepalive"):
         ChannelSettings(keepalive=5.1, timeout=10)
+
+
+def test_without_a_keepalive_it_follows_the_timeout() -> None:
+    assert ChannelSettings().keepalive_interval == 2.5
+    assert ChannelSettings(timeout=2).keepalive_interval == 0.5
+    assert ChannelSettings(timeout=2, keepalive=1).keepalive_interval == 1

@@ -54,4 +54,4 @@ def tell(figures: Company, circumstances: dict[str, Any], *, json: bool) -> None
     print(f"{figures.traced_bytes / 1024:.1f} KiB traced")
     print(f"the busy one alone: {figures.alone_per_s:,.0f} messages/s")
     print(f"beside them: {figures.beside_per_s:,.0f} messages/s, {100 * figures.kept:.0f} % of it")
-    print(f"processor for the idle ones alone: {100 * figures.idle_cpu:.0f} %")
+    print(f"processor for the idle ones alone, both ends: {100 * figures.idle_cpu:.1f} %")

@@ -21,7 +21,7 @@ class Company:
 
     ``resident`` is what the process grew by, ``traced`` what Python allocated. ``kept`` is the
     share of its rate alone that the busy channel keeps, ``idle_cpu`` the share of a processor that
-    the idle ones take when nothing else happens.
+    both ends of the idle ones take together when nothing else happens.
     """
 
     channels: int

@@ -40,13 +40,13 @@ async def be_guest(task: Task) -> None:
 
 
 async def count(channel: sphtp.Channel) -> None:
-    """Answer each end with how many messages came before it."""
+    """Answer each end with how many messages came before it, and the processor time of all."""
     received = 0
     while True:
         messages = await channel.receive_many(len(BURST))
         received += len(messages)
         if messages[-1] == END:
-            await channel.send(received)
+            await channel.send([received, process_time()])
             received = 0
 
 
@@ -57,9 +57,7 @@ async def be_host(task: Task) -> None:
         before = await settled_memory(task)
         async with company(node, task):
             after = await settled_memory(task)
-            began = process_time()
-            await trio.sleep(task.seconds)
-            idle = (process_time() - began) / task.seconds
+            idle = await idle_share(busy, task.seconds)
             beside = await rate(busy, task.seconds)
             bytes_per_channel = (after - before) / task.channels
             say(bytes=bytes_per_channel, alone=alone, beside=beside, idle=idle)
@@ -75,6 +73,16 @@ async def company(node: sphtp.Node, task: Task) -> AsyncIterator[None]:
         yield
 
 
+async def idle_share(channel: sphtp.Channel, seconds: float) -> float:
+    """Return how many processors both processes use while nothing is sent."""
+    await trio.sleep(1 / 8)  # the busy channel says its last
+    began = perf_counter()
+    used = process_time() + (await _end(channel))[1]
+    await trio.sleep(seconds)
+    used = process_time() + (await _end(channel))[1] - used
+    return used / (perf_counter() - began)
+
+
 async def rate(channel: sphtp.Channel, seconds: float) -> float:
     """Return how many messages of 64 bytes per second arrive, after a warm-up."""
     await _send(channel, seconds / 4)
@@ -86,9 +94,14 @@ async def _send(channel: sphtp.Channel, seconds: float) -> int:
     until = perf_counter() + seconds
     while perf_counter() < until:
         await channel.send_many(BURST)
+    return (await _end(channel))[0]
+
+
+async def _end(channel: sphtp.Channel) -> tuple[int, float]:
+    """Return how many messages arrived since the last end, and the other's processor time."""
     await channel.send(END)
-    received: int = await channel.receive()
-    return received
+    received, used = await channel.receive()
+    return received, used
 
 
 async def settled_memory(task: Task) -> int:
