@@ -14,15 +14,15 @@ import trio
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.shell.server import ServerOptions, open_server
-from tests.house.interpreters import Ending, run_program
 from tests.house.pages import ROOT, Block, Section, blocks, documents, name_of, sections
+from tests.interpreters import Ending, run_program
 
 DEADLINE = 60.0
 
 # Documents say where a server listens by default; here it listens wherever a port is free.
 DEFAULT_ADDRESS = "tcp://127.0.0.1:8764"
 
-MOST_AT_ONCE = 4
+MOST_AT_ONCE = 8
 """Headings of a page: most programs wait for each other, or take leave."""
 
 PAGES = [page for page in documents("*.md", "docs/**/*.md") if any(blocks(page, "python"))]

@@ -111,6 +111,7 @@ def test_a_system_without_its_launcher_is_absent() -> None:
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 async def test_workers_keep_step() -> None:
     figures = await measure(Task("2x4kB", "sphtp", **SHORT))
     assert (figures.steps_per_s or 0) > 1
