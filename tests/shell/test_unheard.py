@@ -1,4 +1,4 @@
-"""Why no server is heard: told within a second, in plain words, over real sockets on loopback."""
+"""Why no server is heard: told at once, in plain words, over real sockets on loopback."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -164,7 +164,7 @@ async def listening(
         (second_port, "is a server's second port; name its first one"),
     ],
 )
-async def test_a_failure_is_told_within_a_second(
+async def test_a_failure_is_told_before_time_is_up(
     opening: Opening, words: str, tmp_path: Path
 ) -> None:
     async def register(address: ServerAddress, **more: object) -> None:
@@ -172,14 +172,9 @@ async def test_a_failure_is_told_within_a_second(
             pytest.fail("it is registered")
 
     async def tells(ask: Callable[..., Awaitable[object]]) -> None:
-        took: list[float] = []
-        # On a machine that has much else to do, one try may take longer.
-        while len(took) < 3 and min(took, default=1.0) >= 1.0:
-            start = trio.current_time()
-            with pytest.raises(UnreachableError, match=words):
-                await ask(address, **more)
-            took.append(trio.current_time() - start)
-        assert min(took) < 1.0
+        # The deadline of this test comes first.
+        with pytest.raises(UnreachableError, match=words):
+            await ask(address, timeout=60, **more)
 
     async with opening(tmp_path) as (address, more), trio.open_nursery() as nursery:
         nursery.start_soon(tells, register)
@@ -255,11 +250,9 @@ async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
 
 async def test_a_wrong_secret_is_not_waited_out() -> None:
     async with server(secret=SECRET) as opened:
-        start = trio.current_time()
         with pytest.raises(UnreachableError, match="wrong secret"):
-            async with sphtp.open_client([opened.address], secret=OTHER, wait=10):
+            async with sphtp.open_client([opened.address], secret=OTHER, wait=60):
                 pytest.fail("it is registered")
-        assert trio.current_time() - start < 1.0
 
 
 async def test_one_server_that_answers_is_enough() -> None:

@@ -12,8 +12,7 @@ import trio
 
 from sphtp.shell.node import Node
 from sphtp.shell.streams.subscription import Terms
-from tests.attack.stream.wire import until
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
 from tests.shell.streams.test_streams import TOPIC, read_all, take
 from tests.soaked import soaked
