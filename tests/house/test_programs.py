@@ -22,7 +22,7 @@ DEADLINE = 60.0
 # Documents say where a server listens by default; here it listens wherever a port is free.
 DEFAULT_ADDRESS = "tcp://127.0.0.1:8764"
 
-MOST_AT_ONCE = 8
+MOST_AT_ONCE = 4
 """Headings of a page: most programs wait for each other, or take leave."""
 
 PAGES = [page for page in documents("*.md", "docs/**/*.md") if any(blocks(page, "python"))]

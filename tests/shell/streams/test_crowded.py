@@ -21,7 +21,9 @@ from tests.shell.nodes import open_node
 pytestmark = within_20_seconds
 
 TOPIC = "positions"
-SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.05)
+SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.3)
+"""Whoever reads is not to be left behind when the machine is slow."""
+
 BOTH = pytest.mark.parametrize("security", [SEALED, None], ids=["sealed", "clear"])
 
 
@@ -33,6 +35,7 @@ async def take(stream: Stream, count: int) -> list[Any]:
 
 
 async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None:
+    """In seven windows."""
     terms = Terms(settings=SMALL)
     async with (
         open_node() as here,
@@ -43,9 +46,9 @@ async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None
         other.subscribe(*here.address, topic=TOPIC, terms=terms) as stuck,
         trio.open_nursery() as nursery,
     ):
-        messages = [bytes(1000)] * 4000
+        messages = [bytes(1000)] * 500
         nursery.start_soon(source.send_many, messages)
-        assert len(await take(quick, 4000)) == 4000
+        assert len(await take(quick, 500)) == 500
         assert source.statistics().left_behind == 1
         assert len(await take(stuck, 100)) == 100
 
