@@ -84,5 +84,4 @@ def _draw_a_text(_: str) -> None: ...
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector thousands of tests, which stay: an eighth of the suite's time."""
-    gc.collect()
     gc.freeze()

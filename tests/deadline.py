@@ -16,3 +16,9 @@ def _run(main: Callable[[], Awaitable[None]], **options: Any) -> None:
 
 
 within_20_seconds = pytest.mark.trio(run=_run)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what no event tells; the deadline of the test is the limit."""
+    while not holds():  # noqa: ASYNC110 - it is for what has no event
+        await trio.sleep(0.001)

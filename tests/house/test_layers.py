@@ -29,19 +29,22 @@ before = set(sys.modules)
 import sphtp
 assert sphtp.__path__[0] == sys.argv[1], sphtp.__path__
 print(json.dumps(sorted(set(sys.modules) - before)))
+import click, sphtp.__main__ as program
+assert "server" in program.main.list_commands(click.Context(program.main))
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
-def loaded(program: str) -> set[str]:
-    """Run a program in a fresh interpreter; return the modules that it says it loaded."""
+def loaded(program: str) -> list[set[str]]:
+    """Run a program in a fresh interpreter; return the modules that each of its lines names."""
     command = [sys.executable, "-c", program, str(ROOT / "sphtp"), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout))
+    return [set(json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def test_the_core_loads_nothing_that_performs() -> None:
-    modules = loaded(LOAD_CORE)
+    (modules,) = loaded(LOAD_CORE)
     on_disk = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in (ROOT / "sphtp" / "core").rglob("*.py")
@@ -50,8 +53,10 @@ def test_the_core_loads_nothing_that_performs() -> None:
     assert not modules & PERFORMERS
 
 
-def test_the_library_loads_nothing_that_is_for_applications_or_that_makes_messages() -> None:
-    modules = loaded(LOAD_LIBRARY)
-    assert "sphtp" in modules
-    assert not modules & FOR_APPLICATIONS
-    assert not {module for module in modules if "core.messages" in module}
+def test_neither_the_library_nor_its_command_loads_what_a_verb_needs() -> None:
+    library, command = loaded(LOAD_LIBRARY)
+    assert "sphtp" in library
+    assert not library & FOR_APPLICATIONS
+    assert not {module for module in library if "core.messages" in module}
+    assert command & FOR_APPLICATIONS == {"click"}
+    assert not command & {"sphtp_server", "sphtp_client"}

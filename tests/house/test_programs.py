@@ -14,8 +14,8 @@ import trio
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.shell.server import ServerOptions, open_server
-from tests.house.interpreters import Ending, run_program
 from tests.house.pages import ROOT, Block, Section, blocks, documents, name_of, sections
+from tests.interpreters import Ending, run_program
 
 DEADLINE = 60.0
 

@@ -6,10 +6,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sphtp import Delivery, Instrument, Outcome, watch
 from sphtp.testing import Pair
+from tests.cases import each
 from tests.house.pages import ROOT, sections, table_rows
 from tests.qlog_drafts import read_qlog
 from tests.recorder import EVENTS
@@ -43,7 +42,7 @@ def test_every_record_has_its_line() -> None:
     assert set(rows("Records")) == {record.__name__ for record in RECORDS}
 
 
-@pytest.mark.parametrize("record", RECORDS)
+@each("record", RECORDS)
 def test_a_line_names_every_field(record: type) -> None:
     [line] = rows("Records")[record.__name__]
     of_tuples = {"count", "index"}
@@ -82,7 +81,7 @@ REASONS: dict[str, Enum] = {
 }
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@each("event", EVENTS)
 def test_the_log_names_events_and_their_data_as_the_page_does(event: str, tmp_path: Path) -> None:
     left, _ = Pair(1).open()
     arguments = ARGUMENTS | {"channel": watch.WatchedChannel(left), "why": REASONS.get(event)}

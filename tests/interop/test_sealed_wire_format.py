@@ -15,6 +15,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import FRONT, Datagrams, Kind, encode_front
 from sphtp.core.schema import Schema
 from sphtp.core.secure.seal import EPOCH_BITS, WINDOW, Opener, Sealer, _Key
+from tests.cases import Decorator, each
 from tests.core.channel.sealed import LEFT, RIGHT, identity, make_sealed
 from tests.interop import sessions
 from tests.interop.datagrams import read_datagram
@@ -26,10 +27,10 @@ EPOCH = 1 << EPOCH_BITS
 SEALS = {"opener": "to_answerer", "answerer": "to_opener"}
 
 
-def family(prefix: str) -> pytest.MarkDecorator:
+def family(prefix: str) -> Decorator:
     found = [vector for vector in VECTORS if vector.name.startswith(f"{prefix}/")]
     assert found, prefix
-    return pytest.mark.parametrize("vector", found, ids=str)
+    return each("vector", found)
 
 
 def described(said: list[Spoken]) -> list[tuple[str, int, int]]:

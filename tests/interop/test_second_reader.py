@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import cases
 from tests.interop import (
     second_reader,
     second_reader_control,
@@ -96,7 +97,7 @@ def test_no_example_is_left_out() -> None:
     assert all(named(start) for start in READERS)
 
 
-each_reader = pytest.mark.parametrize("start", READERS)
+each_reader = cases.each("start", READERS)
 
 
 def read_by(start: str, vectors: list[Vector]) -> list[Vector]:

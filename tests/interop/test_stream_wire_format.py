@@ -26,6 +26,7 @@ from sphtp.core.stream.sealing import (
 )
 from sphtp.errors import RemoteError
 from sphtp.shell.streams import admission, history
+from tests.cases import Decorator, each
 from tests.interop import stream_members, streams
 from tests.interop.page import Vector, read_vectors, rows_under
 
@@ -47,10 +48,10 @@ WRITERS = {
 }
 
 
-def family(*prefixes: str) -> pytest.MarkDecorator:
+def family(*prefixes: str) -> Decorator:
     found = [v for v in VECTORS if v.name.startswith(tuple(f"{prefix}/" for prefix in prefixes))]
     assert found, prefixes
-    return pytest.mark.parametrize("vector", found, ids=str)
+    return each("vector", found)
 
 
 @family(*READERS)

@@ -42,6 +42,7 @@ from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
 from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber
 from sphtp.shell.lifetime import running
+from tests.cases import Decorator, each
 from tests.interop import translation
 from tests.interop.datagrams import read_datagram, write_datagram
 from tests.interop.page import PAGE, Vector, read_vectors, rows_under
@@ -56,10 +57,12 @@ NAME = re.compile(r"[A-Z_]+")
 SPEAKERS = {"client": "client", "server": "server", "server to servers": "member"}
 
 
-def family(*prefixes: str) -> pytest.MarkDecorator:
-    found = [v for v in VECTORS if v.name.startswith(tuple(f"{prefix}/" for prefix in prefixes))]
-    assert found, prefixes
-    return pytest.mark.parametrize("vector", found, ids=str)
+def vectors_of(*prefixes: str) -> list[Vector]:
+    return [v for v in VECTORS if v.name.startswith(tuple(f"{prefix}/" for prefix in prefixes))]
+
+
+def family(*prefixes: str) -> Decorator:
+    return each("vector", vectors_of(*prefixes))
 
 
 def take(vector: Vector) -> tuple[object, Counters]:
@@ -277,7 +280,7 @@ class TestTransportVectors:
                 hello = transport("hello SUB")
                 assert await receive_exactly(stream, len(hello)) == hello
 
-    @family("malformed/transport")
+    @pytest.mark.parametrize("vector", vectors_of("malformed/transport"), ids=str)
     async def test_a_subscriber_hangs_up(self, vector: Vector) -> None:
         with trio.fail_after(10), ListeningSubscriber() as subscriber:
             subscriber.subscribe(b"")

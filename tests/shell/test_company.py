@@ -15,7 +15,7 @@ BRIEF = sphtp.ChannelSettings(linger=0)
 
 
 async def test_an_idle_channel_takes_less_than_32_kilobytes() -> None:
-    count = 25
+    count = 12
     async with (
         sphtp.open_node(settings=BRIEF) as here,
         sphtp.open_node(settings=BRIEF) as there,

@@ -1,8 +1,7 @@
 """How the program of a user leaves: at Ctrl-C by itself, at SIGTERM as the how-to has it."""
 
 import signal
-import subprocess
-import sys
+from contextlib import aclosing
 
 import pytest
 import trio
@@ -11,6 +10,7 @@ from sphtp import Reason, ServerAddress, ServerOptions, open_client, open_server
 from sphtp.events import ClientLeft
 from tests.deadline import within_20_seconds
 from tests.house.pages import ROOT, sections
+from tests.interpreters import ForkedProcess
 
 pytestmark = within_20_seconds
 
@@ -31,13 +31,7 @@ async def test_a_program_that_is_asked_to_end_says_good_bye(number: signal.Signa
     async with open_server(ServerOptions(bind=ANY, new_cluster=True)) as server:
         text = program().replace("tcp://127.0.0.1:8764", str(server.address))
         with server.events() as events:
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-u", "-c", text],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            assert process.stdout is not None
-            async with process.stdout:
+            async with aclosing(ForkedProcess(text)) as process:
                 assert (await process.stdout.receive_some()).startswith(b"registered")
                 process.send_signal(number)
                 assert await process.wait() == (1 if number == signal.SIGINT else 0)

@@ -14,7 +14,7 @@ from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import MessageTooLargeError, SettingsError, UnreachableError
 from sphtp.shell.bus import Publisher, Subscriber
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 
@@ -32,11 +32,6 @@ async def server(*join, secret=SECRET):
 
 def client(address, secret=SECRET, timeout=10.0):
     return open_client([address], timers=TIMERS, timeout=timeout, secret=secret)
-
-
-async def until(condition):
-    while not condition():
-        await trio.lowlevel.checkpoint()
 
 
 async def test_members_hear_each_other():

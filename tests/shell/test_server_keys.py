@@ -5,7 +5,6 @@ from functools import partial
 from random import SystemRandom
 
 import pytest
-import trio
 
 import sphtp
 from sphtp import ClusterKey, ControlTimers, ServerKey, ServerOptions, open_client, open_server
@@ -13,7 +12,7 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import MessageTooLargeError, SettingsError, UnreachableError
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 
@@ -52,11 +51,6 @@ def client(address, *server_keys, timeout=10.0, secret=SECRET, **options):
         server_keys=server_keys,
         **options,
     )
-
-
-async def until(condition):
-    while not condition():
-        await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("secret", [SECRET, None], ids=["secret", "open"])

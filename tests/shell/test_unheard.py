@@ -255,11 +255,9 @@ async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
 
 async def test_a_wrong_secret_is_not_waited_out() -> None:
     async with server(secret=SECRET) as opened:
-        start = trio.current_time()
         with pytest.raises(UnreachableError, match="wrong secret"):
-            async with sphtp.open_client([opened.address], secret=OTHER, wait=10):
+            async with sphtp.open_client([opened.address], secret=OTHER, wait=60):
                 pytest.fail("it is registered")
-        assert trio.current_time() - start < 1.0
 
 
 async def test_one_server_that_answers_is_enough() -> None:

@@ -12,7 +12,7 @@ from sphtp_client.bench.company.task import Side, Task
 from sphtp_client.bench.pair import MeasurementError
 from tests.deadline import within_20_seconds
 
-TASK = Task(side=Side.HOST, channels=20, seconds=0.05, settling=0.1)
+TASK = Task(side=Side.HOST, channels=10, seconds=0.02, settling=0.05)
 
 
 def test_a_task_survives_its_writing():
@@ -20,11 +20,12 @@ def test_a_task_survives_its_writing():
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 async def test_memory_and_rates_are_measured():
     steps: list[str] = []
     found = await measure(TASK, 1, steps.append)
     assert steps == ["round 1/1", "memory, traced"]
-    assert found.channels == 20
+    assert found.channels == 10
     assert 5_000 < found.traced_bytes < 32_000
     assert found.alone_per_s > 1000
     assert found.kept == pytest.approx(found.beside_per_s / found.alone_per_s)
@@ -32,6 +33,7 @@ async def test_memory_and_rates_are_measured():
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 async def test_a_process_that_fails_is_quoted(monkeypatch):
     monkeypatch.setattr(module, "MODULE", "sphtp_client.bench.company.nobody")
     with pytest.raises(MeasurementError, match=r"guest ended: .*nobody"):

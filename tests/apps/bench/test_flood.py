@@ -4,6 +4,7 @@ import json
 from itertools import islice
 from random import Random
 
+import pytest
 from click.testing import CliRunner
 
 from sphtp_client.bench.command import bench
@@ -17,6 +18,7 @@ def test_junk_is_of_all_kinds_and_sizes_and_the_same_again():
     assert {datagram[0] for datagram in datagrams} >= set(FIRST_BYTES)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_flooded_node_answers_in_order_and_does_not_grow():
     arguments = ["flood", "--rate", "2000", "--rounds", "1", "--seconds", "0.5", "--json"]
     done = CliRunner().invoke(bench, arguments)

@@ -12,7 +12,7 @@ from sphtp_client.bench.ordinary.catalog import CASES, ORDINARY, SYSTEMS
 from sphtp_client.bench.pair import Task, measure
 from tests.deadline import within_20_seconds
 
-SHORT: dict[str, Any] = {"seconds": 0.1, "warm_up": 0.0, "catalog": ORDINARY.name}
+SHORT: dict[str, Any] = {"seconds": 0.05, "warm_up": 0.0, "catalog": ORDINARY.name}
 
 
 def test_what_is_promised_is_among_the_ratios() -> None:
@@ -45,6 +45,7 @@ async def test_an_iteration_is_counted_up_to_the_last_message(
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("case", CASES)
 async def test_every_message_of_ours_arrives(case: str) -> None:
     figures = await measure(Task(case, "sphtp", **SHORT))
@@ -52,6 +53,7 @@ async def test_every_message_of_ours_arrives(case: str) -> None:
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 async def test_every_message_of_tcp_arrives() -> None:
     assert "tcp" in SYSTEMS
     figures = await measure(Task("ordinary", "tcp", **SHORT))

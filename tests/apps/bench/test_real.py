@@ -18,9 +18,10 @@ from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
 
-SHORT: dict[str, Any] = {"seconds": 0.1, "warm_up": 0.0}
+SHORT: dict[str, Any] = {"seconds": 0.05, "warm_up": 0.0}
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("system", ["sphtp", "tcp"])
 async def test_messages_arrive_and_are_counted(system):
     figures = await measure(Task("64B", system, **SHORT))
@@ -32,6 +33,7 @@ async def test_messages_arrive_and_are_counted(system):
     assert figures.rtt_p50_us is None
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("system", ["sphtp", "pynng"])
 async def test_round_trips_are_timed(system):
     figures = await measure(Task("rtt", system, **SHORT))
@@ -40,6 +42,7 @@ async def test_round_trips_are_timed(system):
     assert 1 < figures.rtt_p50_us <= figures.rtt_p99_us
 
 
+@pytest.mark.usefixtures("forked")
 async def test_a_half_that_fails_is_quoted():
     broken = Task("64B", "no_such_system", **SHORT)
     with pytest.raises(MeasurementError, match="receive ended: KeyError: 'no_such_system'"):

@@ -127,6 +127,7 @@ async def test_what_arrives_within_the_warm_up_is_no_figure(
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 async def test_a_stream_delivers_all() -> None:
     figures = await measure(Task("64B", "sphtp", **SHORT))
     assert (figures.delivered, figures.reported) == (1.0, 0.0)
@@ -137,12 +138,14 @@ async def test_a_stream_delivers_all() -> None:
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 async def test_a_slow_receiver_hears_of_every_message() -> None:
     figures = await measure(Task("slow", "unheld", **SHORT))
     assert figures.told == 1.0
 
 
 @within_20_seconds
+@pytest.mark.usefixtures("forked")
 async def test_a_system_that_drops_is_measured_by_what_arrives() -> None:
     figures = await measure(Task("64B", "pynng", **SHORT | {"seconds": 0.2}))
     assert figures.delivered is not None

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import trio
 
 from sphtp_client.child import split_lines
+from tests.interpreters import ForkedProcess
 
 QUICK = ("--heartbeat", "0.25", "--expiry", "1.2", "--channel-timeout", "1.2")
 ENDLESS = "1000000"
@@ -19,9 +18,7 @@ ENDLESS = "1000000"
 class Run:
     """A running `sphtp cluster`; every line it prints is kept."""
 
-    def __init__(self, process: trio.Process) -> None:
-        assert process.stdout is not None
-        self.output = process.stdout
+    def __init__(self, process: ForkedProcess) -> None:
         self.process = process
         self.lines: list[str] = []
         self._source = split_lines(process.stdout)
@@ -51,10 +48,9 @@ class Run:
 
 @asynccontextmanager
 async def cluster(scenario: Path, *options: str) -> AsyncIterator[Run]:
-    command = (sys.executable, "-m", "sphtp", "cluster", "--scenario", str(scenario))
-    process = await trio.lowlevel.open_process(
-        [*command, *QUICK, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
+    """Run the command in a fork; the processes that it starts are interpreters of their own."""
+    arguments = ("cluster", "--scenario", str(scenario), *QUICK, *options)
+    process = ForkedProcess.of_module("sphtp", arguments)
     run = Run(process)
     try:
         with trio.fail_after(30):
@@ -64,7 +60,7 @@ async def cluster(scenario: Path, *options: str) -> AsyncIterator[Run]:
             process.terminate()
             await process.wait()
             await run._source.aclose()
-            await run.output.aclose()
+            await process.aclose()
 
 
 async def gone(pid: int) -> None:

@@ -1,4 +1,7 @@
-"""The daemon as a process of its own, and `sphtp status` against it."""
+"""The daemon as a process of its own, and `sphtp status` against it.
+
+One test starts an interpreter for it; for all others one is forked that has imported it already.
+"""
 
 import fcntl
 import json
@@ -21,6 +24,7 @@ from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.client import open_client
 from sphtp.shell.server import ServerOptions, open_server
 from sphtp_server.status import status
+from tests.interpreters import ForkedProcess
 from tests.soaked import soaked
 
 QUICK = ("--heartbeat", "0.1", "--expiry", "0.5", "--announce-deadline", "0.2")
@@ -46,12 +50,10 @@ pytestmark = pytest.mark.trio(run=within_20_seconds)
 class Daemon:
     """A started daemon and what it writes."""
 
-    def __init__(
-        self, process: trio.Process, stdin: trio.abc.SendStream, stdout: trio.abc.ReceiveStream
-    ) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         self.process = process
-        self.stdin = stdin
-        self.stdout = stdout
+        self.stdin = process.stdin
+        self.stdout = process.stdout
         self._text = b""
 
     async def next_line(self) -> dict[str, Any]:
@@ -74,19 +76,12 @@ class Daemon:
 
 @asynccontextmanager
 async def daemon(*arguments: str) -> AsyncIterator[Daemon]:
-    command = [sys.executable, "-m", "sphtp", "server", "--log-format", "json", *ANY_PORTS, *QUICK]
-    process = await trio.lowlevel.open_process(
-        [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    options = ("--log-format", "json", *ANY_PORTS, *QUICK, *arguments)
+    process = ForkedProcess.of_module("sphtp", ["server", *options])
     try:
-        async with process.stdin, process.stdout:
-            yield Daemon(process, process.stdin, process.stdout)
+        yield Daemon(process)
     finally:
-        process.kill()
-        with trio.CancelScope(shield=True):
-            await process.wait()
+        await process.aclose()
 
 
 def ask(*arguments: str) -> Result:
@@ -170,11 +165,11 @@ async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> No
 async def test_a_port_in_use_is_named_with_the_option_that_changes_it(option: str) -> None:
     with ListeningPublisher() as taken:
         port = taken.listen("tcp://127.0.0.1:0").rpartition(":")[2]
-        command = [sys.executable, "-m", "sphtp", "server", *ANY_PORTS, option, port]
-        done = await trio.run_process(command, capture_stderr=True, check=False)
-    assert done.returncode == 2
-    assert f":{port} is already in use".encode() in done.stderr
-    assert option.encode() in done.stderr
+        async with daemon(option, port) as started:
+            assert await started.process.wait() == 2
+            said = await started.process.stderr.receive_some()
+    assert f":{port} is already in use".encode() in said
+    assert option.encode() in said
 
 
 async def test_nobody_reading_its_log_does_not_stop_it() -> None:
@@ -191,7 +186,6 @@ async def test_nobody_reading_its_log_does_not_stop_it() -> None:
 async def test_a_pause_of_whoever_reads_its_log_does_not_stop_it() -> None:
     async with daemon("--new", "--log-level", "debug") as started:
         first = await started.next_line()
-        assert isinstance(started.stdout, trio.lowlevel.FdStream)
         fcntl.fcntl(started.stdout.fileno(), fcntl.F_SETPIPE_SZ, 1)
         address = f"{first['pub']},{first['sub'].rpartition(':')[2]}"
         for _ in range(CROWD):

@@ -16,6 +16,7 @@ from sphtp.shell.keys import draw_cluster_key, draw_server_key, save_secret, sav
 from sphtp_server.command import server
 from sphtp_server.settings import SOURCES, ServerSettings
 from sphtp_server.sources import flag
+from tests.cases import each
 
 FIELDS = ServerSettings.model_fields
 
@@ -80,19 +81,19 @@ def test_the_samples_cover_every_setting() -> None:
     assert set(SAMPLES) == set(FIELDS)
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@each("name", FIELDS)
 def test_every_setting_can_come_from_the_file(name: str, tmp_path: Path) -> None:
     settings = load(config=written(tmp_path, f"{name} = {SAMPLES[name][0]}"))
     assert getattr(settings, name) != getattr(ServerSettings(), name)
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@each("name", FIELDS)
 def test_a_variable_says_the_same_as_the_file(name: str, tmp_path: Path) -> None:
     by_file = load(config=written(tmp_path, f"{name} = {SAMPLES[name][0]}"))
     assert load(environ={f"SPHTP_SERVER_{name.upper()}": SAMPLES[name][1]}) == by_file
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@each("name", FIELDS)
 def test_a_flag_says_the_same_as_a_variable(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

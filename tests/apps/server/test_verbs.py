@@ -1,7 +1,5 @@
 """The command `sphtp`: verbs are found among installed packages, and imported when called."""
 
-import subprocess
-import sys
 from importlib.metadata import EntryPoint
 
 import click
@@ -72,15 +70,3 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_the_installed_verbs_are_listed() -> None:
     listed = program.main.list_commands(click.Context(program.main))
     assert {"server", "status"} <= set(listed)
-
-
-def test_nothing_of_the_applications_is_imported_before_a_verb_is_chosen() -> None:
-    script = (
-        "import sys, sphtp.__main__ as program\n"
-        "import click\n"
-        "program.main.list_commands(click.Context(program.main))\n"
-        "heavy = {'rich', 'pydantic', 'structlog', 'numpy', 'sphtp_server', 'sphtp_client'}\n"
-        "sys.exit(str(heavy & set(sys.modules) or ''))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stderr.strip() == ""

@@ -99,7 +99,7 @@ def test_a_free_sphere_falls_as_galileo_says(balls):
 def test_the_gas_keeps_its_energy():
     scenario = load_scenario(SCENARIOS / "gas.toml")
     before = observe(initial_spheres(scenario), scenario)
-    after = observe(run_alone(scenario, 500), scenario)
+    after = observe(run_alone(scenario, 150), scenario)
     assert after.count == before.count == 2000
     assert after.potential > 0.01 * before.energy  # there are contacts
     assert after.energy == pytest.approx(before.energy, rel=1e-4)

@@ -9,6 +9,7 @@ from sphtp_client.cut import max_slabs
 from sphtp_client.initial import initial_spheres
 from sphtp_client.scenario import Scenario, ScenarioError, load_scenario
 from sphtp_client.state import state_sha256
+from tests.cases import each
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 
@@ -66,7 +67,7 @@ TOP_NONSENSE = [
 ]
 
 
-@pytest.mark.parametrize(("change", "key", "value", "allowed"), TOP_NONSENSE)
+@each(("change", "key", "value", "allowed"), TOP_NONSENSE)
 def test_a_wrong_value_is_refused_by_name(tmp_path, change, key, value, allowed):
     top = {**SOUND, "dt": "2.5e-5"} | change
     assert_refused(tmp_path, toml(top, GAS), key, value, allowed)
@@ -104,7 +105,7 @@ GROUP_NONSENSE = [
 ]
 
 
-@pytest.mark.parametrize(("group", "key", "value", "allowed"), GROUP_NONSENSE)
+@each(("group", "key", "value", "allowed"), GROUP_NONSENSE)
 def test_a_wrong_group_is_refused_by_name(tmp_path, group, key, value, allowed):
     top = {**SOUND, "dt": "2.5e-5"}
     # The second group, so that the index in the key is shown to count.

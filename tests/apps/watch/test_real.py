@@ -3,8 +3,6 @@
 import json
 import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +17,7 @@ from sphtp_client.scenario import load_scenario
 from sphtp_client.slab import Slab
 from sphtp_client.state import state_sha256
 from tests.apps.cluster.running import ENDLESS, QUICK, Run, cluster, is_alive
+from tests.interpreters import ForkedProcess
 
 SLABS = 2
 BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
@@ -27,11 +26,9 @@ BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
 class Eye:
     """A running `sphtp watch --json`."""
 
-    def __init__(self, process: trio.Process) -> None:
-        assert process.stdout is not None
+    def __init__(self, process: ForkedProcess) -> None:
         self.said: list[dict[str, Any]] = []
         self._process = process
-        self._output = process.stdout
         self._lines = split_lines(process.stdout)
 
     async def end(self) -> int:
@@ -46,7 +43,7 @@ class Eye:
         self._process.terminate()
         await self._process.wait()
         await self._lines.aclose()
-        await self._output.aclose()
+        await self._process.aclose()
 
 
 @asynccontextmanager
@@ -55,11 +52,7 @@ async def watching(run: Run, *options: str) -> AsyncIterator[Eye]:
     told = next(line for line in run.lines if line.startswith("to watch it: "))
     _, *arguments = shlex.split(told.removeprefix("to watch it: "))
     # Each with heartbeats as frequent as that cluster expects them.
-    command = (sys.executable, "-m", "sphtp", *arguments, *QUICK, "--json", *options)
-    process = await trio.lowlevel.open_process(
-        list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
-    eye = Eye(process)
+    eye = Eye(ForkedProcess.of_module("sphtp", [*arguments, *QUICK, "--json", *options]))
     try:
         yield eye
     finally:

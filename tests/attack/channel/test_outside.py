@@ -154,7 +154,7 @@ def test_noise_raises_nothing_and_keeps_nothing(seed: int):
     left, right = pair.open(PeerPin())
     pair.run(0.5)
     names = [left.connection_id, right.connection_id, 0, 4711]
-    for _ in range(20_000):
+    for _ in range(5000):
         size = random.choice((0, 1, 4, 5, 12, 13, 28, 29, 30, 60, 192, 300, 1200))
         front = bytes([VERSION << 4 | random.choice([*KINDS, 14, 15])])
         front += random.choice(names).to_bytes(4, "little")
@@ -175,9 +175,9 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-@pytest.mark.parametrize("sources", [20_000, *soaked([100_000])])
+@pytest.mark.parametrize("sources", [8000, *soaked([100_000])])
 def test_a_flood_of_handshakes_holds_nothing_up_and_fills_nothing(sources: int):
-    """20,000 a second, while an open channel sends a message every millisecond."""
+    """20,000 a second for so many, while an open channel sends a message every millisecond."""
     pair = SealedPair(1)
     left, right = pair.open(KNOWN)
     pair.run(0.5)
@@ -196,7 +196,7 @@ def test_a_flood_of_handshakes_holds_nothing_up_and_fills_nothing(sources: int):
     sent = sources // 20
     assert len(heard) >= sent - on_its_way, "a delay of 10 ms, and no more"
     assert heard == [b"%06d" % (20 * number) for number in range(len(heard))]
-    assert resident_bytes() - before < 20_000_000
+    assert resident_bytes() - before < 1000 * sources
     pair.run(1)
     assert len(heard) + len(pair.receive(right)) == sent
     assert pair.right.half_open == 0

@@ -143,13 +143,13 @@ def play(seed: int, tricks: list[Trick], share: float) -> bool:
 
 @pytest.mark.parametrize("trick", TRICKS, ids=lambda trick: trick.__name__)
 def test_each_trick_delays_or_drops_and_nothing_else(trick: Trick):
-    arrived = [play(seed, [trick], 0.1) for seed in range(3)]
+    arrived = [play(seed, [trick], 0.1) for seed in range(2)]
     assert all(arrived)
-    for seed in range(3):
+    for seed in range(2):
         play(seed, [trick], 0.9)
 
 
-@pytest.mark.parametrize("plays", [15, *soaked([60])])
+@pytest.mark.parametrize("plays", [9, *soaked([60])])
 def test_all_tricks_together_delay_or_drop_and_nothing_else(plays: int):
     arrived = [play(1000 + seed, TRICKS, (0.1, 0.3, 0.6)[seed % 3]) for seed in range(plays)]
     assert arrived.count(True) > plays / 2

@@ -17,6 +17,7 @@ from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
 from sphtp.shell.peer import Peer
+from tests.cases import each
 from tests.core.control.bus import Bus
 from tests.core.control.helpers import ask, established, is_established, said
 
@@ -132,8 +133,8 @@ def test_connections_are_remembered_for_so_many_senders_only() -> None:
     assert len(origins) == len(origins._by_pipe) == 0
 
 
-@pytest.mark.parametrize("name", ["announces_per_second", "lookups_per_second", "data_per_second"])
-@pytest.mark.parametrize("rate", [0, 0.5, -1, float("nan"), MAX_RATE + 1])
+@each("name", ["announces_per_second", "lookups_per_second", "data_per_second"])
+@each("rate", [0, 0.5, -1, float("nan"), MAX_RATE + 1])
 def test_rates_that_make_no_sense_are_refused(name: str, rate: float) -> None:
     wrong: dict[str, Any] = {name: rate}
     with pytest.raises(SettingsError, match=name):

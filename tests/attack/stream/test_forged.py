@@ -31,9 +31,8 @@ from tests.attack.stream.wire import (
     opened,
     somebody,
     streaming,
-    until,
 )
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 

@@ -30,8 +30,8 @@ from sphtp.shell.streams.history import (
     HistoryConnection,
 )
 from sphtp.shell.streams.subscription import Terms
-from tests.attack.stream.wire import TOPIC, Scene, opened, streaming, until
-from tests.deadline import within_20_seconds
+from tests.attack.stream.wire import TOPIC, Scene, opened, streaming
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 

@@ -10,8 +10,8 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
 from sphtp.core.stream.wire import encode_nak, encode_status
 from sphtp.shell.streams.source import Source
-from tests.attack.stream.wire import TOPIC, Scene, Way, opened, somebody, streaming, until
-from tests.deadline import within_20_seconds
+from tests.attack.stream.wire import TOPIC, Scene, Way, opened, somebody, streaming
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 

@@ -21,6 +21,7 @@ from sphtp.core.stream.wire import DATA_OVERHEAD, encode_nak, encode_status
 
 HONEST, LIAR = 1, 2
 STEP = 0.001
+SECONDS = 1.0
 SENDING = (SourceState.IDLE, SourceState.ACTIVE)
 SETTINGS = StreamSettings(
     nak_budget=100, repair_rate=1_000_000, repair_queue=64, flow_window=200_000, patience=0.1
@@ -114,11 +115,11 @@ def undisturbed(seconds: float) -> Hall:
 
 @pytest.mark.parametrize("lie", [everything, scattered], ids=["everything", "scattered"])
 def test_a_flood_of_naks_gets_what_its_budget_allows_and_delays_nobody(lie: Lie) -> None:
-    alone, beset = undisturbed(2.0), Hall(lie)
-    beset.run(2.0)
+    alone, beset = undisturbed(SECONDS), Hall(lie)
+    beset.run(SECONDS)
     figures = beset.source.statistics()
-    assert figures.naks_over_budget > 1000
-    assert figures.repairs_sent <= SETTINGS.nak_budget * (2.0 + 1)
+    assert figures.naks_over_budget > 500
+    assert figures.repairs_sent <= SETTINGS.nak_budget * (SECONDS + 1)
     assert figures.crybabies >= 1
     assert figures.waiting_repairs <= SETTINGS.repair_queue
     assert beset.told == alone.told
@@ -128,20 +129,20 @@ def test_a_flood_of_naks_gets_what_its_budget_allows_and_delays_nobody(lie: Lie)
 @pytest.mark.parametrize("lie", [what_is_to_come, what_is_gone], ids=["to come", "gone"])
 def test_naks_for_what_is_not_there_bring_nothing(lie: Lie) -> None:
     hall = Hall(lie)
-    hall.run(2.0)
+    hall.run(SECONDS)
     figures = hall.source.statistics()
     assert figures.repairs_sent == figures.ncfs_sent == 0
-    assert figures.feedback_invalid + figures.naks_out_of_window >= 1900
+    assert figures.feedback_invalid + figures.naks_out_of_window >= 0.95 * SECONDS / STEP
     # The trail is told once in an ignore interval, not once for each.
-    assert figures.sessions_sent <= 2.0 / SETTINGS.ignore + 20
+    assert figures.sessions_sent <= SECONDS / SETTINGS.ignore + 20
     assert len(hall.told) == hall.sent
 
 
 def test_a_lead_that_was_not_reached_is_not_believed() -> None:
     """Beyond the source's: nothing was sent that could have been received."""
     hall = Hall(lambda hall: encode_status(Status(hall.source.window.lead + 1, 2**32 - 1)))
-    hall.run(2.0)
-    assert hall.source.statistics().feedback_invalid >= 1900
+    hall.run(SECONDS)
+    assert hall.source.statistics().feedback_invalid >= 0.95 * SECONDS / STEP
     assert hall.source.statistics().left_behind == 1
     assert len(hall.told) == hall.sent
 
@@ -152,7 +153,7 @@ def test_more_room_than_a_window_is_not_believed() -> None:
         lambda _: encode_status(Status(0, 2**32 - 1)),
         StreamSettings(flow_window=200_000, patience=3600.0),
     )
-    hall.run(2.0)
+    hall.run(SECONDS)
     charge = DATA_OVERHEAD + RUN_OVERHEAD + 1000 + OVERHEAD
     assert 200_000 - 2 * charge < hall.source.window.lead * charge <= 200_000
 
@@ -161,8 +162,8 @@ def test_more_room_than_a_window_is_not_believed() -> None:
 def test_whoever_does_not_go_on_holds_the_source_up_for_its_patience_and_no_longer(
     room: int,
 ) -> None:
-    alone, beset = undisturbed(2.0), Hall(lambda _: encode_status(Status(0, room)))
-    beset.run(2.0)
+    alone, beset = undisturbed(SECONDS), Hall(lambda _: encode_status(Status(0, room)))
+    beset.run(SECONDS)
     assert beset.source.statistics().left_behind == 1
     assert beset.worst <= SETTINGS.patience + 0.02
     assert alone.told == beset.told
@@ -189,5 +190,5 @@ def test_a_receiver_that_never_has_anything_keeps_a_source_for_its_linger_only()
     hall = Hall(lambda _: encode_status(Status(0, 0, is_fetching=True)))
     hall.run(0.5)
     hall.source.close(hall.now)
-    hall.run(SETTINGS.linger + 0.5)
+    hall.run(SETTINGS.linger + 0.1)
     assert hall.source.state in (SourceState.ENDING, SourceState.CLOSED)

@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from typing import NamedTuple
 
 import pytest
-import trio
 
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
@@ -105,9 +104,3 @@ def somebody(host: str = "127.0.0.1") -> Iterator[Callable[[bytes, Address], Non
             own.sendto(datagram, to)
 
         yield send
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait; the deadline of the test is the limit."""
-    while not holds():
-        await trio.lowlevel.checkpoint()

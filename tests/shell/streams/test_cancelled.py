@@ -12,8 +12,7 @@ import trio
 
 from sphtp.shell.node import Node
 from sphtp.shell.streams.subscription import Terms
-from tests.attack.stream.wire import until
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
 from tests.shell.streams.test_streams import TOPIC, read_all, take
 from tests.soaked import soaked
@@ -55,9 +54,19 @@ def cancelled_at(step: int) -> Iterator[Steps]:
             trio.lowlevel.remove_instrument(steps)
 
 
+def count_tasks() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
+
+
 def open_things() -> tuple[int, int]:
     gc.collect()
-    return trio.lowlevel.current_statistics().tasks_living, len(os.listdir("/proc/self/fd"))
+    return count_tasks(), len(os.listdir("/proc/self/fd"))
+
+
+async def until_gone(things: tuple[int, int]) -> None:
+    """Wait for the end of all that is more than these; what is left to collect is after it."""
+    await until(lambda: count_tasks() <= things[0])
+    await until(lambda: open_things() == things)
 
 
 @pytest.mark.parametrize("stride", STRIDES)
@@ -81,7 +90,8 @@ async def test_a_subscription_that_is_cancelled_anywhere_is_gone_and_the_other_m
                     await source.send(len(sent))
                     sent.append(len(sent))
                     assert await visit.receive() == sent[-1]
-            await until(lambda: len(source.receivers) == 1 and open_things() == things)
+            await until(lambda: len(source.receivers) == 1)
+            await until_gone(things)
             if steps.were_too_few:
                 break
         assert step > 15, "it waits now and then"
@@ -107,7 +117,7 @@ async def test_a_source_that_is_cancelled_anywhere_leaves_its_topic_free(stride:
         for step in count(1, stride):
             with cancelled_at(step) as steps:
                 assert await whole_life(here, there) == list(range(50))
-            await until(lambda: open_things() == things)
+            await until_gone(things)
             if steps.were_too_few:
                 break
         assert step > 15, "it waits now and then"

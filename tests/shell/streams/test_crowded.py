@@ -21,7 +21,9 @@ from tests.shell.nodes import open_node
 pytestmark = within_20_seconds
 
 TOPIC = "positions"
-SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.05)
+SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.3)
+"""Whoever reads is not to be left behind when the machine is slow."""
+
 BOTH = pytest.mark.parametrize("security", [SEALED, None], ids=["sealed", "clear"])
 
 
@@ -33,6 +35,7 @@ async def take(stream: Stream, count: int) -> list[Any]:
 
 
 async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None:
+    """In seven windows."""
     terms = Terms(settings=SMALL)
     async with (
         open_node() as here,
@@ -43,9 +46,9 @@ async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None
         other.subscribe(*here.address, topic=TOPIC, terms=terms) as stuck,
         trio.open_nursery() as nursery,
     ):
-        messages = [bytes(1000)] * 4000
+        messages = [bytes(1000)] * 500
         nursery.start_soon(source.send_many, messages)
-        assert len(await take(quick, 4000)) == 4000
+        assert len(await take(quick, 500)) == 500
         assert source.statistics().left_behind == 1
         assert len(await take(stuck, 100)) == 100
 
@@ -86,14 +89,17 @@ async def test_closing_waits_for_those_who_fetch_and_no_longer() -> None:
         async with node.subscribe(*source_node.address, topic=TOPIC, terms=terms) as stream:
             got.extend([item async for item in stream])
 
-    settings = StreamSettings(linger=10)
-    async with open_node() as here, open_node() as there, trio.open_nursery() as nursery:
-        async with here.open_source(TOPIC, settings=settings) as source:
-            await source.send_many(range(5000))
-            nursery.start_soon(read, there, here)
-            await source.wait_for_receivers()
-            before = trio.current_time()
-        assert trio.current_time() - before < 5
+    # Longer than this test may take.
+    settings = StreamSettings(linger=60)
+    async with (
+        open_node() as here,
+        open_node() as there,
+        trio.open_nursery() as nursery,
+        here.open_source(TOPIC, settings=settings) as source,
+    ):
+        await source.send_many(range(5000))
+        nursery.start_soon(read, there, here)
+        await source.wait_for_receivers()
     assert got == list(range(5000))
 
 
@@ -119,19 +125,21 @@ async def test_two_nodes_may_subscribe_to_each_other_at_once(security: Security 
 
 async def test_sides_need_not_agree_on_sizes() -> None:
     """The source tells how far it may be ahead: reports come in time for that."""
-    # A window that waits does so until a session message: longer than a busy machine may pause.
-    settings = StreamSettings(max_datagram=32_000, retention=0, session_min=0.5)
-    async with (
-        open_node() as here,
-        open_node() as there,
-        here.open_source(TOPIC, settings=settings) as source,
-        there.subscribe(*here.address, topic=TOPIC) as stream,
-        trio.open_nursery() as nursery,
-    ):
-        before = source.statistics().sessions_sent
-        nursery.start_soon(source.send_many, [bytes(1000)] * 20_000)
-        assert len(await take(stream, 20_000)) == 20_000
-        assert source.statistics().sessions_sent - before < 5, "nine windows waited for none"
+    # A window that waits does so until a session message: for longer than this test may take.
+    settings = StreamSettings(
+        max_datagram=32_000, retention=0, session_min=30, session_max=30, activity_timeout=90
+    )
+    async with open_node() as here, open_node() as there:
+        with trio.CancelScope() as scope:
+            async with (
+                here.open_source(TOPIC, settings=settings) as source,
+                there.subscribe(*here.address, topic=TOPIC) as stream,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(source.send_many, [bytes(1000)] * 10_000)
+                assert len(await take(stream, 10_000)) == 10_000
+                # The end would be told with session messages, too.
+                scope.cancel()
 
 
 async def test_what_another_receiver_sends_is_not_the_sources() -> None:

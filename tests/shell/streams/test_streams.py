@@ -239,20 +239,21 @@ async def test_a_slow_reader_gets_everything_and_holds_the_source_up() -> None:
 
 
 async def test_a_reader_that_stands_still_is_left_behind_and_told_what_it_lost() -> None:
-    settings = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.05)
+    # Several windows; the quick one is not to be left behind when the machine is slow.
+    settings = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.3)
     terms = Terms(settings=settings, recover=False)
     async with opened(2, settings=settings, terms=terms) as (source, (stuck, quick)):
-        messages = [bytes([n % 256]) * 1000 for n in range(2000)]
+        messages = [bytes([n % 256]) * 1000 for n in range(500)]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(source.send_many, messages)
-            assert await take(quick, 2000) == messages
+            assert await take(quick, 500) == messages
         assert source.statistics().left_behind >= 1
         await source.aclose()
         got = await read_all(stuck)
         losses = [item for item in got if isinstance(item, Loss)]
         lost = sum(loss.last - loss.first + 1 for loss in losses)
         assert losses
-        assert len(got) - len(losses) + lost == 2000
+        assert len(got) - len(losses) + lost == 500
 
 
 async def test_who_leaves_is_forgotten_and_the_others_stay() -> None:

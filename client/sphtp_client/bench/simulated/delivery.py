@@ -66,14 +66,14 @@ class Recipient:
                 self.times.append(self._pair.now - self._sent[number])
 
 
-def measure(loss: float, copies: int, seed: int) -> Delivered:
+def measure(loss: float, copies: int, seed: int, messages: int = MESSAGES) -> Delivered:
     """Send messages at ``RATE`` with redundancy ``copies``; ``loss`` is each way's."""
     pair = Pair(seed, Faults(delay=ROUND_TRIP / 2), ChannelSettings())
     sender, receiver = pair.open()
     pair.network.set_default(Faults(delay=ROUND_TRIP / 2, loss=loss))
     recipient = Recipient(pair, receiver, SIZE)
     before = sender.port.statistics().bytes_sent
-    for _ in range(MESSAGES):
+    for _ in range(messages):
         message = recipient.next_message()
         sender.port.send(message, Ticket(pair.now, copies=copies), Delivery.RELIABLE)
         pair.touch(sender)
@@ -83,14 +83,14 @@ def measure(loss: float, copies: int, seed: int) -> Delivered:
     sent = sender.port.statistics().bytes_sent - before
     pair.run(LONGEST, recipient.read)
     times = sorted(recipient.times)
-    if len(times) != MESSAGES:
-        raise AssertionError(f"{len(times)} of {MESSAGES} messages arrived; seed {seed}")
+    if len(times) != messages:
+        raise AssertionError(f"{len(times)} of {messages} messages arrived; seed {seed}")
     return Delivered(
         loss=loss,
         copies=copies,
         median=median(times),
         p99=percentile(times, 0.99),
-        bytes_per_message=sent / MESSAGES,
+        bytes_per_message=sent / messages,
     )
 
 
