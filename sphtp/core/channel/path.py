@@ -138,7 +138,9 @@ class Path:
         return self._recovery.bytes_in_flight < self._controller.window
 
     def ready_at(self, now: float) -> float:
-        """When the next packet may leave, as far as its pace goes."""
+        """When the next packet may leave, as its pace has it; never while the window is full."""
+        if self._recovery.bytes_in_flight >= self._controller.window:
+            return INFINITY
         return self._pacer.ready_at(now, self.datagram_size, self._controller.pacing_rate)
 
     def allowance(self, now: float) -> int:
@@ -245,7 +247,7 @@ class Path:
         """Start anew: nothing is known of the path that packets take from now on."""
         self.mtu.path_changed(now)
         self._controller.persistent(now)
-        self._recovery.round_trip.forget()
+        self._recovery.path_changed()
 
     def probe(self, now: float) -> None:
         """What probes repeat waits in line, and has to leave."""

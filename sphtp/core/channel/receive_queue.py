@@ -231,7 +231,7 @@ class ReceiveQueue:
         self._counted = 0
 
     def __len__(self) -> int:
-        return self._ready_count + len(self.unreliable)
+        return self._ready_count + self.unreliable.unread
 
     @property
     def held(self) -> int:
@@ -284,7 +284,9 @@ class ReceiveQueue:
 
         It ends where they exceed ``READ_BYTES``.
         """
-        once = self.unreliable.take(limit) if self.unreliable.held else []
+        if not self._ready and not self.unreliable.unread:
+            return []
+        once = self.unreliable.take(limit) if self.unreliable.unread else []
         taken: list[bytes] = []
         size, limit = 0, limit - len(once)
         while self._ready and limit > len(taken) and size < READ_BYTES:
@@ -517,12 +519,15 @@ class UnreliableReceiveQueue:
     32,768 losses in a row from an old one.
     """
 
-    __slots__ = ("_arrived", "_lanes", "_limit", "_newest", "_size", "dropped", "held", "overtaken")
+    __slots__ = ("_arrived", "_lanes", "_limit", "_newest", "_size", "dropped", "held", "overtaken",
+                 "unread")  # fmt: skip
 
     def __init__(self, limit: int, size: int) -> None:
         self.dropped = 0
         self.overtaken = 0
         self.held = 0
+        # How many messages wait to be read.
+        self.unread = 0
         self._limit = limit
         self._size = size
         self._arrived = 0
@@ -530,12 +535,6 @@ class UnreliableReceiveQueue:
         self._newest: dict[int, int] = {}
         # By lane; those of which nothing is unread are not in it.
         self._lanes: dict[int, _Unread] = {}
-
-    def __len__(self) -> int:
-        return sum([len(unread.messages) for unread in self._lanes.values()])
-
-    def __bool__(self) -> bool:
-        return bool(self._lanes)
 
     def insert(self, frame: Unreliable, sequence: int) -> int:
         """Take in the messages of a frame of the packet ``sequence``.
@@ -556,6 +555,7 @@ class UnreliableReceiveQueue:
             unread.append(place, payload)
         self._arrived += len(frame.payloads)
         gone = max(len(unread.messages) - self._limit, 0)
+        self.unread += len(frame.payloads) - gone
         for _ in range(gone):
             unread.popleft()
         self.held += unread.held - before
@@ -593,6 +593,7 @@ class UnreliableReceiveQueue:
         before = unread.held
         payload = unread.popleft()
         self.held -= before - unread.held
+        self.unread -= 1
         if not unread.messages:
             del self._lanes[lane]
         return payload
