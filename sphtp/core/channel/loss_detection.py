@@ -120,6 +120,7 @@ class LossDetector:
         "_fallback",
         "_largest_acked",
         "_leisure",
+        "_loss_time",
         "_measured_at",
         "_newest_content",
         "_passed",
@@ -153,6 +154,8 @@ class LossDetector:
         self._sent = 0
         self._largest_acked = -1
         self._reordering = REORDERING
+        # When the oldest packet counts as lost, if one that left after it is acked.
+        self._loss_time: float | None = None
         # When the first round trip was measured.
         self._measured_at = INFINITY
         # When an ack came or was asked for.
@@ -189,7 +192,7 @@ class LossDetector:
                 self._measured_at = now
             self.round_trip.sample(now - batch.sent_at, delay)
             self.patience = self.round_trip.patience(self._ack_delay, self._fallback)
-        # Of the last of them, and in that of the last packet.
+        # The last packet of the last batch.
         newest = batch.last + 1 - (bits & -bits).bit_length()
         if newest > self._largest_acked:
             self._largest_acked = newest
@@ -214,6 +217,7 @@ class LossDetector:
         for batch in self._unacked:
             batch.open = 0
         self._unacked.clear()
+        self._loss_time = None
         self._passed = 0
         self.bytes_in_flight = 0
 
@@ -250,33 +254,39 @@ class LossDetector:
         Those are the oldest ``most`` whose content waited long enough; where none has content that
         was not repeated, the oldest of all, for its ack is what is missed.
         """
-        oldest = self._oldest()
         lost = self._lost_by_now(now)
-        if oldest is None or lost or self._probe_timeout() > now:
+        if lost or not self._unacked or self._probe_timeout() > now:
             return lost, []
         due = self._repeat(now, most)
-        oldest = self._oldest()
         self.probes += 1
         self._asked_at = now
-        if oldest is None or due:
-            return lost, due
-        return lost, [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
+        oldest = self._unacked[0]
+        return lost, due or [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
 
     def deadline(self) -> float | None:
         """When the next packet counts as lost, or a probe is due."""
-        oldest = self._oldest()
-        if oldest is None:
+        if not self._unacked:
             return None
-        if oldest.oldest_open < self._largest_acked:
-            return oldest.sent_at + self._time_threshold()
-        return self._probe_timeout()
+        return self._probe_timeout() if self._loss_time is None else self._loss_time
 
     def _lost_by_now(self, now: float) -> list[PacketSubset]:
+        """Give up what is lost; then the oldest packet that is watched is one that is open."""
         lost: list[PacketSubset] = []
-        while (batch := self._oldest()) is not None and batch.oldest_open < self._largest_acked:
-            has_waited = batch.sent_at + self._time_threshold() <= now
-            reach = 0 if has_waited else self._reordering - 1
+        unacked = self._unacked
+        self._loss_time = None
+        while unacked:
+            batch = unacked[0]
+            if not batch.open:
+                unacked.popleft()
+                if self._passed:
+                    self._passed -= 1
+                continue
+            if batch.oldest_open >= self._largest_acked:
+                break
+            loss_time = batch.sent_at + self._time_threshold()
+            reach = 0 if loss_time <= now else self._reordering - 1
             if not (bits := batch.open_before(self._largest_acked - reach)):
+                self._loss_time = loss_time
                 break
             lost.append(self._give_up(batch, bits))
         return lost
@@ -329,13 +339,6 @@ class LossDetector:
             most -= bits.bit_count()
             repeated.append(PacketSubset(batch, bits))
         return repeated
-
-    def _oldest(self) -> SentBatch | None:
-        unacked = self._unacked
-        while unacked and not unacked[0].open:
-            unacked.popleft()
-            self._passed = max(self._passed - 1, 0)
-        return unacked[0] if unacked else None
 
     def _oldest_unrepeated(self) -> SentBatch | None:
         unacked = self._unacked

@@ -430,15 +430,27 @@ class ReceiveQueue:
     # Taking in
 
     def _take_in(self, restored: Sequence[Restored]) -> None:
+        payloads: Sequence[bytes] | None
         for lane, message_id, frame in restored:
             if isinstance(frame, Messages):
-                self._deliver(lane.insert_messages(message_id, frame.payloads))
+                payloads = lane.insert_messages(message_id, frame.payloads)
             elif isinstance(frame, Fragment):
-                self._deliver(lane.insert_fragment(message_id, frame))
-            elif (released := lane.insert_skip(message_id)) is not None:
+                payloads = lane.insert_fragment(message_id, frame)
+            elif (payloads := lane.insert_skip(message_id)) is not None:
                 # Its sender paid for it, and nobody will read it.
                 self.credit.read(1, frame.size)
-                self._deliver(released)
+            if not payloads:
+                continue
+            number, size = len(payloads), sum(map(len, payloads))
+            # A list lives until it is read to its end: it must not hold much that was read.
+            most = BATCH if size <= BATCH_BYTES else 1
+            if number <= most:
+                self._ready.append(payloads)
+            else:
+                for start in range(0, number, most):
+                    self._ready.append(payloads[start : start + most])
+            self._ready_count += number
+            self._ready_bytes += size
         self._account()
 
     def _insert_unreliable(self, frames: Sequence[Content], sequence: int) -> None:
@@ -459,22 +471,6 @@ class ReceiveQueue:
             if dropped := self.unreliable.shrink(max(share, unreliable - excess)):
                 self._limits.count("over_node_buffer_bytes", dropped)
                 self._account()
-
-    def _deliver(self, payloads: Sequence[bytes]) -> None:
-        if not payloads:
-            return
-        if len(payloads) == 1:
-            self._ready.append(payloads)
-            self._ready_count += 1
-            self._ready_bytes += len(payloads[0])
-            return
-        size = sum(map(len, payloads))
-        # A list lives until it is read to its end: it must not hold much that was read.
-        most = BATCH if size <= BATCH_BYTES else 1
-        for start in range(0, len(payloads), most):
-            self._ready.append(payloads[start : start + most])
-        self._ready_count += len(payloads)
-        self._ready_bytes += size
 
     def _account(self) -> None:
         blocked = self._blocked

@@ -48,19 +48,15 @@ class Arrival(Enum):
 class ReceivedPackets:
     """The packets that came, and the ack bits that say so."""
 
-    __slots__ = ("_first", "_window", "highest")
+    __slots__ = ("_first", "_window", "highest", "missing")
 
     def __init__(self, first: int) -> None:
         self._first = first
         # The newest packet received.
         self.highest = first - 1
         self._window = 0
-
-    @property
-    def missing(self) -> int:
-        """How many did not come of the packets that the next header acks."""
-        covered = min(self.highest + 1 - self._first, ACK_BITS)
-        return covered - (self._window & ALL_BITS).bit_count()
+        # How many did not come of the packets that the next header acks.
+        self.missing = 0
 
     def ack(self) -> tuple[int, int]:
         """The ack and the ack bits of the next header: all that can be acked by now."""
@@ -100,6 +96,8 @@ class ReceivedPackets:
             self.highest = sequence + count - 1
         else:
             self._window |= 1 << -ahead
+        covered = min(self.highest + 1 - self._first, ACK_BITS)
+        self.missing = covered - (self._window & ALL_BITS).bit_count()
         return ahead != 1
 
 

@@ -271,7 +271,9 @@ class SendSide:
         ack = encode_data(self._peer_id, header)
         # The acks that are owed otherwise are not in it.
         batch = SentBatch(own, now, len(ack))
-        self._record(batch)
+        self.sent_packets.sent(batch)
+        self._counters.sent += 1
+        self._counters.bytes_sent += len(ack)
         if self._observer is not None:
             newest, bits = sequence, self._received.late_ack(sequence)[1]
             self._observer.packets_sent(batch, (), newest, bits)
@@ -342,8 +344,14 @@ class SendSide:
             credit=eliciting and type(extra[0]) is Credit,
             probe=probe > 0,
         )
-        self._record(batch)
+        self.sent_packets.sent(batch)
         self._ack_timer.sent(now)
+        counters = self._counters
+        counters.sent += batch.number
+        counters.bytes_sent += len(data)
+        if batch.eliciting:
+            self.path.sent(now, batch)
+            self.recovery.sent(batch)
         if self._observer is not None:
             newest, bits = self._received.highest, header.ack_bits
             self._observer.packets_sent(batch, extra, newest, bits)
@@ -352,15 +360,6 @@ class SendSide:
         if 4 * size > 3 * self.path.mtu.size and not probe and self.is_sending:
             self._is_filling_packets = True
         return data, size
-
-    def _record(self, batch: SentBatch) -> None:
-        self.sent_packets.sent(batch)
-        counters = self._counters
-        counters.sent += batch.number
-        counters.bytes_sent += batch.number * batch.size
-        if batch.eliciting:
-            self.path.sent(batch.sent_at, batch)
-            self.recovery.sent(batch)
 
     def _add_ready(self, packet: bytes) -> None:
         last, size = self._ready[-1] if self._ready else NOTHING
