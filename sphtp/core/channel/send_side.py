@@ -357,7 +357,8 @@ class SendSide:
             self._observer.packets_sent(batch, extra, newest, bits)
             if batch.credit:
                 self._observer.credit_sent(now, *self._credit.allowed)
-        if 4 * size > 3 * self.path.mtu.size and not probe and self.is_sending:
+        if 2 * size > self.path.mtu.size and not probe and self.is_sending:
+            # A packet with as many messages of one size as fit is over half full, be it only one.
             self._is_filling_packets = True
         return data, size
 
