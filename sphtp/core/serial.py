@@ -129,17 +129,17 @@ class SequenceBuffer(Generic[T]):
 
     def remove_run(self, first: int, number: int) -> None:
         """Take out what is stored under consecutive sequences."""
-        if number == 1:
-            self.remove(first)
-            return
-        start = first % len(self._sequences)
+        sequences, entries = self._sequences, self._entries
+        start = first % len(sequences)
         end = start + number
-        if self._sequences[start:end] == list(range(first, first + number)):
-            self._sequences[start:end] = [self.EMPTY] * number
-            self._entries[start:end] = [None] * number
+        if number > 1 and sequences[start:end] == list(range(first, first + number)):
+            sequences[start:end] = [self.EMPTY] * number
+            entries[start:end] = [None] * number
             return
         for sequence in range(first, first + number):
-            self.remove(sequence)
+            index = sequence % len(sequences)
+            if sequences[index] == sequence:
+                sequences[index], entries[index] = self.EMPTY, None
 
     def items(self) -> list[tuple[int, T]]:
         """Return what is stored, each with its sequence, the oldest first."""

@@ -101,7 +101,8 @@ class Pacer:
         """
         if rate is None:
             return now
-        self._refill(now, size, rate)
+        if now != self._at or size > self.burst:
+            self._refill(now, size, rate)
         # A rounding error must not make anyone wait for a fraction of a byte.
         if self._tokens > size - 1:
             return now
@@ -111,18 +112,18 @@ class Pacer:
         """How many bytes may leave at once."""
         if rate is None:
             return maxsize
-        self._refill(now, 0, rate)
+        if now != self._at:
+            self._refill(now, 0, rate)
         return max(int(self._tokens), 0)
 
     def sent(self, now: float, size: int, rate: float | None) -> None:
         """Take the tokens of packets that just left, whether or not it was their time."""
         if rate is not None:
-            self._refill(now, size, rate)
+            if now != self._at or size > self.burst:
+                self._refill(now, size, rate)
             self._tokens -= size
 
     def _refill(self, now: float, size: int, rate: float) -> None:
-        if now == self._at and size <= self.burst:
-            return
         elapsed = 0.0 if self._at is None else max(now - self._at, 0.0)
         self._at = now if self._at is None else self._at + elapsed
         # A packet that is larger than the bucket would never find it full enough.

@@ -75,8 +75,9 @@ class Repeating(Endpoint):
         connection = super().poll_active()
         receive_side = connection.port.receive_side if connection is not None else None
         if receive_side is not None and receive_side.receive_queue._ready:
-            again = receive_side.receive_queue._ready[-1]
-            receive_side.receive_queue._deliver(again)
+            queue = receive_side.receive_queue
+            queue._ready.append(queue._ready[-1])
+            queue._ready_count += len(queue._ready[-1])
         return connection
 
 

@@ -110,5 +110,5 @@ def _reachable(*roots: object) -> Iterator[object]:
 def _check_empty(send_side: SendSide, receive_side: ReceiveSide) -> None:
     assert send_side.send_queue.idle
     assert receive_side.receive_queue.held == len(receive_side.receive_queue) == 0
-    assert send_side.receipts.next_deadline() is None
+    assert send_side.receipts.deadline is None
     assert send_side.receipts.poll_settled() is None

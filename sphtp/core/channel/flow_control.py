@@ -23,6 +23,7 @@ class SendCredit:
         "_messages_allowed",
         "_messages_used",
         "_noticed",
+        "left",
     )
 
     def __init__(self, messages: int, size: int) -> None:
@@ -31,16 +32,9 @@ class SendCredit:
         self._messages_used = 0
         self._bytes_used = 0
         self._noticed: tuple[int, int] | None = None
-
-    @property
-    def left(self) -> int:
-        """Messages that the send window still takes.
-
-        Bytes may be overdrawn by one packet, so that a message larger than all credit still goes.
-        """
-        if self._bytes_used >= self._bytes_allowed:
-            return 0
-        return self._messages_allowed - self._messages_used
+        # Messages that the send window still takes. Bytes may be overdrawn by one packet, so that a
+        # message larger than all credit still goes.
+        self.left = messages if size > 0 else 0
 
     def packets_of(self, size: int) -> int:
         """How many packets with so many bytes of messages may leave; the last one may overdraw.
@@ -54,6 +48,8 @@ class SendCredit:
         """Count what leaves for the first time."""
         self._messages_used += messages
         self._bytes_used += size
+        has_bytes = self._bytes_used < self._bytes_allowed
+        self.left = self._messages_allowed - self._messages_used if has_bytes else 0
 
     def new_shortage(self) -> str | None:
         """The peer's setting that holds sending up; None if none does, or if it was told before."""
@@ -68,47 +64,53 @@ class SendCredit:
         """Take in the peer's word; an older one arriving later changes nothing."""
         self._messages_allowed += max(MESSAGES.ahead(messages, self._messages_allowed), 0)
         self._bytes_allowed = max(self._bytes_allowed, size)
+        # Nothing is spent, but more is left.
+        self.spend(0, 0)
 
 
 class ReceiveCredit:
-    """What this side allows: what was read, and a buffer on top of it."""
+    """What this side allows: what was read, and a buffer on top of it.
 
-    __slots__ = ("_advertised", "_bytes", "_bytes_read", "_messages", "_messages_read")
+    Another CREDIT ``is_due`` when a quarter of a buffer was read since the last one.
+    """
+
+    __slots__ = ("_bytes", "_bytes_read", "_due_at", "_messages", "_messages_read",
+                 "is_due")  # fmt: skip
 
     def __init__(self, messages: int, size: int) -> None:
         self._messages = messages
         self._bytes = size
         self._messages_read = 0
         self._bytes_read = 0
-        self._advertised = (0, 0)
+        self._advertise(0, 0)
 
     @property
     def allowed(self) -> tuple[int, int]:
         """Messages and bytes that the peer may have sent in all."""
         return self._messages_read + self._messages, self._bytes_read + self._bytes
 
-    @property
-    def is_due(self) -> bool:
-        """Whether enough was read for another CREDIT: a quarter of a buffer since the last one."""
-        messages, size = self._advertised
-        return self._messages_read - messages >= max(
-            1, self._messages // 4
-        ) or self._bytes_read - size >= max(1, self._bytes // 4)
-
     def read(self, messages: int, size: int) -> None:
         """Count what the application took, or will never get."""
         self._messages_read += messages
         self._bytes_read += size
+        due = self._due_at
+        self.is_due = self._messages_read >= due[0] or self._bytes_read >= due[1]
 
     def tell(self) -> tuple[int, int]:
         """Return what CREDIT advertises, and take it as sent."""
-        self._advertised = (self._messages_read, self._bytes_read)
+        self._advertise(self._messages_read, self._bytes_read)
         messages, size = self.allowed
         return MESSAGES.wrap(messages), size
 
     def forget(self) -> None:
         """The packet with the last CREDIT is lost: another is due."""
-        self._advertised = (-self._messages, -self._bytes)
+        self._advertise(-self._messages, -self._bytes)
+
+    def _advertise(self, messages: int, size: int) -> None:
+        """The peer knows what was allowed when so much was read."""
+        self._due_at = (messages + max(1, self._messages // 4), size + max(1, self._bytes // 4))
+        # Nothing more is read, but it may be due.
+        self.read(0, 0)
 
 
 # What is held of messages that nobody has read: of each channel, and of all channels of a node.

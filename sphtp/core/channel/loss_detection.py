@@ -34,8 +34,8 @@ NO_ORDER: Final = 1 << 20
 only time tells (as in RACK, RFC 8985)."""
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
-MOST_PATIENCE: Final = 8
-"""How many times the first wait the wait for an answer to a probe may grow to."""
+MOST_DOUBLINGS: Final = 3
+"""How often the wait for an answer to a probe doubles."""
 UNMEASURED: Final = 10
 """Probes at the seed's pace, while there is no estimate, before they become fewer."""
 PERSISTENT: Final = 3
@@ -122,14 +122,16 @@ class LossDetector:
         "_fallback",
         "_largest_acked",
         "_leisure",
+        "_loss_time",
         "_measured_at",
         "_newest_content",
         "_passed",
-        "_probes",
         "_reordering",
         "_sent",
         "_unacked",
         "bytes_in_flight",
+        "patience",
+        "probes",
         "ratio",
         "round_trip",
     )
@@ -142,6 +144,10 @@ class LossDetector:
         self._ack_delay = ack_delay
         self._fallback = fallback
         self._leisure = leisure
+        # How long an ack may take, in seconds.
+        self.patience = fallback
+        # Probes sent since anything was acked.
+        self.probes = 0
         self._newest_content = -1
         self._unacked: deque[SentBatch] = deque()
         # How many at the front of them have nothing that a probe would have to repeat.
@@ -150,11 +156,12 @@ class LossDetector:
         self._sent = 0
         self._largest_acked = -1
         self._reordering = REORDERING
+        # When the oldest packet counts as lost, if one that left after it is acked.
+        self._loss_time: float | None = None
         # When the first round trip was measured.
         self._measured_at = INFINITY
-        # When an ack came or was asked for, and probes sent since anything was acked.
+        # When an ack came or was asked for.
         self._asked_at = 0.0
-        self._probes = 0
 
     def sent(self, batch: SentBatch) -> None:
         """Start to watch packets."""
@@ -175,35 +182,46 @@ class LossDetector:
         ``delay`` is how long the peer had the last of them, or None if that is not the one that the
         header names: only its ack says how long the way is now.
         """
-        for subset in subsets:
-            self._settle(subset)
-        newest = subsets[-1]
-        if delay is not None and newest.batch.eliciting:
+        for batch, bits in subsets:
+            if late := bits & batch.lost:
+                self._allow_reordering(PacketSubset(batch, late))
+            if batch.eliciting:
+                self.bytes_in_flight -= (bits & batch.open).bit_count() * batch.size
+                self.ratio *= (1 - SMOOTHING) ** bits.bit_count()
+            batch.open &= ~bits
+        if delay is not None and batch.eliciting:
             if self.round_trip.smoothed is None:
                 self._measured_at = now
-            self.round_trip.sample(now - newest.batch.sent_at, delay)
-        self._largest_acked = max(self._largest_acked, newest.newest)
-        self._probes = 0
+            self.round_trip.sample(now - batch.sent_at, delay)
+            self.patience = self.round_trip.patience(self._ack_delay, self._fallback)
+        # The last packet of the last batch.
+        newest = batch.last + 1 - (bits & -bits).bit_length()
+        if newest > self._largest_acked:
+            self._largest_acked = newest
+        self.probes = 0
         self._asked_at = now
         return self._lost_by_now(now)
+
+    def _allow_reordering(self, late: PacketSubset) -> None:
+        """Packets that were given up came all the same: the network reorders more than thought."""
+        behind = self._largest_acked - late.oldest
+        self._reordering = max(self._reordering, behind + 1)
+        if behind >= MOST_REORDERING:
+            self._reordering = NO_ORDER
+
+    def path_changed(self) -> None:
+        """Forget the round trip: packets take another path from now on."""
+        self.round_trip.forget()
+        self.patience = self._fallback
 
     def stop(self) -> None:
         """Watch nothing any more; what was measured stays."""
         for batch in self._unacked:
             batch.open = 0
         self._unacked.clear()
+        self._loss_time = None
         self._passed = 0
         self.bytes_in_flight = 0
-
-    @property
-    def probes(self) -> int:
-        """Probes sent since anything was acked."""
-        return self._probes
-
-    @property
-    def patience(self) -> float:
-        """How long an ack may take, in seconds."""
-        return self.round_trip.patience(self._ack_delay, self._fallback)
 
     def is_overtaken(self, sequence: int) -> bool:
         """Whether packets that left so much later are acked that it cannot be mere reordering."""
@@ -211,7 +229,7 @@ class LossDetector:
 
     def is_persistent_congestion(self, lost: Sequence[PacketSubset]) -> bool:
         """Whether packets that were given up together, oldest first, leave no other explanation."""
-        if not self._measured:
+        if self.round_trip.smoothed is None:
             return False
         duration = PERSISTENT * self.patience
         start, following = INFINITY, -1
@@ -238,34 +256,39 @@ class LossDetector:
         Those are the oldest ``most`` whose content waited long enough; where none has content that
         was not repeated, the oldest of all, for its ack is what is missed.
         """
-        oldest = self._oldest()
         lost = self._lost_by_now(now)
-        if oldest is None or lost or self._probe_timeout() > now:
+        if lost or not self._unacked or self._probe_timeout() > now:
             return lost, []
         due = self._repeat(now, most)
-        oldest = self._oldest()
-        self._probes += 1
+        self.probes += 1
         self._asked_at = now
-        if oldest is None or due:
-            return lost, due
-        return lost, [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
+        oldest = self._unacked[0]
+        return lost, due or [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
 
     def deadline(self) -> float | None:
         """When the next packet counts as lost, or a probe is due."""
-        oldest = self._oldest()
-        if oldest is None:
+        if not self._unacked:
             return None
-        if oldest.oldest_open < self._largest_acked:
-            return oldest.sent_at + self._time_threshold()
-        return self._probe_timeout()
+        return self._probe_timeout() if self._loss_time is None else self._loss_time
 
     def _lost_by_now(self, now: float) -> list[PacketSubset]:
+        """Give up what is lost; then the oldest packet that is watched is one that is open."""
         lost: list[PacketSubset] = []
-        threshold = self._time_threshold()
-        while (batch := self._oldest()) is not None and batch.oldest_open < self._largest_acked:
-            has_waited = batch.sent_at + threshold <= now
-            reach = 0 if has_waited else self._reordering - 1
+        unacked = self._unacked
+        self._loss_time = None
+        while unacked:
+            batch = unacked[0]
+            if not batch.open:
+                unacked.popleft()
+                if self._passed:
+                    self._passed -= 1
+                continue
+            if batch.oldest_open >= self._largest_acked:
+                break
+            loss_time = batch.sent_at + self._time_threshold()
+            reach = 0 if loss_time <= now else self._reordering - 1
             if not (bits := batch.open_before(self._largest_acked - reach)):
+                self._loss_time = loss_time
                 break
             lost.append(self._give_up(batch, bits))
         return lost
@@ -277,19 +300,6 @@ class LossDetector:
         self.bytes_in_flight -= subset.size
         self.ratio = 1 - (1 - self.ratio) * (1 - SMOOTHING) ** subset.number
         return subset
-
-    def _settle(self, subset: PacketSubset) -> None:
-        batch, bits = subset
-        if late := bits & batch.lost:
-            # They came all the same: the network reorders more than we allowed for.
-            behind = self._largest_acked - PacketSubset(batch, late).oldest
-            self._reordering = max(self._reordering, behind + 1)
-            if behind >= MOST_REORDERING:
-                self._reordering = NO_ORDER
-        if batch.eliciting:
-            self.bytes_in_flight -= (bits & batch.open).bit_count() * batch.size
-            self.ratio *= (1 - SMOOTHING) ** bits.bit_count()
-        batch.open &= ~bits
 
     def _time_threshold(self) -> float:
         trip = self.round_trip
@@ -303,23 +313,20 @@ class LossDetector:
 
     def _probe_timeout(self) -> float:
         patience = self.patience
+        is_measured = self.round_trip.smoothed is not None
         content = self._oldest_unrepeated()
         if content is None:
-            if self._measured and self._newest_content <= self._largest_acked:
+            if is_measured and self._newest_content <= self._largest_acked:
                 return self._asked_at + max(patience, self._leisure)
-            return self._asked_at + patience * self._backoff(self._probes)
-        if self._measured:
-            wait = min(patience * self._backoff(self._probes), max(patience, self._fallback))
+            return self._asked_at + patience * (1 << min(self.probes, MOST_DOUBLINGS))
+        if is_measured:
+            wait = min(
+                patience * (1 << min(self.probes, MOST_DOUBLINGS)), max(patience, self._fallback)
+            )
         else:
-            wait = patience * self._backoff(max(self._probes + 1 - UNMEASURED, 0))
+            unanswered = max(self.probes + 1 - UNMEASURED, 0)
+            wait = patience * (1 << min(unanswered, MOST_DOUBLINGS))
         return max(self._asked_at, content.sent_at) + wait
-
-    @property
-    def _measured(self) -> bool:
-        return self.round_trip.smoothed is not None
-
-    def _backoff(self, times: int) -> int:
-        return min(1 << min(times, MOST_PATIENCE), MOST_PATIENCE)
 
     def _repeat(self, now: float, most: int) -> list[PacketSubset]:
         """Take the oldest packets whose content has waited for as long as an ack may take."""
@@ -334,13 +341,6 @@ class LossDetector:
             most -= bits.bit_count()
             repeated.append(PacketSubset(batch, bits))
         return repeated
-
-    def _oldest(self) -> SentBatch | None:
-        unacked = self._unacked
-        while unacked and not unacked[0].open:
-            unacked.popleft()
-            self._passed = max(self._passed - 1, 0)
-        return unacked[0] if unacked else None
 
     def _oldest_unrepeated(self) -> SentBatch | None:
         unacked = self._unacked

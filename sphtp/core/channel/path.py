@@ -52,7 +52,7 @@ SILENCE: Final = 1.0
 class ResendAllowance:
     """A token bucket of packets. Times in seconds; ``resend_time`` is the seed's 0.1 s."""
 
-    __slots__ = ("_at", "_left", "_resend_time", "_used", "acked_at")
+    __slots__ = ("_at", "_left", "_resend_time", "acked_at", "used")
 
     def __init__(self, resend_time: float) -> None:
         # When anything was acked last.
@@ -60,8 +60,8 @@ class ResendAllowance:
         self._resend_time = resend_time
         self._left = float(PROBE_PACKETS)
         self._at = 0.0
-        # Packets that left since the bucket was looked at.
-        self._used = 0
+        # Packets with messages that left since the bucket was looked at, whoever allowed them.
+        self.used = 0
 
     def number(self, now: float, trip: RoundTrip, loss: float, size: int) -> int:
         """How many packets of ``size`` bytes are allowed per period.
@@ -79,18 +79,14 @@ class ResendAllowance:
         """When the next packet may leave; ``patience`` is how long an ack may take."""
         rate = number / max(self._resend_time, patience)
         earned = max(now - self._at, 0.0) * rate
-        self._left = min(max(self._left + earned - self._used, 0.0), 2.0 * PROBE_PACKETS)
-        self._at, self._used = now, 0
+        self._left = min(max(self._left + earned - self.used, 0.0), 2.0 * PROBE_PACKETS)
+        self._at, self.used = now, 0
         # A rounding error must not make anyone wait for a fraction of a packet.
         return now if self._left > 0.999 else now + (1 - self._left) / rate
 
-    def sent(self, number: int) -> None:
-        """Packets with messages left, whoever allowed them."""
-        self._used += number
-
     def probe(self, number: int) -> None:
         """A probe timeout has come: what a probe may send leaves at once."""
-        self._left, self._used = max(self._left, float(min(number, PROBE_PACKETS))), 0
+        self._left, self.used = max(self._left, float(min(number, PROBE_PACKETS))), 0
 
 
 class Path:
@@ -138,7 +134,9 @@ class Path:
         return self._recovery.bytes_in_flight < self._controller.window
 
     def ready_at(self, now: float) -> float:
-        """When the next packet may leave, as far as its pace goes."""
+        """When the next packet may leave, as its pace has it; never while the window is full."""
+        if self._recovery.bytes_in_flight >= self._controller.window:
+            return INFINITY
         return self._pacer.ready_at(now, self.datagram_size, self._controller.pacing_rate)
 
     def allowance(self, now: float) -> int:
@@ -174,7 +172,7 @@ class Path:
         self._pacer.sent(now, size, self._controller.pacing_rate)
         # Those sent once count, too: they wait in the same line, and are let out by the same claim.
         if batch.has_messages:
-            self._allowance.sent(batch.number)
+            self._allowance.used += batch.number
 
     def set_app_limited(self) -> None:
         """There was room to send, and nothing to send."""
@@ -245,7 +243,7 @@ class Path:
         """Start anew: nothing is known of the path that packets take from now on."""
         self.mtu.path_changed(now)
         self._controller.persistent(now)
-        self._recovery.round_trip.forget()
+        self._recovery.path_changed()
 
     def probe(self, now: float) -> None:
         """What probes repeat waits in line, and has to leave."""

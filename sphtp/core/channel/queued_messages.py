@@ -50,7 +50,8 @@ class MessageRun:
     One of which something is asked, by its ticket, is alone in its run.
     """
 
-    __slots__ = ("_cost", "_costs", "_payloads", "_taken", "_tickets", "is_alone", "is_withdrawn")
+    __slots__ = ("_cost", "_costs", "_payloads", "_taken", "_tickets", "is_alone", "is_empty",
+                 "is_withdrawn")  # fmt: skip
 
     is_begun = False
     """Whether the message next to leave has been paid for."""
@@ -70,6 +71,8 @@ class MessageRun:
             self._cost = 0
             self._costs = list(accumulate(map(LENGTH_OVERHEAD.__add__, sizes), initial=0))
         self._taken = 0
+        # Whether every message has been taken.
+        self.is_empty = False
         # By place, for those that somebody follows.
         self._tickets: dict[int, Ticket] = {} if ticket is None else {0: ticket}
         self.is_alone = ticket is not None and ticket.is_special
@@ -80,11 +83,6 @@ class MessageRun:
     def takes_more(self) -> bool:
         """Whether further messages may be added."""
         return not self.is_alone and len(self._payloads) < LONGEST_RUN
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every message has been taken."""
-        return self._taken == len(self._payloads)
 
     @property
     def left(self) -> int:
@@ -138,6 +136,7 @@ class MessageRun:
         if number <= 0:
             return None
         self._taken = end
+        self.is_empty = end == len(self._payloads)
         cost = costs[end] - start
         tickets: Sequence[Ticket] = ()
         if self._tickets:
@@ -152,10 +151,6 @@ class MessageRun:
             number,
             tickets,
         )
-
-    def charge(self, taken: SentFrame) -> tuple[int, int]:
-        """What it costs of the receiver's credit, in messages and bytes, to begin with these."""
-        return taken.count, taken.size
 
     def per_packet(self, room: int) -> tuple[int, int, int]:
         """How many messages fill a packet, their bytes, and how many packets they can fill so.
@@ -214,9 +209,10 @@ class FragmentedMessage:
         """Bytes that have not been taken."""
         return len(self._payload) - self._offset
 
-    def charge(self, _taken: SentFrame) -> tuple[int, int]:
-        """What it costs of the receiver's credit, in messages and bytes, to begin with it."""
-        return 1, len(self._payload)
+    @property
+    def size(self) -> int:
+        """Bytes of the whole message."""
+        return len(self._payload)
 
     def withdraw(self) -> None:
         """Let go of the message, of which nothing has left: it is not to leave."""

@@ -69,10 +69,13 @@ class Ticket:
 class Receipts:
     """The tickets of a connection: those open, when they expire, and those to be reported."""
 
-    __slots__ = ("_expiring", "_observer", "_open", "_order", "_perishable", "_settled")
+    __slots__ = ("_expiring", "_observer", "_open", "_order", "_perishable", "_settled",
+                 "deadline")  # fmt: skip
 
     def __init__(self, observer: "ChannelObserver | None" = None) -> None:
         self._observer = observer
+        # When the next message expires.
+        self.deadline: float | None = None
         self._open: dict[Ticket, None] = {}
         # A heap; those that are settled stay until they come up, or are the most.
         self._expiring: list[tuple[float, int, Ticket]] = []
@@ -87,6 +90,7 @@ class Receipts:
         if ticket.deadline is not None:
             self._perishable += 1
             heappush(self._expiring, (ticket.deadline, next(self._order), ticket))
+            self.deadline = self._expiring[0][0]
 
     def settle(self, now: float, tickets: Iterable[Ticket], outcome: Outcome) -> None:
         """Note what became of messages; what is settled already stays so."""
@@ -99,7 +103,7 @@ class Receipts:
                     self._observer.message_settled(now, ticket)
                 if ticket.deadline is not None:
                     self._perishable -= 1
-                    self._compact()
+                    self._forget_deadlines()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
         """Note that one more piece of each message was acked, with ``size`` bytes of theirs."""
@@ -117,8 +121,8 @@ class Receipts:
 
     def expire(self, now: float) -> Iterator[Ticket]:
         """Settle, and yield, those whose deadline has come."""
-        while (deadline := self.next_deadline()) is not None and deadline <= now:
-            _, _, ticket = heappop(self._expiring)
+        while self.deadline is not None and self.deadline <= now:
+            _, _, ticket = self._expiring[0]
             self.settle(now, (ticket,), Outcome.EXPIRED)
             yield ticket
 
@@ -126,17 +130,15 @@ class Receipts:
         """Settle all that are open: the connection has ended."""
         self.settle(now, tuple(self._open), outcome)
 
-    def next_deadline(self) -> float | None:
-        """When the next message expires."""
-        while self._expiring and self._expiring[0][2].outcome is not None:
-            heappop(self._expiring)
-        return self._expiring[0][0] if self._expiring else None
-
-    def _compact(self) -> None:
-        """Forget the deadlines of what is settled, once they are the most."""
-        if len(self._expiring) > SLACK + 2 * self._perishable:
-            self._expiring = [entry for entry in self._expiring if entry[2].outcome is None]
-            heapify(self._expiring)
+    def _forget_deadlines(self) -> None:
+        """Forget the deadlines of what is settled: when they come up, or are the most."""
+        expiring = self._expiring
+        while expiring and expiring[0][2].outcome is not None:
+            heappop(expiring)
+        if len(expiring) > SLACK + 2 * self._perishable:
+            expiring[:] = [entry for entry in expiring if entry[2].outcome is None]
+            heapify(expiring)
+        self.deadline = expiring[0][0] if expiring else None
 
     def poll_settled(self) -> Ticket | None:
         """The next ticket to report."""

@@ -231,7 +231,7 @@ class ReceiveQueue:
         self._counted = 0
 
     def __len__(self) -> int:
-        return self._ready_count + len(self.unreliable)
+        return self._ready_count + self.unreliable.unread
 
     @property
     def held(self) -> int:
@@ -284,7 +284,9 @@ class ReceiveQueue:
 
         It ends where they exceed ``READ_BYTES``.
         """
-        once = self.unreliable.take(limit) if self.unreliable.held else []
+        if not self._ready and not self.unreliable.unread:
+            return []
+        once = self.unreliable.take(limit) if self.unreliable.unread else []
         taken: list[bytes] = []
         size, limit = 0, limit - len(once)
         while self._ready and limit > len(taken) and size < READ_BYTES:
@@ -428,15 +430,27 @@ class ReceiveQueue:
     # Taking in
 
     def _take_in(self, restored: Sequence[Restored]) -> None:
+        payloads: Sequence[bytes] | None
         for lane, message_id, frame in restored:
             if isinstance(frame, Messages):
-                self._deliver(lane.insert_messages(message_id, frame.payloads))
+                payloads = lane.insert_messages(message_id, frame.payloads)
             elif isinstance(frame, Fragment):
-                self._deliver(lane.insert_fragment(message_id, frame))
-            elif (released := lane.insert_skip(message_id)) is not None:
+                payloads = lane.insert_fragment(message_id, frame)
+            elif (payloads := lane.insert_skip(message_id)) is not None:
                 # Its sender paid for it, and nobody will read it.
                 self.credit.read(1, frame.size)
-                self._deliver(released)
+            if not payloads:
+                continue
+            number, size = len(payloads), sum(map(len, payloads))
+            # A list lives until it is read to its end: it must not hold much that was read.
+            most = BATCH if size <= BATCH_BYTES else 1
+            if number <= most:
+                self._ready.append(payloads)
+            else:
+                for start in range(0, number, most):
+                    self._ready.append(payloads[start : start + most])
+            self._ready_count += number
+            self._ready_bytes += size
         self._account()
 
     def _insert_unreliable(self, frames: Sequence[Content], sequence: int) -> None:
@@ -457,22 +471,6 @@ class ReceiveQueue:
             if dropped := self.unreliable.shrink(max(share, unreliable - excess)):
                 self._limits.count("over_node_buffer_bytes", dropped)
                 self._account()
-
-    def _deliver(self, payloads: Sequence[bytes]) -> None:
-        if not payloads:
-            return
-        if len(payloads) == 1:
-            self._ready.append(payloads)
-            self._ready_count += 1
-            self._ready_bytes += len(payloads[0])
-            return
-        size = sum(map(len, payloads))
-        # A list lives until it is read to its end: it must not hold much that was read.
-        most = BATCH if size <= BATCH_BYTES else 1
-        for start in range(0, len(payloads), most):
-            self._ready.append(payloads[start : start + most])
-        self._ready_count += len(payloads)
-        self._ready_bytes += size
 
     def _account(self) -> None:
         blocked = self._blocked
@@ -517,12 +515,15 @@ class UnreliableReceiveQueue:
     32,768 losses in a row from an old one.
     """
 
-    __slots__ = ("_arrived", "_lanes", "_limit", "_newest", "_size", "dropped", "held", "overtaken")
+    __slots__ = ("_arrived", "_lanes", "_limit", "_newest", "_size", "dropped", "held", "overtaken",
+                 "unread")  # fmt: skip
 
     def __init__(self, limit: int, size: int) -> None:
         self.dropped = 0
         self.overtaken = 0
         self.held = 0
+        # How many messages wait to be read.
+        self.unread = 0
         self._limit = limit
         self._size = size
         self._arrived = 0
@@ -530,12 +531,6 @@ class UnreliableReceiveQueue:
         self._newest: dict[int, int] = {}
         # By lane; those of which nothing is unread are not in it.
         self._lanes: dict[int, _Unread] = {}
-
-    def __len__(self) -> int:
-        return sum([len(unread.messages) for unread in self._lanes.values()])
-
-    def __bool__(self) -> bool:
-        return bool(self._lanes)
 
     def insert(self, frame: Unreliable, sequence: int) -> int:
         """Take in the messages of a frame of the packet ``sequence``.
@@ -556,6 +551,7 @@ class UnreliableReceiveQueue:
             unread.append(place, payload)
         self._arrived += len(frame.payloads)
         gone = max(len(unread.messages) - self._limit, 0)
+        self.unread += len(frame.payloads) - gone
         for _ in range(gone):
             unread.popleft()
         self.held += unread.held - before
@@ -593,6 +589,7 @@ class UnreliableReceiveQueue:
         before = unread.held
         payload = unread.popleft()
         self.held -= before - unread.held
+        self.unread -= 1
         if not unread.messages:
             del self._lanes[lane]
         return payload

@@ -11,11 +11,12 @@ an ack is repeated while many are missing of the packets that it covers: once fo
 sender needs 1,200 packets for 100 messages instead of 3,300.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
 from sphtp.core.channel.frames import ACK_BITS, ALL_BITS, BUFFER, AckDelay
-from sphtp.core.serial import unwrap, wrap
+from sphtp.core.serial import HALF, MASK
 
 FULL_WINDOW = (1 << BUFFER) - 1
 
@@ -47,27 +48,23 @@ class Arrival(Enum):
 class ReceivedPackets:
     """The packets that came, and the ack bits that say so."""
 
-    __slots__ = ("_first", "_window", "highest")
+    __slots__ = ("_first", "_window", "highest", "missing")
 
     def __init__(self, first: int) -> None:
         self._first = first
         # The newest packet received.
         self.highest = first - 1
         self._window = 0
-
-    @property
-    def missing(self) -> int:
-        """How many did not come of the packets that the next header acks."""
-        covered = min(self.highest + 1 - self._first, ACK_BITS)
-        return covered - (self._window & ALL_BITS).bit_count()
+        # How many did not come of the packets that the next header acks.
+        self.missing = 0
 
     def ack(self) -> tuple[int, int]:
         """The ack and the ack bits of the next header: all that can be acked by now."""
-        return wrap(self.highest), self._window & ALL_BITS
+        return self.highest & MASK, self._window & ALL_BITS
 
     def late_ack(self, sequence: int) -> tuple[int, int]:
         """The same for a packet that came so late that no other header names it any more."""
-        return wrap(sequence), self._window >> self.highest - sequence & ALL_BITS
+        return sequence & MASK, self._window >> self.highest - sequence & ALL_BITS
 
     def is_out_of_reach(self, sequence: int) -> bool:
         """Whether a packet is too old for the ack bits of the next header."""
@@ -75,7 +72,8 @@ class ReceivedPackets:
 
     def restore(self, short: int) -> int:
         """Return the full sequence of a received header's 16 bits."""
-        return unwrap(short, self.highest)
+        # As ``SerialNumber.unwrap``: this runs for each packet.
+        return self.highest + ((short - self.highest + HALF) & MASK) - HALF
 
     def arrival(self, sequence: int) -> Arrival:
         """Compare a sequence with those received, changing nothing."""
@@ -98,6 +96,8 @@ class ReceivedPackets:
             self.highest = sequence + count - 1
         else:
             self._window |= 1 << -ahead
+        covered = min(self.highest + 1 - self._first, ACK_BITS)
+        self.missing = covered - (self._window & ALL_BITS).bit_count()
         return ahead != 1
 
 
@@ -150,17 +150,14 @@ class AckTimer:
             self._repeats -= 1
             self.due = now + REPEAT_AFTER
 
-    def is_due(self, now: float) -> bool:
-        """Whether an ack has to leave by now."""
-        return self.due is not None and self.due <= now
-
     def is_late(self, now: float) -> bool:
         """Whether the delay of an ack is worth a frame; once is enough for what leaves now."""
         return now - self.newest_at > SHORTEST_DELAY and now != self._delay_sent_at
 
-    def lateness(self, now: float) -> list[AckDelay]:
+    def lateness(self, now: float) -> Sequence[AckDelay]:
         """The frame with the delay of an ack, if it is worth one."""
-        if not self.is_late(now):
-            return []
+        delay = now - self.newest_at
+        if delay <= SHORTEST_DELAY or now == self._delay_sent_at:
+            return ()
         self._delay_sent_at = now
-        return [AckDelay(now - self.newest_at)]
+        return (AckDelay(delay),)

@@ -62,16 +62,16 @@ class SendLane:
         "_oldest_unacked",
         "_perishable",
         "_perishable_ids",
-        "_retransmit",
         "_unacked",
-        "_unsent",
         "_unsent_id",
         "_window",
         "_withdrawn",
         "held",
         "options",
+        "retransmit",
         "served",
         "unreliable",
+        "unsent",
     )
 
     def __init__(
@@ -90,8 +90,9 @@ class SendLane:
         self._oldest_unacked = first_id
         self._next_id = first_id
         self._unsent_id = first_id
-        self._unsent: deque[MessageRun | FragmentedMessage] = deque()
-        self._retransmit: list[SentFrame] = []
+        # What never left, in order; what is to leave again, in a heap.
+        self.unsent: deque[MessageRun | FragmentedMessage] = deque()
+        self.retransmit: list[SentFrame] = []
         self._unacked: deque[SentFrame | FragmentRun] = deque()
         # Where those with a deadline are, so that giving one up does not look at the others; and
         # the ids of those that have one, in order, until the oldest unacked id has passed them.
@@ -121,25 +122,20 @@ class SendLane:
     @property
     def wants_to_send(self) -> bool:
         """Whether ``fill`` may have something to give."""
-        return bool(self._unsent or self._retransmit or self.unreliable.waiting)
+        return bool(self.unsent or self.retransmit or self.unreliable.waiting)
 
     def may_send(self, credit: SendCredit) -> bool:
         """Whether ``fill`` has something to give, room for it or not."""
         return bool(self.unreliable.waiting) or self._may_send_reliable(credit)
 
     def _may_send_reliable(self, credit: SendCredit) -> bool:
-        if self._retransmit or not self._unsent:
-            return bool(self._retransmit)
-        return self._unsent[0].is_begun or self._allowed(credit) > 0
-
-    @property
-    def sends_again(self) -> bool:
-        """Whether what comes next has left before."""
-        return bool(self._retransmit)
+        if self.retransmit or not self.unsent:
+            return bool(self.retransmit)
+        return self.unsent[0].is_begun or self._allowed(credit) > 0
 
     def fills_packets(self, room: int) -> bool:
         """Whether what is first in line takes more than a packet with ``room``."""
-        return bool(self._unsent) and self._unsent[0].left > room
+        return bool(self.unsent) and self.unsent[0].left > room
 
     @property
     def spread(self) -> int:
@@ -180,7 +176,7 @@ class SendLane:
             return 0
         self.held = held + size
         self._next_id += 1
-        unsent = self._unsent
+        unsent = self.unsent
         message: MessageRun | FragmentedMessage
         if size > room - WHOLE_OVERHEAD:
             message = FragmentedMessage(payload, ticket)
@@ -207,11 +203,11 @@ class SendLane:
             return
         self.held += sum(sizes)
         self._next_id += len(payloads)
-        tail = self._unsent[-1] if self._unsent else None
+        tail = self.unsent[-1] if self.unsent else None
         if type(tail) is MessageRun and tail.takes_more:
             tail.extend(payloads, sizes)
         else:
-            self._unsent.append(MessageRun(list(payloads), sizes))
+            self.unsent.append(MessageRun(list(payloads), sizes))
 
     # Packets
 
@@ -250,10 +246,10 @@ class SendLane:
         Those are the fragments of one message, or messages of one size; nothing else may wait to
         go before them.
         """
-        if not self._unsent or self._retransmit or self.unreliable.waiting:
+        if not self.unsent or self.retransmit or self.unreliable.waiting:
             return None
         self._lead = 0
-        source = self._unsent[0]
+        source = self.unsent[0]
         if isinstance(source, FragmentedMessage):
             return self._take_fragments(source, room, packets, credit)
         number, size, full = source.per_packet(room)
@@ -275,7 +271,8 @@ class SendLane:
         credit.spend(packets * number, packets * size)
         self.served += packets * (size + MESSAGES_OVERHEAD) / self.options.weight
         if source.is_empty:
-            self._drop_first()
+            self.unsent.popleft()
+            self._clear_front()
         return contents
 
     def _take_fragments(
@@ -296,10 +293,10 @@ class SendLane:
 
     def _fill_reliable(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
         """Add lost frames first, the oldest before all, then what never left."""
-        if self._retransmit:
+        if self.retransmit:
             room = self._fill_again(room, frames)
-        unsent = self._unsent
-        while unsent and not self._retransmit:
+        unsent = self.unsent
+        while unsent and not self.retransmit:
             source = unsent[0]
             # What never left before is paid for with credit; what is begun was paid for.
             begins = not source.is_begun
@@ -307,10 +304,14 @@ class SendLane:
             taken = source.take(self._byte, self._unsent_id, room, allowed) if allowed > 0 else None
             if taken is None:
                 break
-            if begins:
-                credit.spend(*source.charge(taken))
+            if isinstance(source, MessageRun):
+                credit.spend(taken.count, taken.size)
+            elif begins:
+                credit.spend(1, source.size)
             if source.is_empty:
-                self._drop_first()
+                unsent.popleft()
+                if self._withdrawn:
+                    self._clear_front()
             self._unsent_id += taken.count
             self._unacked.append(taken)
             if self._perishable:
@@ -320,7 +321,7 @@ class SendLane:
         return room
 
     def _fill_again(self, room: int, frames: list[SentFrame]) -> int:
-        resend = self._retransmit
+        resend = self.retransmit
         # A late ack may have settled what was given up.
         while resend and (resend[0].acked or resend[0].cost <= room):
             frame = heappop(resend)
@@ -363,7 +364,7 @@ class SendLane:
         """Put a frame in line again, once."""
         if not frame.queued:
             frame.queued = True
-            heappush(self._retransmit, frame)
+            heappush(self.retransmit, frame)
 
     # Expiry
 
@@ -405,7 +406,8 @@ class SendLane:
         """Let go of the rest of the message next in line, of which a part has left."""
         self.held -= message.left
         frame = message.cut_off(self._byte, self._unsent_id)
-        self._drop_first()
+        self.unsent.popleft()
+        self._clear_front()
         self._unsent_id += 1
         self._unacked.append(frame)
         self.again(frame)
@@ -417,20 +419,14 @@ class SendLane:
         self._withdrawn += 1
         message.withdraw()
         self._clear_front()
-        if 2 * self._withdrawn > len(self._unsent):
-            self._unsent = deque(kept for kept in self._unsent if not kept.is_withdrawn)
+        if 2 * self._withdrawn > len(self.unsent):
+            self.unsent = deque(kept for kept in self.unsent if not kept.is_withdrawn)
             self._withdrawn = 0
-
-    def _drop_first(self) -> None:
-        """Let go of what is first in line, for all of it has left."""
-        self._unsent.popleft()
-        if self._withdrawn:
-            self._clear_front()
 
     def _clear_front(self) -> None:
         """Let what is next in line be something that leaves."""
-        while self._unsent and self._unsent[0].is_withdrawn:
-            self._unsent.popleft()
+        while self.unsent and self.unsent[0].is_withdrawn:
+            self.unsent.popleft()
             self._withdrawn -= 1
 
     def _note_place(self, part: SentFrame | FragmentRun, *, begins: bool) -> None:
@@ -450,22 +446,22 @@ class SendLane:
         """
         known = dict.fromkeys(self._unacked_frames())
         unacked = [smaller for frame in known for smaller in _cut_frame(frame, room)]
-        self._retransmit = [frame for frame in self._retransmit if not frame.acked]
+        self.retransmit = [frame for frame in self.retransmit if not frame.acked]
         for frame in unacked:
             if frame not in known:
                 frame.queued = True
-                self._retransmit.append(frame)
-        heapify(self._retransmit)
+                self.retransmit.append(frame)
+        heapify(self.retransmit)
         self._unacked = deque(unacked)
         whole = room - WHOLE_OVERHEAD
-        kept = [source for source in self._unsent if not source.is_withdrawn]
-        self._unsent = deque()
+        kept = [source for source in self.unsent if not source.is_withdrawn]
+        self.unsent = deque()
         for source in kept:
             if isinstance(source, MessageRun):
-                self._unsent.extend(source.cut_anew(whole))
+                self.unsent.extend(source.cut_anew(whole))
             else:
                 # It is cut for each packet when that leaves.
-                self._unsent.append(source)
+                self.unsent.append(source)
         self._withdrawn = 0
         self._find_perishable()
 
@@ -481,7 +477,7 @@ class SendLane:
     def _find_perishable(self) -> None:
         """Look for the messages with a deadline where they are by now."""
         self._perishable = {ticket: [] for ticket in self._perishable}
-        for part in (*self._unsent, *self._unacked):
+        for part in (*self.unsent, *self._unacked):
             for ticket in part.tickets:
                 if ticket in self._perishable:
                     self._perishable[ticket].append(part)

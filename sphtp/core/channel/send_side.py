@@ -33,7 +33,7 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import Event
-from sphtp.core.channel.loss_detection import LossDetector
+from sphtp.core.channel.loss_detection import INFINITY, LossDetector
 from sphtp.core.channel.packet import encode_packets
 from sphtp.core.channel.path import MOST_SPREAD, Path
 from sphtp.core.channel.path_mtu import Search
@@ -130,44 +130,39 @@ class SendSide:
             self._add_ready(self.encode_control(now, control))
         if self._ready:
             return self._ready.popleft()
-        data, size = self._poll_new(now, most)
-        if not data and self._observer is not None:
-            self._observer.nothing_leaves(now, self)
-        return data, size
-
-    def _poll_new(self, now: float, most: int) -> tuple[bytes, int]:
-        """What leaves next, where nothing is ready.
-
-        A packet that tries out a size goes right behind those that it may make larger; then
-        messages, with CREDIT if it is due; an ack goes by itself only where nothing else leaves.
-        """
         if self._is_filling_packets:
+            # A packet that tries out a size goes right behind those that it may make larger.
             self._is_filling_packets = False
             if (probe := self.path.poll_probe(now)) is not None:
                 return self._transmit(now, NO_CONTENTS, (Padding(1),), probe=probe)
         extra: Sequence[Frame] = ()
-        if self.is_sending and self._credit.is_due:
-            extra = (Credit(*self._credit.tell()),)
-        packets = self._packets_allowed(now, most)
-        if packets:
-            if packets > 1 and (extra or self._ack_timer.is_late(now)):
-                # What a packet has to say beside its messages is said in one.
-                packets = 1
-            contents = self.send_queue.take(CREDIT_OVERHEAD if extra else 0, packets)
-            if contents:
-                return self._transmit(now, contents, extra)
-            self.send_queue.note_shortage()
-            self.path.set_app_limited()
-        if extra or self._ack_timer.is_due(now):
+        self.resume_at = None
+        if self.is_sending:
+            if self._credit.is_due:
+                extra = (Credit(*self._credit.tell()),)
+            if self.send_queue.wants_to_send and (packets := self._packets_allowed(now, most)):
+                if packets > 1 and (extra or self._ack_timer.is_late(now)):
+                    # What a packet has to say beside its messages is said in one.
+                    packets = 1
+                contents = self.send_queue.take(CREDIT_OVERHEAD if extra else 0, packets)
+                if contents:
+                    return self._transmit(now, contents, extra)
+                self.send_queue.note_shortage()
+                self.path.set_app_limited()
+        # An ack goes by itself only where nothing else leaves.
+        ack_due = self._ack_timer.due
+        if extra or (ack_due is not None and ack_due <= now):
             return self._transmit(now, NO_CONTENTS, extra)
+        if self._observer is not None:
+            self._observer.nothing_leaves(now, self)
         return NOTHING
 
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave, one is lost, a probe is due, or a message
         expires."""
-        sending = earliest(self._ack_timer.due, self.resume_at)
-        waiting = earliest(self.recovery.deadline(), self.receipts.next_deadline())
-        return earliest(sending, waiting)
+        return earliest(
+            self._ack_timer.due, self.resume_at, self.recovery.deadline(), self.receipts.deadline
+        )
 
     def poll_events(self) -> list[Event]:
         """What acks and losses meant for the life of the connection, since the last time."""
@@ -280,7 +275,9 @@ class SendSide:
         ack = encode_data(self._peer_id, header)
         # The acks that are owed otherwise are not in it.
         batch = SentBatch(own, now, len(ack))
-        self._record(batch)
+        self.sent_packets.sent(batch)
+        self._counters.sent += 1
+        self._counters.bytes_sent += len(ack)
         if self._observer is not None:
             newest, bits = sequence, self._received.late_ack(sequence)[1]
             self._observer.packets_sent(batch, (), newest, bits)
@@ -295,21 +292,20 @@ class SendSide:
     # What leaves
 
     def _packets_allowed(self, now: float, most: int) -> int:
-        """How many packets with messages may leave now; else note when the next may."""
-        self.resume_at = None
+        """How many packets may leave now, where messages wait; else note when the next may."""
         queue, path = self.send_queue, self.path
-        if not self.is_sending or not queue.wants_to_send or self.sent_packets.ambiguous:
+        if self.sent_packets.ambiguous:
             return 0
         if path.mtu.size != path.datagram_size:
             gone = queue.resize(path.resize() - OVERHEAD)
             self.receipts.settle(now, gone, Outcome.LOST)
-        if path.has_window:
-            ready = path.ready_at(now)
-            if ready <= now:
-                most = min(most, MOST_PLAIN)
-                if most < 2 * path.datagram_size or not queue.fills_packets:
-                    return 1
-                return max(path.budget(now, MOST_DATAGRAMS, most), 1)
+        ready = path.ready_at(now)
+        if ready <= now:
+            most = min(most, MOST_PLAIN)
+            if most < 2 * path.datagram_size or not queue.fills_packets:
+                return 1
+            return max(path.budget(now, MOST_DATAGRAMS, most), 1)
+        if ready < INFINITY:
             self.resume_at = ready
         # Window or pacer hold packets back, but not what is late: the seed's pace is always kept.
         is_repeat = queue.sends_again
@@ -336,9 +332,8 @@ class SendSide:
         sequence = self.sent_packets.next_sequence
         header = Header(sequence, *self._received.ack())
         eliciting = bool(extra)
-        frames: Sequence[Frame] = extra
-        if self._ack_timer.is_late(now):
-            frames = [*self._ack_timer.lateness(now), *extra]
+        late = self._ack_timer.lateness(now)
+        frames = (*late, *extra) if late else extra
         data, size = encode_packets(self._peer_id, header, contents, frames)
         if probe:
             # The padding goes to the end, whatever its length says.
@@ -353,25 +348,23 @@ class SendSide:
             credit=eliciting and type(extra[0]) is Credit,
             probe=probe > 0,
         )
-        self._record(batch)
+        self.sent_packets.sent(batch)
         self._ack_timer.sent(now)
+        counters = self._counters
+        counters.sent += batch.number
+        counters.bytes_sent += len(data)
+        if batch.eliciting:
+            self.path.sent(now, batch)
+            self.recovery.sent(batch)
         if self._observer is not None:
             newest, bits = self._received.highest, header.ack_bits
             self._observer.packets_sent(batch, extra, newest, bits)
             if batch.credit:
                 self._observer.credit_sent(now, *self._credit.allowed)
-        if 4 * size > 3 * self.path.mtu.size and not probe and self.is_sending:
+        if 2 * size > self.path.mtu.size and not probe and self.is_sending:
+            # A packet with as many messages of one size as fit is over half full, be it only one.
             self._is_filling_packets = True
         return data, size
-
-    def _record(self, batch: SentBatch) -> None:
-        self.sent_packets.sent(batch)
-        counters = self._counters
-        counters.sent += batch.number
-        counters.bytes_sent += batch.number * batch.size
-        if batch.eliciting:
-            self.path.sent(batch.sent_at, batch)
-            self.recovery.sent(batch)
 
     def _add_ready(self, packet: bytes) -> None:
         last, size = self._ready[-1] if self._ready else NOTHING

@@ -367,23 +367,23 @@ class PacketSubset(NamedTuple):
 
 
 class SentPackets:
-    """The packets that may still be acked, by sequence: the send half of the acks (Fiedler)."""
+    """The packets that may still be acked, by sequence: the send half of the acks (Fiedler).
 
-    __slots__ = ("_acked", "_newest_acked", "_oldest_kept", "_sent", "next_sequence")
+    It is ``ambiguous`` when so many left since the last ack that 16 bits will soon not tell them.
+    """
+
+    __slots__ = ("_acked", "_newest_acked", "_oldest_kept", "_sent", "ambiguous",
+                 "next_sequence")  # fmt: skip
 
     def __init__(self, first: int) -> None:
         self.next_sequence = first
+        self.ambiguous = False
         self._newest_acked = first - 1
         self._oldest_kept = first
         # The ack bits already seen, bit n for the packet n before the newest acked one.
         self._acked = 0
         # As many may be on their way as 16 bits tell apart; the buffer grows with them.
         self._sent: SequenceBuffer[SentBatch] = SequenceBuffer(HALF, first)
-
-    @property
-    def ambiguous(self) -> bool:
-        """Whether so many packets left since the last ack that 16 bits will soon not tell them."""
-        return self.next_sequence - self._newest_acked > FARTHEST
 
     def sent(self, batch: SentBatch) -> None:
         """Remember packets that just left, from ``next_sequence`` on."""
@@ -392,6 +392,7 @@ class SentPackets:
         else:
             self._sent.insert_run(batch.sequence, batch.number, batch)
         self.next_sequence = batch.last + 1
+        self.ambiguous = self.next_sequence - self._newest_acked > FARTHEST
 
     def named(self, ack: int) -> int:
         """Return the full sequence of the packet that a received header's 16 bits ack.
@@ -407,45 +408,36 @@ class SentPackets:
     def acknowledge(self, newest: int, bits: int) -> list[PacketSubset]:
         """Take out what ack bits name from ``newest`` on; return the packets newly acked.
 
-        The oldest comes first.
+        The oldest comes first. Each ack comes some thirty times: of its bits, only those count that
+        were not seen before.
         """
-        bits = self._new_bits(newest, bits)
-        acked = self._take(newest, bits) if bits else []
-        # No ack reaches back so far; what was lost there would be kept, with all that it held.
-        behind = self._newest_acked - BUFFER - self._oldest_kept
-        if behind > 0:
-            self._sent.remove_run(self._oldest_kept, behind)
-            self._oldest_kept += behind
-        return acked
-
-    def _new_bits(self, newest: int, bits: int) -> int:
-        """Of ack bits, those not seen before: each ack comes some thirty times."""
         ahead = newest - self._newest_acked
         if ahead > 0:
-            self._acked = self._acked << min(ahead, ACK_BITS) & ALL_BITS
-            self._newest_acked = newest
-            new = bits & ~self._acked
-            self._acked |= bits
-            return new
-        if ahead <= -ACK_BITS:
-            return bits
-        new = bits & ~(self._acked >> -ahead)
-        self._acked |= bits << -ahead & ALL_BITS
-        return new
-
-    def _take(self, newest: int, bits: int) -> list[PacketSubset]:
+            seen = self._acked << min(ahead, ACK_BITS) & ALL_BITS
+            self._newest_acked, self._acked = newest, seen | bits
+            self.ambiguous = self.next_sequence - newest > FARTHEST
+            bits &= ~seen
+        elif ahead > -ACK_BITS:
+            seen = self._acked >> -ahead
+            self._acked |= bits << -ahead & ALL_BITS
+            bits &= ~seen
         taken: list[PacketSubset] = []
+        sent = self._sent
         while bits:
             oldest = newest + 1 - bits.bit_length()
-            batch = self._sent.find(oldest)
+            batch = sent.find(oldest)
             if batch is None:
                 bits ^= 1 << newest - oldest
                 continue
-            named = batch.named_by(newest, bits)
-            if fresh := named & ~batch.acked:
+            if fresh := batch.named_by(newest, bits) & ~batch.acked:
                 batch.acked |= fresh
                 taken.append(PacketSubset(batch, fresh))
             if batch.acked.bit_count() == batch.number:
-                self._sent.remove_run(batch.sequence, batch.number)
+                sent.remove_run(batch.sequence, batch.number)
             bits &= (1 << max(newest - batch.last, 0)) - 1
+        # No ack reaches back so far; what was lost there would be kept, with all that it held.
+        behind = self._newest_acked - BUFFER - self._oldest_kept
+        if behind > 0:
+            sent.remove_run(self._oldest_kept, behind)
+            self._oldest_kept += behind
         return taken

@@ -52,7 +52,7 @@ def test_so_many_leave_in_a_period(patience: float) -> None:
     allowance, now, left = ResendAllowance(RESEND_TIME), 0.0, 0
     period = max(RESEND_TIME, patience)
     while (now := max(now, allowance.ready_at(now, LOSSY_PACKETS, patience))) < 10 * period:
-        allowance.sent(1)
+        allowance.used += 1
         left += 1
     assert left == pytest.approx(10 * LOSSY_PACKETS, abs=PROBE_PACKETS)
 
@@ -60,19 +60,19 @@ def test_so_many_leave_in_a_period(patience: float) -> None:
 def test_what_leaves_anyway_counts_and_leaves_no_debt() -> None:
     allowance = ResendAllowance(RESEND_TIME)
     assert allowance.ready_at(1.0, PROBE_PACKETS, 0.04) == 1.0
-    allowance.sent(1000)
+    allowance.used += 1000
     assert allowance.ready_at(1.1, PROBE_PACKETS, 0.04) == pytest.approx(1.15)
     assert allowance.ready_at(1.15, PROBE_PACKETS, 0.04) == 1.15
 
 
 def test_a_probe_has_not_to_wait() -> None:
     allowance = ResendAllowance(RESEND_TIME)
-    allowance.sent(1000)
+    allowance.used += 1000
     assert allowance.ready_at(0.01, PROBE_PACKETS, 0.04) > 0.01
     allowance.probe(PROBE_PACKETS)
     for _ in range(PROBE_PACKETS):
         assert allowance.ready_at(0.01, PROBE_PACKETS, 0.04) == 0.01
-        allowance.sent(1)
+        allowance.used += 1
     assert allowance.ready_at(0.01, PROBE_PACKETS, 0.04) > 0.01
 
 

@@ -60,7 +60,7 @@ def test_every_queue_is_empty_again() -> None:
     send_queue = sender.send_queue
     assert send_queue.idle
     assert send_queue.held == 0
-    assert sender.receipts.next_deadline() is None
+    assert sender.receipts.deadline is None
     assert receive_queue.held == len(receive_queue) == 0
     assert right.port.statistics().too_early == 0
 

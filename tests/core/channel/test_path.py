@@ -77,6 +77,15 @@ def test_sizes_grow_as_probes_arrive() -> None:
     assert path.resize() == path.datagram_size == 1400
 
 
+@pytest.mark.parametrize("size", [650, 750, 1000, 1300])
+def test_messages_of_which_a_packet_takes_one_are_worth_larger_packets(size: int) -> None:
+    """Those of 1000 bytes stayed one to a packet of 1400 for ever: it was not full enough."""
+    pair = Pair(1, Faults(delay=0.001))
+    left, right = pair.open()
+    pair.transfer(left, right, [bytes(size)] * 2000)
+    assert left.port.statistics().datagram_size > 8000
+
+
 def test_both_sides_limits_are_kept_to_from_the_start() -> None:
     path = Sender(largest=500).path
     assert path.mtu.size == 500

@@ -47,12 +47,12 @@ def test_what_is_settled_stays_so() -> None:
 def test_tickets_expire_in_the_order_of_their_deadlines() -> None:
     late, early, never = Ticket(0.0, deadline=3.0), Ticket(0.0, deadline=1.0), Ticket(0.0)
     tickets = added(late, never, early)
-    assert tickets.next_deadline() == 1.0
+    assert tickets.deadline == 1.0
     assert list(tickets.expire(0.9)) == []
     assert list(tickets.expire(1.0)) == [early]
-    assert tickets.next_deadline() == 3.0
+    assert tickets.deadline == 3.0
     assert list(tickets.expire(9.0)) == [late]
-    assert tickets.next_deadline() is None
+    assert tickets.deadline is None
     assert [ticket.outcome for ticket in settled(tickets)] == [Outcome.EXPIRED] * 2
     assert never.outcome is None
 
@@ -61,7 +61,7 @@ def test_a_message_that_arrived_does_not_expire() -> None:
     ticket = Ticket(0.0, deadline=1.0)
     tickets = added(ticket)
     tickets.acked(0.5, [ticket])
-    assert tickets.next_deadline() is None
+    assert tickets.deadline is None
     assert list(tickets.expire(2.0)) == []
     assert ticket.outcome is Outcome.DELIVERED
 
@@ -75,7 +75,7 @@ def test_deadlines_of_what_is_settled_are_forgotten() -> None:
         tickets.add(ticket)
         tickets.acked(1.0, [ticket])
         tickets.poll_settled()
-    assert tickets.next_deadline() == 10.0
+    assert tickets.deadline == 10.0
     del ticket
     late.clear()
     kept = [it for it in gc.get_objects() if isinstance(it, Ticket) and it.deadline == 1e6]

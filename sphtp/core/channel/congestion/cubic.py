@@ -28,11 +28,26 @@ class Cubic(LossBased):
         self._used_at = 0.0
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Grow as the base says; time in which the window was not used does not count."""
-        if self._epoch is not None and not ack.limited:
-            self._epoch += now - self._used_at
+        """Grow by HyStart++ in the first slow start, and along the curve after it."""
+        window = self.window
+        if not ack.limited:
+            # Time in which the window was not used does not count.
+            if self._epoch is not None:
+                self._epoch += now - self._used_at
+        elif ack.sent_at <= self._recovery.started:
+            # A loss was just answered.
+            pass
+        elif window >= self._threshold:
+            window = self._avoid(now, ack)
+        elif self._slow.is_over:
+            # Only the first slow start has to find its end; a later one knows it (RFC 9406, 4.3).
+            window += ack.size
+        else:
+            window += int(ack.size * self._slow.growth(now, ack))
+            if self._slow.is_over:
+                self._threshold = min(window, self._limit)
         self._used_at = now
-        super().acked(now, ack)
+        self._grow_to(window, ack.smoothed)
 
     def lost(self, now: float, loss: Lost) -> None:
         """Shrink as the base says; slow start is over for good."""
@@ -61,15 +76,8 @@ class Cubic(LossBased):
         super()._undo(before)
         self._epoch = None
 
-    def _slow_start(self, now: float, ack: Ack) -> None:
-        was_over = self._slow.is_over
-        growth = self._slow.growth(now, ack)
-        self._set_window(self.window + int(ack.size * growth))
-        # Only the first slow start has to find its end; a later one knows it (RFC 9406, 4.3).
-        if self._slow.is_over and not was_over:
-            self._threshold = self.window
-
-    def _avoid(self, now: float, ack: Ack) -> None:
+    def _avoid(self, now: float, ack: Ack) -> int:
+        """The window after an ack in congestion avoidance."""
         if self._epoch is None:
             self._begin_epoch(now)
         window = self.window / self._datagram
@@ -80,7 +88,7 @@ class Cubic(LossBased):
         # Once Reno would be where the loss was, it grows by one datagram per round trip again.
         growth = RENO_GROWTH if self._reno < self._prior else 1.0
         self._reno += growth * ack.size / self.window
-        self._set_window(round(max(grown, self._reno) * self._datagram))
+        return round(max(grown, self._reno) * self._datagram)
 
     def _shrink(self) -> None:
         self._prior = self.window / self._datagram

@@ -92,7 +92,12 @@ class HyStart:
     def growth(self, now: float, ack: Ack) -> float:
         """Take an ack in; return the share of its size by which the window may grow."""
         if ack.sent_at >= self._round_start:
-            self._end_round(now)
+            # What left when this round began is acked: it ends.
+            self._round_start = now
+            self._last, self._shortest, self._sampled = self._shortest, float("inf"), 0
+            self._careful_rounds += 1
+            if self.state is HyStartPhase.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
+                self._step(HyStartEvent.CAREFUL_OVER)
         if ack.round_trip is not None:
             # An ack speaks for every datagram that it acks.
             self._shortest = min(self._shortest, ack.round_trip)
@@ -108,13 +113,6 @@ class HyStart:
     def resize(self, datagram: int) -> None:
         """Count in datagrams of another size."""
         self._enough = SAMPLES * datagram
-
-    def _end_round(self, now: float) -> None:
-        self._round_start = now
-        self._last, self._shortest, self._sampled = self._shortest, float("inf"), 0
-        self._careful_rounds += 1
-        if self.state is HyStartPhase.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
-            self._step(HyStartEvent.CAREFUL_OVER)
 
     def _judge(self) -> None:
         if self.state is HyStartPhase.CAREFUL and self._shortest < self._baseline:

@@ -14,20 +14,17 @@ T = TypeVar("T")
 class RecoveryEpoch(Generic[T]):
     """Remembers when the latest reaction was, what it answered, and what was true before it."""
 
-    __slots__ = ("_before", "_lost", "_started")
+    __slots__ = ("_before", "_lost", "started")
 
     def __init__(self) -> None:
-        self._started = float("-inf")
+        # What left before it was answered for already.
+        self.started = float("-inf")
         self._lost = 0
         self._before: T | None = None
 
-    def covers(self, sent_at: float) -> bool:
-        """Whether a packet left before the latest reaction, which answered for it already."""
-        return sent_at <= self._started
-
     def begin(self, now: float, before: T) -> None:
         """React: from here on a new round trip counts, and ``before`` is what can be restored."""
-        self._started, self._lost, self._before = now, 0, before
+        self.started, self._lost, self._before = now, 0, before
 
     def lost(self, size: int) -> None:
         """Count bytes that the latest reaction answers for."""
@@ -44,7 +41,7 @@ class RecoveryEpoch(Generic[T]):
 
     def reset(self) -> None:
         """Forget the latest reaction."""
-        self._started, self._lost, self._before = float("-inf"), 0, None
+        self.started, self._lost, self._before = float("-inf"), 0, None
 
 
 # What controllers share that take a loss for a full queue (RFC 9002, section 7).
@@ -79,7 +76,7 @@ class Checkpoint(NamedTuple):
 
 
 class LossBased(ABC):
-    """Slow start, one reaction per round trip, and its undoing; the rest is the subclass's."""
+    """One reaction per round trip, and its undoing; how the window grows is the subclass's."""
 
     def __init__(self, datagram: int, limit: int) -> None:
         self.window = min(initial_window(datagram), limit)
@@ -96,8 +93,8 @@ class LossBased(ABC):
         return "slow_start" if self.window < self._threshold else "congestion_avoidance"
 
     @abstractmethod
-    def _avoid(self, now: float, ack: Ack) -> None:
-        """Grow the window in congestion avoidance."""
+    def acked(self, now: float, ack: Ack) -> None:
+        """Grow the window, unless the sender did not use it or a loss was just answered."""
 
     @abstractmethod
     def _shrink(self) -> None:
@@ -107,18 +104,9 @@ class LossBased(ABC):
     def sent(self, now: float, size: int, in_flight: int) -> None:
         """Take note that packets left."""
 
-    def acked(self, now: float, ack: Ack) -> None:
-        """Grow the window, unless the sender did not use it or a loss was just answered."""
-        if ack.limited and not self._recovery.covers(ack.sent_at):
-            if self.window < self._threshold:
-                self._slow_start(now, ack)
-            else:
-                self._avoid(now, ack)
-        self._pace(ack.smoothed)
-
     def lost(self, now: float, loss: Lost) -> None:
         """Shrink the window, once per round trip."""
-        if not self._recovery.covers(loss.newest_sent_at):
+        if loss.newest_sent_at > self._recovery.started:
             self._react(now)
         self._recovery.lost(loss.size)
 
@@ -133,7 +121,7 @@ class LossBased(ABC):
 
         The losses behind it may be told before or after; they are answered for once.
         """
-        if not self._recovery.covers(now):
+        if now > self._recovery.started:
             self._react(now)
         self._set_window(0)
 
@@ -154,16 +142,15 @@ class LossBased(ABC):
         self._set_window(max(before.window, self.window))
         self._threshold, self._peak = before.threshold, before.peak
 
-    def _slow_start(self, now: float, ack: Ack) -> None:
-        self._set_window(self.window + ack.size)
-
     def _set_window(self, window: int) -> None:
         self.window = min(max(window, FEWEST_DATAGRAMS * self._datagram), self._limit)
 
-    def _pace(self, smoothed: float) -> None:
+    def _grow_to(self, window: int, smoothed: float) -> None:
+        """Take a window that an ack has let grow, as far as its limit, and the pace to fill it."""
+        self.window = window = min(window, self._limit)
         if smoothed > 0:
-            gain = SLOW_START_GAIN if self.window < self._threshold else AVOIDANCE_GAIN
-            self.pacing_rate = gain * self.window / max(smoothed, CLOCK_GRAIN)
+            gain = SLOW_START_GAIN if window < self._threshold else AVOIDANCE_GAIN
+            self.pacing_rate = gain * window / max(smoothed, CLOCK_GRAIN)
 
 
 BETA = 0.5
@@ -182,11 +169,18 @@ class NewReno(LossBased):
     def sent(self, now: float, size: int, in_flight: int) -> None:
         """Change nothing: only acks and losses count."""
 
-    def _avoid(self, now: float, ack: Ack) -> None:
-        self._acked += ack.size
-        if self._acked >= self.window:
-            self._acked -= self.window
-            self._set_window(self.window + self._datagram)
+    def acked(self, now: float, ack: Ack) -> None:
+        """Grow by what is acked in slow start, and by a datagram per round trip after it."""
+        window = self.window
+        if ack.limited and ack.sent_at > self._recovery.started:
+            if window < self._threshold:
+                window += ack.size
+            else:
+                self._acked += ack.size
+                if self._acked >= window:
+                    self._acked -= window
+                    window += self._datagram
+        self._grow_to(window, ack.smoothed)
 
     def _shrink(self) -> None:
         self._acked = 0
