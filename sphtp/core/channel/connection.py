@@ -44,7 +44,7 @@ from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.responder import ResponderHandshake
 from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.statistics import Counters
+from sphtp.core.channel.statistics import BoundCounters, Counters
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, Kind
 from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
@@ -64,7 +64,7 @@ class Connection:
 
     Inputs are the ``handle_*`` methods; commands ``close`` and ``abort``, and those of ``port``,
     where messages go in and out. After any of them poll ``poll_transmit`` until None,
-    ``poll_event`` until None, and then ``poll_timeout``.
+    ``poll_event`` until None, and then ``poll_timeout``. ``has_more`` spares the last one of polls.
     """
 
     def __init__(
@@ -74,12 +74,15 @@ class Connection:
         handshake: ClearHandshake,
         state: State,
         node: NodeMemory | None = None,
+        bounds: BoundCounters | None = None,
         *,
         initiator: Initiator | None = None,
         protection: PacketProtection | None = PLAIN,
         observer: Instrument | None = None,
     ) -> None:
         self.handshake = handshake
+        # Under which the peer sends to this side.
+        self.connection_id = handshake.offer.connection_id
         self.state = state
         self.began_at = now
         self.peer_id = handshake.wanted
@@ -98,7 +101,7 @@ class Connection:
         self._node = node
         self._send_side: SendSide | None = None
         self._receive_side: ReceiveSide | None = None
-        self._counters = Counters()
+        self._counters = Counters(bounds=bounds or BoundCounters())
         self._observer = (
             ChannelObserver(observer, WatchedChannel(self)) if observer is not None else None
         )
@@ -114,11 +117,6 @@ class Connection:
             self._observer.instrument.channel_opening(now, self._observer.channel)
 
     # Getters
-
-    @property
-    def connection_id(self) -> int:
-        """The id under which the peer sends to this side."""
-        return self.handshake.offer.connection_id
 
     @property
     def is_dialled(self) -> bool:
@@ -163,6 +161,7 @@ class Connection:
         """Go on with the peer's own attempt, which crossed this one and is heard."""
         answered.handle_joined(now)
         self._meet(*self.handshake.give_way(answered.handshake))
+        self.connection_id = answered.connection_id
         # Of either handshake nothing is needed any more: the peer has used the keys.
         self._outgoing.clear()
         self.initiator = None
@@ -338,6 +337,19 @@ class Connection:
         self._alarms.move(Timer.KEEPALIVE, now + self._settings.keepalive)
         assert self.protection is not None
         return self.protection.seal(self.address, data, size)
+
+    def has_more(self, now: float) -> bool:
+        """Whether ``poll_transmit`` may give more, right after it gave something."""
+        if self.state is not State.OPEN or self._outgoing or self._control:
+            # Whether a drain is over is found out when nothing leaves any more.
+            return True
+        return self._send_side is not None and self._send_side.has_more(now)
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether there is an event, or it is known what became of a message."""
+        side = self._send_side
+        return bool(self._events) or (side is not None and side.receipts.has_settled)
 
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""

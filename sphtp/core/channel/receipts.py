@@ -138,6 +138,11 @@ class Receipts:
             self._expiring = [entry for entry in self._expiring if entry[2].outcome is None]
             heapify(self._expiring)
 
+    @property
+    def has_settled(self) -> bool:
+        """Whether ``poll_settled`` has a ticket to give."""
+        return bool(self._settled)
+
     def poll_settled(self) -> Ticket | None:
         """The next ticket to report."""
         return self._settled.popleft() if self._settled else None

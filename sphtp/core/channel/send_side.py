@@ -131,6 +131,16 @@ class SendSide:
             self._observer.nothing_leaves(now, self)
         return data, size
 
+    def has_more(self, now: float) -> bool:
+        """Whether anything may leave by now beside what just did."""
+        if self._ready or self._is_filling_packets or self._ack_timer.due is not None:
+            return True
+        if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
+            return True
+        if self._observer is not None:
+            self._observer.nothing_leaves(now, self)
+        return False
+
     def _poll_new(self, now: float, most: int) -> tuple[bytes, int]:
         """What leaves next, where nothing is ready.
 
@@ -161,9 +171,10 @@ class SendSide:
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave, one is lost, a probe is due, or a message
         expires."""
-        sending = earliest(self._ack_timer.due, self.resume_at)
-        waiting = earliest(self.recovery.deadline(), self.receipts.next_deadline())
-        return earliest(sending, waiting)
+        recovery, receipts = self.recovery, self.receipts
+        return earliest(
+            self._ack_timer.due, self.resume_at, recovery.deadline(), receipts.next_deadline()
+        )
 
     def poll_events(self) -> list[Event]:
         """What acks and losses meant for the life of the connection, since the last time."""

@@ -35,22 +35,23 @@ class EarlyDatagrams:
 
     def __init__(self) -> None:
         self._expected = Counter[Address]()
-        # Whether a source is being joined.
-        self.is_expecting = False
         self._size = 0
         self._kept: dict[int, list[Datagrams]] = {}
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether a source is being joined."""
+        return bool(self._expected)
 
     @contextmanager
     def expecting(self, address: Address) -> Iterator[None]:
         """Keep rows from there for the length of the block, in which to call ``take``."""
         self._expected[address] += 1
-        self.is_expecting = True
         try:
             yield
         finally:
             self._expected -= Counter([address])
             if not self._expected:
-                self.is_expecting = False
                 self._kept.clear()
                 self._size = 0
 
@@ -97,7 +98,11 @@ class TimedParty(Protocol):
 
 
 class StreamDispatcher:
-    """Hands datagrams of streams to whom they are for, and what these say to the socket."""
+    """Hands datagrams of streams to whom they are for, and what these send to the socket.
+
+    ``is_busy`` says whether there is any stream at all, or will be, and ``is_blocked`` whether the
+    socket had no room for what should leave next.
+    """
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
         self.counters = StreamCounters()
@@ -105,21 +110,11 @@ class StreamDispatcher:
         self._udp = udp
         self._hosted: dict[int, HostedSource] = {}
         self._attended: dict[int, list[HostedSubscription]] = {}
-        self.early = EarlyDatagrams()
+        self.is_busy = self.is_blocked = False
+        self._early = EarlyDatagrams()
         self._feedback: deque[Datagrams] = deque()
-        self._has_room = True
         # When to try again what the socket of a group had no room for.
         self._retry: float | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is any stream at all, or will be."""
-        return bool(self._hosted or self._attended or self.early.is_expecting)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether the socket had no room for what should leave next."""
-        return not self._has_room
 
     # Who takes part
 
@@ -128,6 +123,7 @@ class StreamDispatcher:
         for topic in hosting.topics:
             self.check_free(topic)
         self._hosted[hosting.session] = hosting
+        self._note_parties()
         self._limits.watch(hosting.source.counters)
 
     def check_free(self, topic: str) -> None:
@@ -138,6 +134,7 @@ class StreamDispatcher:
     def unhost(self, hosting: HostedSource) -> None:
         """Forget a source."""
         del self._hosted[hosting.session]
+        self._note_parties()
         self._limits.forget(trio.current_time(), hosting.source.counters)
 
     @property
@@ -158,10 +155,21 @@ class StreamDispatcher:
         for hosting in self._hosted.values():
             hosting.abandon()
 
+    @contextmanager
+    def joining(self, address: Address) -> Iterator[None]:
+        """Keep what a source there sends for the length of the block, in which to ``attend``."""
+        try:
+            with self._early.expecting(address):
+                self._note_parties()
+                yield
+        finally:
+            self._note_parties()
+
     def attend(self, attendance: HostedSubscription) -> None:
         """Let a subscription take part, and have what came before this side was ready."""
         self._attended.setdefault(attendance.session, []).append(attendance)
-        for row in self.early.take(attendance.session):
+        self._note_parties()
+        for row in self._early.take(attendance.session):
             attendance.handle_row_untrusted(trio.current_time(), row)
 
     def unattend(self, attendance: HostedSubscription) -> None:
@@ -170,6 +178,11 @@ class StreamDispatcher:
         others.remove(attendance)
         if not others:
             del self._attended[attendance.session]
+            self._note_parties()
+
+    def _note_parties(self) -> None:
+        has_any = self._hosted or self._attended or self._early.is_expecting
+        self.is_busy = bool(has_any) or self.is_blocked
 
     # What comes
 
@@ -203,7 +216,7 @@ class StreamDispatcher:
         session, _ = decode_stream_front_untrusted(row.data)
         attendances = self._attended.get(session)
         if attendances is None:
-            if not self.early.keep(session, row):
+            if not self._early.keep(session, row):
                 self.counters.stream_unknown += row.number
             return
         for attendance in attendances:
@@ -229,15 +242,16 @@ class StreamDispatcher:
         for attendance in self._attendances():
             while (row := attendance.poll_transmit(now)) is not None:
                 self._feedback.append(row)
-        self._has_room, self._retry = self._send_feedback(), None
+        self.is_blocked, self._retry = not self._send_feedback(), None
         for hosting in self._hosted.values():
             if hosting.send(now):
                 continue
             if hosting.is_grouped:
                 self._retry = now + RETRY
             else:
-                self._has_room = False
-        return self._has_room
+                self.is_blocked = True
+        self._note_parties()
+        return not self.is_blocked
 
     def _send_feedback(self) -> bool:
         while self._feedback:
