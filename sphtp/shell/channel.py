@@ -263,7 +263,7 @@ class Channel(trio.abc.Channel[Any]):
         not fit one packet, and ``LocalError`` where ``deadline`` is no number, or ``copies``
         negative.
         """
-        ticket = _follow(lane, deadline, copies)
+        ticket = _make_ticket(lane, deadline, copies)
         payload = self._encoding.encode(value, compress)
         ticket.size = len(payload)
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -305,7 +305,7 @@ class Channel(trio.abc.Channel[Any]):
         A message that is sent once, ``UNRELIABLE`` or ``SEQUENCED``, never waits: this is the call
         for it.
         """
-        ticket = _follow(lane, deadline, copies)
+        ticket = _make_ticket(lane, deadline, copies)
         payload = self._encoding.encode(value, compress)
         ticket.size = len(payload)
         self._check_sendable()
@@ -570,7 +570,7 @@ class Channel(trio.abc.Channel[Any]):
         raise trio.BrokenResourceError(closed.text)
 
 
-def _follow(lane: int, deadline: float | None, copies: int) -> Ticket:
+def _make_ticket(lane: int, deadline: float | None, copies: int) -> Ticket:
     now = trio.current_time()
     if copies < 0:
         raise LocalError(f"copies is {copies}; allowed is 0 or more")

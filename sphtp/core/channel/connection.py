@@ -154,13 +154,13 @@ class Connection:
         self.responder = responder
         self.handshake.grant(address, connect)
         if self._send_side is None:
-            self._meet(address, connect.offer)
+            self._make_sides(address, connect.offer)
         self._step(now, Event.CONNECT_AGAIN)
 
     def handle_crossed(self, now: float, answered: "Connection") -> None:
         """Go on with the peer's own attempt, which crossed this one and is heard."""
         answered.handle_joined(now)
-        self._meet(*self.handshake.give_way(answered.handshake))
+        self._make_sides(*self.handshake.give_way(answered.handshake))
         self.connection_id = answered.connection_id
         # Of either handshake nothing is needed any more: the peer has used the keys.
         self._outgoing.clear()
@@ -177,7 +177,7 @@ class Connection:
         """Take an answer to our CONNECT; a second candidate's comes too late."""
         if self.state is State.CONNECTING and self.handshake.is_answered_by(accept):
             self.handshake.accepted(address, accept)
-            self._meet(address, accept.offer)
+            self._make_sides(address, accept.offer)
             self._step(now, Event.ACCEPTED)
 
     def was_asked(self, address: Address) -> bool:
@@ -187,7 +187,7 @@ class Connection:
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
         """Take the cookie for a GREET."""
         if self.initiator is not None:
-            self._follow(now, address, self.initiator.handle_cookie(now, address, cookie))
+            self._apply(now, address, self.initiator.handle_cookie(now, address, cookie))
 
     def handle_welcome_untrusted(
         self, now: float, address: Address, noise: bytes
@@ -195,7 +195,7 @@ class Connection:
         """Take the answer to a GREET; return the peer's answer if it is the whole of it."""
         assert self.initiator is not None
         actions, answer = self.initiator.handle_welcome_untrusted(now, address, noise)
-        self._follow(now, address, actions)
+        self._apply(now, address, actions)
         return answer
 
     def read_confirmed_untrusted(self, token: int, payload: bytes) -> SealedAnswer | None:
@@ -223,7 +223,7 @@ class Connection:
         actions = self.initiator.handle_answer_untrusted(
             now, answer, is_free=is_free, is_meant=is_meant
         )
-        self._follow(now, answer.address, actions)
+        self._apply(now, answer.address, actions)
         if InitiatorAction.SEAL in actions:
             # A handshake gives the same keys again, as long as there is one.
             self.initiator, self.peer_key = None, answer.key
@@ -364,7 +364,7 @@ class Connection:
 
     # Handshake
 
-    def _follow(self, now: float, address: Address, actions: Actions) -> None:
+    def _apply(self, now: float, address: Address, actions: Actions) -> None:
         """Do what a row of the initiator leaves to the connection."""
         assert self.initiator is not None
         self._outgoing.extend(self.initiator.take_datagrams())
@@ -381,7 +381,7 @@ class Connection:
         self._step(now, Event.CONFIRMED)
         self._handle_events(now)
         if close is not None:
-            self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))
+            self._step(now, Event.CLOSE_RECEIVED, endings.closed_by_peer(self.peer_name, close))
 
     def _handle_events(self, now: float) -> None:
         """Do what acks and losses mean for the life of the connection."""
@@ -437,7 +437,7 @@ class Connection:
             else:
                 address = connect.address
                 actions = self.initiator.handle_connect(now, address, connect.data)
-                self._follow(now, address, actions)
+                self._apply(now, address, actions)
 
     def _send_accept(self, _now: float, _: Closed) -> None:
         for accept in self.handshake.accepts():
@@ -478,8 +478,8 @@ class Connection:
 
     def _extend(self, now: float, _: Closed) -> None:
         self._is_answered = True
-        patience = self._settings.connect_timeout
-        over = min(now + patience, self.began_at + MOST_EXTENDED * patience)
+        timeout = self._settings.connect_timeout
+        over = min(now + timeout, self.began_at + MOST_EXTENDED * timeout)
         self._alarms.set(Timer.HANDSHAKE, over)
 
     def _linger(self, now: float, closed: Closed) -> None:
@@ -547,7 +547,7 @@ class Connection:
                 tell.datagram_dropped(now, channel, dropped.address, len(datagram), why)
         return dropped.number
 
-    def _meet(self, address: Address, offer: TransportParameters) -> None:
+    def _make_sides(self, address: Address, offer: TransportParameters) -> None:
         self.address = address
         self.peer_id = offer.peer_id
         settings, counters, observer = self._settings, self._counters, self._observer

@@ -65,7 +65,7 @@ from sphtp.core.datagrams import (
     Datagrams,
     Kind,
     decode_front_untrusted,
-    divide,
+    split_by_front,
 )
 from sphtp.core.entropy import Secrets
 from sphtp.core.schema import Mismatch, Schema
@@ -78,11 +78,11 @@ TURN_BYTES: Final = MOST_BYTES
 """Packets, and bytes in them, that one connection sends before the others have their turn: about
 what leaves with one system call."""
 
-PATIENCE: Final = 0.5
+RENEW_AFTER: Final = 0.5
 """How much of the silence that ends an attempt passes until one that was asked for its name begins
 anew: the other half has to do for that."""
 
-REFUSALS: Final = {
+REFUSAL_COUNTERS: Final = {
     Refusal.FULL: "refused_full",
     Refusal.WRONG_PEER: "refused_wrong_peer",
     Refusal.GONE: "refused_closed",
@@ -98,7 +98,7 @@ class _Keys(NamedTuple):
     context: SecurityContext
     responder: Responder
     resets: StatelessReset
-    patience: float
+    renew_after: float
 
 
 class _Request(NamedTuple):
@@ -173,7 +173,7 @@ class Endpoint:
             context,
             Responder(context, limits, self._table.peers, self._outgoing),
             StatelessReset(reset_key, limits.resets_per_second, counters),
-            min(self._settings.connect_timeout * PATIENCE, limits.handshake_timeout),
+            min(self._settings.connect_timeout * RENEW_AFTER, limits.handshake_timeout),
         )
 
     @property
@@ -233,7 +233,7 @@ class Endpoint:
         initiator = None
         if keys is not None and pin is not None:
             opener = offer.connection_id
-            initiator = Initiator(keys.context, pin, opener, token, keys.patience)
+            initiator = Initiator(keys.context, pin, opener, token, keys.renew_after)
         connection = self._connection(now, handshake, State.CONNECTING, initiator)
         self._table.add(connection)
         # Channels of other services have a direction: two that cross are two.
@@ -262,7 +262,7 @@ class Endpoint:
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         """Take datagrams; malformed, forged or unknown ones are counted and dropped."""
         keys, is_one = self._keys, len(datagrams.data) <= datagrams.size
-        for alike in (datagrams,) if is_one else divide(datagrams, FRONT.size):
+        for alike in (datagrams,) if is_one else split_by_front(datagrams, FRONT.size):
             _, data, size = alike
             if keys is None:
                 self._handle_clear_untrusted(now, alike)
@@ -784,7 +784,7 @@ class Endpoint:
         self._outgoing.append(Datagrams.of(address, datagram))
 
     def _count_refusal(self, now: float, address: Address, why: Refusal) -> None:
-        counter = REFUSALS[why]
+        counter = REFUSAL_COUNTERS[why]
         setattr(self.counters, counter, getattr(self.counters, counter) + 1)
         if self._observer is not None:
             self._observer.channel_refused(now, address, why)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import trio
 
-from sphtp.core.datagrams import Address, Datagrams, Kind, divide
+from sphtp.core.datagrams import Address, Datagrams, Kind, split_by_front
 from sphtp.core.stream.fronts import (
     FEEDBACK_FRONT,
     STREAM_FRONT,
@@ -188,7 +188,7 @@ class StreamDispatcher:
 
     def take_own_untrusted(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
         """Take the datagrams of streams out of a row; yield the others."""
-        for part in divide(row, 1):
+        for part in split_by_front(row, 1):
             if is_of_stream(part.data):
                 self.handle_row_untrusted(now, part)
             else:
@@ -199,7 +199,7 @@ class StreamDispatcher:
         is_stream = row.data[0] & 0x0F == Kind.STREAM
         front = STREAM_FRONT if is_stream else FEEDBACK_FRONT
         handle = self._handle_stream_untrusted if is_stream else self._handle_feedback_untrusted
-        for part in divide(row, front.size):
+        for part in split_by_front(row, front.size):
             try:
                 handle(now, part)
             except RemoteError:
