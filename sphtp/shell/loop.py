@@ -13,7 +13,12 @@ end of the lone send, or the packet's own cost would be taken for the program's 
 
 **Turns.** A program that sends or reads without ever waiting lets others have a turn when ``TURN``
 seconds have gone by since it had its own. At every message a turn would cost as much as ten
-messages.
+messages. The loop itself does the same: what is left after that is for the task that sends.
+
+**Timers.** The task that sends sleeps until the next one is due. Most move away before that, so it
+is not asked for with each packet: a time that is set earlier than the task means to wake moves that
+up, and when it wakes it looks whether anything is due indeed. While the socket has no room, it
+wakes every ``BLOCKED`` seconds, for what waits for the socket has its timer set when it was polled.
 
 **Busy polling.** Who sleeps is woken late, on a virtual machine some 25 us after the datagram came,
 and with cold caches. So where answers come soon, the loop looks for the next one for a while before

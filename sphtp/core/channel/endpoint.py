@@ -114,7 +114,8 @@ class Endpoint:
 
     After an input, a command, or a command to a connection that ``touch`` then tells of, poll
     ``poll_transmit`` until None, ``poll_active`` until None for connections of which something may
-    have changed, and ``poll_timeout``.
+    have changed that somebody waits for, and ``poll_timeout``. ``idle_until`` is a time before
+    which nothing is due: it moves up with what is set, and costs nothing to look at.
 
     ``peer_id`` is this side's id in the cluster, or 0; ``schema`` what messages must have alike on
     both sides. With ``security`` every channel is sealed; ``port`` is then that of the socket, 0 if
@@ -335,7 +336,7 @@ class Endpoint:
             self._settle(connection)
 
     def poll_active(self) -> Connection | None:
-        """A connection of which something may have changed: room, messages, state."""
+        """A connection that may have changed: room, messages, state, what became of a message."""
         connection = next(iter(self.active), None)
         if connection is not None:
             del self.active[connection]

@@ -302,12 +302,21 @@ def test_connections_take_turns(size: int) -> None:
 
 def test_who_changed_is_told() -> None:
     pair = Pair(1)
-    left, _ = pair.open()
+    left, right = pair.open()
     assert pair.left.poll_active() is None
     left.port.send_many([b"x"])
     pair.left.touch(left)
-    assert pair.left.poll_active() is left
-    assert pair.left.poll_active() is None
+    sent = pair.left.poll_transmit(pair.now)
+    assert sent is not None
+    assert pair.left.poll_active() is None, "nobody waits for what left"
+    pair.right.handle_datagrams_untrusted(pair.now, sent._replace(address=LEFT))
+    assert pair.right.poll_active() is right
+    assert pair.right.poll_active() is None
+    left.abort(pair.now, "enough")
+    pair.left.touch(left)
+    while pair.left.poll_transmit(pair.now) is not None:
+        pass
+    assert pair.left.poll_active() is left, "that it has ended"
 
 
 def test_after_everything_nothing_is_kept() -> None:
