@@ -106,7 +106,7 @@ class Datagrams(NamedTuple):
         return cls(address, datagram, len(datagram) or 1)
 
 
-def divide(row: Datagrams, width: int) -> Iterator[Datagrams]:
+def split_by_front(row: Datagrams, width: int) -> Iterator[Datagrams]:
     """Divide a row into such as begin alike: with the same ``width`` bytes."""
     address, data, size = row
     front, first = data[:width], 0

@@ -6,7 +6,9 @@ asks for ``next_due``, sleeps until then, and asks for what is due.
 ``TimerQueue`` holds one time for each key, in a heap. A heap cannot remove from its middle, so a
 time that is removed or moves away stays in it and is recognised when it comes up (lazy deletion).
 Most timers move away and never fire: an idle timeout does so with every packet. Then the heap is
-not touched; the entry that comes up too early is put back at the time that holds by then.
+not touched; the entry that comes up too early is put back at the time that holds by then. One entry
+stands for a key, the earliest; of the others, which an earlier time left behind, each goes when it
+comes up, or they would be put back again and again.
 
 ``ExpiringDict`` is for periods that are all alike: what was put last ends last, so that the order
 of insertion is the order of ends, and no heap is needed. It is also what bounds a memory of others:
@@ -43,13 +45,15 @@ class TimerQueue(Generic[K]):
     costs a lookup. The heap has at most twice as many entries as there are keys, and 64.
     """
 
-    __slots__ = ("_due", "_heap", "_order")
+    __slots__ = ("_due", "_heap", "_order", "_queued")
 
     def __init__(self) -> None:
         # The order decides between equal times, so that keys are never compared.
         self._due: dict[K, tuple[float, int, K]] = {}
-        # Has, for each key that is set, an entry that is not later than its time.
+        # Has, for each key that is set, one entry that is not later than its time: that in
+        # ``_queued``. What else is in the heap is left over.
         self._heap: list[tuple[float, int, K]] = []
+        self._queued: dict[K, tuple[float, int, K]] = {}
         self._order = count()
 
     def __contains__(self, key: K) -> bool:
@@ -67,9 +71,12 @@ class TimerQueue(Generic[K]):
         if before is not None and before[0] == when:
             return
         self._due[key] = entry = (when, next(self._order), key)
-        if before is None or when < before[0]:
+        queued = self._queued.get(key)
+        if queued is None or when < queued[0]:
+            self._queued[key] = entry
             heappush(self._heap, entry)
             if len(self._heap) > SLACK + 2 * len(self._due):
+                self._queued = self._due.copy()
                 self._heap = list(self._due.values())
                 heapify(self._heap)
 
@@ -78,12 +85,17 @@ class TimerQueue(Generic[K]):
         heap = self._heap
         while heap:
             entry = heap[0]
-            due = self._due.get(entry[2])
+            key = entry[2]
+            due = self._due.get(key)
             if due is entry:
                 return entry[0]
-            if due is None:
+            if self._queued.get(key) is not entry:
                 heappop(heap)
+            elif due is None:
+                heappop(heap)
+                del self._queued[key]
             else:
+                self._queued[key] = due
                 heapreplace(heap, due)
         return None
 
@@ -95,9 +107,7 @@ class TimerQueue(Generic[K]):
         """Remove and return the key of the earliest time, due or not; None when none is set."""
         if self.next_due() is None:
             return None
-        key = heappop(self._heap)[2]
-        del self._due[key]
-        return key
+        return self._take_first()
 
     def take_due(self, now: float) -> Iterator[K]:
         """Remove and yield the keys whose time has come, the earliest first.
@@ -105,9 +115,12 @@ class TimerQueue(Generic[K]):
         What is set meanwhile counts, so a key set again to a time not after ``now`` comes again.
         """
         while (when := self.next_due()) is not None and when <= now:
-            key = heappop(self._heap)[2]
-            del self._due[key]
-            yield key
+            yield self._take_first()
+
+    def _take_first(self) -> K:
+        key = heappop(self._heap)[2]
+        del self._due[key], self._queued[key]
+        return key
 
 
 class ExpiringDict(Generic[K, V]):

@@ -139,9 +139,8 @@ class Channel(trio.abc.Channel[Any]):
 
         A message counts as read when the program has it, even if it was taken ahead.
         """
-        self._push_corked()
         figures = self._connection.port.statistics()
-        # The channel ended before these could be queued.
+        # These are not queued in the core yet, or the channel ended before they could be.
         held_back = sum([len(cork.payloads) for cork in self._corks.values()])
         if not held_back and not self._taken:
             return figures
@@ -185,10 +184,12 @@ class Channel(trio.abc.Channel[Any]):
         if not self._is_corked:
             self._is_corked = True
             if self._loop.cork(self._connection, self._push_corked):
-                await self._loop.end_lone_send()
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                self._loop.end_lone_send()
                 return
         if self._loop.is_turn_over:
-            await self._loop.give_way()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            self._loop.begin_turn()
 
     def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait.
@@ -262,7 +263,7 @@ class Channel(trio.abc.Channel[Any]):
         not fit one packet, and ``LocalError`` where ``deadline`` is no number, or ``copies``
         negative.
         """
-        ticket = _follow(lane, deadline, copies)
+        ticket = _make_ticket(lane, deadline, copies)
         payload = self._encoding.encode(value, compress)
         ticket.size = len(payload)
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -272,7 +273,8 @@ class Channel(trio.abc.Channel[Any]):
                 # Nothing comes between: a channel that ended meanwhile gives no receipts.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 receipt = self._expire(ticket)
-                await self._loop.give_way()
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                self._loop.begin_turn()
                 return receipt
             with trio.CancelScope(
                 deadline=math.inf if ticket.deadline is None else ticket.deadline
@@ -281,9 +283,11 @@ class Channel(trio.abc.Channel[Any]):
             self._check_sendable()
         receipt, is_gone = self._queue(payload, ticket, delivery)
         if is_gone:
-            await self._loop.end_lone_send()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            self._loop.end_lone_send()
         elif self._loop.is_turn_over:
-            await self._loop.give_way()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            self._loop.begin_turn()
         return receipt
 
     def post_nowait(
@@ -301,7 +305,7 @@ class Channel(trio.abc.Channel[Any]):
         A message that is sent once, ``UNRELIABLE`` or ``SEQUENCED``, never waits: this is the call
         for it.
         """
-        ticket = _follow(lane, deadline, copies)
+        ticket = _make_ticket(lane, deadline, copies)
         payload = self._encoding.encode(value, compress)
         ticket.size = len(payload)
         self._check_sendable()
@@ -324,9 +328,19 @@ class Channel(trio.abc.Channel[Any]):
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._loop.is_turn_over:
-            await self._loop.give_way()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            self._loop.begin_turn()
         if not self._taken:
-            await self._wait_for_messages()
+            self._choose_ahead()
+            while not self._take(self._ahead):
+                began = self._loop.begin_wait()
+                try:
+                    await self._readers.park()
+                finally:
+                    self._loop.end_wait(began)
+            self._taken_at = perf_counter()
+            if len(self._taken) > 1:
+                self._readers.unpark_all()
         return self._taken.popleft()
 
     async def receive_many(self, limit: int = 4096) -> list[Any]:
@@ -337,27 +351,21 @@ class Channel(trio.abc.Channel[Any]):
         check_limit(limit)
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._taken or self._connection.port.readable:
-            await self._loop.give_way()
-        while True:
-            if self._taken:
-                return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
-            self._check_open()
-            if values := self._read(limit):
-                return values
-            if not self._connection.port.readable:
-                self._check_receivable()
-                await self._loop.wait_for_messages(self._readers)
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            self._loop.begin_turn()
+        while not self._take(limit):
+            began = self._loop.begin_wait()
+            try:
+                await self._readers.park()
+            finally:
+                self._loop.end_wait(began)
+        return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
 
     def receive_nowait(self) -> Any:
         """Take the next message; raises ``trio.WouldBlock`` when there is none by now."""
-        self._check_open()
-        if self._taken:
-            return self._taken.popleft()
-        while self._connection.port.readable:
-            if values := self._read(1):
-                return values[0]
-        self._check_receivable()
-        raise trio.WouldBlock
+        if not self._take(1):
+            raise trio.WouldBlock
+        return self._taken.popleft()
 
     async def aclose(self) -> None:
         """Wait until everything sent has arrived, then close. Cancelled, it aborts.
@@ -472,34 +480,35 @@ class Channel(trio.abc.Channel[Any]):
 
     # Receiving
 
-    async def _wait_for_messages(self) -> None:
-        """Take messages ahead, one at least; wait until there is one.
+    def _choose_ahead(self) -> None:
+        """Choose how many messages to take ahead: so many more as the program reads fast.
 
-        So many more at a time as the program reads fast. One that takes its time has them one by
-        one, so that what it did not read yet can still grow stale, and hold the peer up.
+        One that takes its time has them one by one, so that what it did not read yet can still grow
+        stale, and hold the peer up.
         """
         is_fast = perf_counter() - self._taken_at < FAST * self._ahead
         self._ahead = min(2 * self._ahead, MOST_AHEAD) if is_fast else 1
-        while not self._taken:
-            self._check_open()
-            self._taken.extend(self._read(self._ahead))
-            if not self._taken and not self._connection.port.readable:
-                self._check_receivable()
-                await self._loop.wait_for_messages(self._readers)
-        self._taken_at = perf_counter()
-        if len(self._taken) > 1:
-            self._readers.unpark_all()
 
-    def _read(self, limit: int) -> list[Any]:
-        """Take messages that are there, without those that turn out to be none."""
+    def _take(self, limit: int) -> bool:
+        """Have a message taken, and more of those that are there; false where there is none yet.
+
+        Raises as ``receive`` where none will come.
+        """
+        if self._closing:
+            raise trio.ClosedResourceError("this channel is closed")
         port = self._connection.port
-        payloads = port.receive_many(min(limit, self._encoding.most_at_once))
-        if port.has_news:
-            self._loop.flush_soon(self._connection)
-        values = self._encoding.decode_many_untrusted(payloads) if payloads else []
-        if len(values) != len(payloads):
-            port.count_undecodable(len(payloads) - len(values))
-        return values
+        while not self._taken:
+            payloads = port.receive_many(min(limit, self._encoding.most_at_once))
+            if not payloads:
+                self._check_receivable()
+                return False
+            if port.is_credit_due:
+                self._loop.flush_soon(self._connection)
+            values = self._encoding.decode_many_untrusted(payloads)
+            if len(values) != len(payloads):
+                port.count_undecodable(len(payloads) - len(values))
+            self._taken.extend(values)
+        return True
 
     # The loop's side
 
@@ -561,7 +570,7 @@ class Channel(trio.abc.Channel[Any]):
         raise trio.BrokenResourceError(closed.text)
 
 
-def _follow(lane: int, deadline: float | None, copies: int) -> Ticket:
+def _make_ticket(lane: int, deadline: float | None, copies: int) -> Ticket:
     now = trio.current_time()
     if copies < 0:
         raise LocalError(f"copies is {copies}; allowed is 0 or more")

@@ -13,7 +13,12 @@ end of the lone send, or the packet's own cost would be taken for the program's 
 
 **Turns.** A program that sends or reads without ever waiting lets others have a turn when ``TURN``
 seconds have gone by since it had its own. At every message a turn would cost as much as ten
-messages.
+messages. The loop itself does the same: what is left after that is for the task that sends.
+
+**Timers.** The task that sends sleeps until the next one is due. Most move away before that, so it
+is not asked for with each packet: a time that is set earlier than the task means to wake moves that
+up, and when it wakes it looks whether anything is due indeed. While the socket has no room, it
+wakes every ``BLOCKED`` seconds, for what waits for the socket has its timer set when it was polled.
 
 **Busy polling.** Who sleeps is woken late, on a virtual machine some 25 us after the datagram came,
 and with cold caches. So where answers come soon, the loop looks for the next one for a while before
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
     from sphtp.shell.streams.dispatcher import StreamDispatcher
 
 TURN: Final = 0.0005
-"""Seconds of sending or reading after which others have a turn."""
+"""Seconds of sending or reading after which others have a turn: of a program, and of the loop."""
 
 CORKING: Final = 0.0001
 """Seconds after the end of a lone send for which messages wait for others to leave with."""
@@ -53,9 +58,6 @@ BATCH_BYTES: Final = 512 * 1024
 """Datagrams, and bytes, taken off the socket before anything else is done. Acks leave after them:
 with much larger batches one side waits while the other one works."""
 
-SENT_BYTES: Final = 512 * 1024
-"""Bytes that leave before others have a turn: at 1 GB/s, half a millisecond."""
-
 ANSWERED: Final = 1024
 """Bytes that come in a batch, up to which acks wait for an answer to travel with."""
 
@@ -64,6 +66,12 @@ MOST_BEHIND: Final = 16
 
 LOOKS: Final = 256
 """Looks at the socket after which busy polling ends, also under a clock that stands still."""
+
+SENT_BYTES: Final = 512 * 1024
+"""Bytes that leave in a turn of the loop at most: what half a millisecond takes at 1 GB/s."""
+
+BLOCKED: Final = 0.01
+"""Seconds after which timers are looked at, at the latest, while the socket has no room."""
 
 LOG_INTERVAL: Final = 0.1
 """Seconds between two looks at the counters of limits."""
@@ -95,17 +103,20 @@ class Loop:
         self._limits = limits
         self._report = report
         self._is_closed = False
-        # What channels that hold messages back do before these can leave; when something last left.
-        self._corked: list[Callable[[], None]] = []
+        # Connections whose messages are held back, and what queues these; when something last left.
+        self._corked: deque[tuple[Connection, Callable[[], None]]] = deque()
         self._sent_at = -math.inf
         # When the program had a turn last.
         self._turn_began = -math.inf
-        # Datagrams that the socket had no room for.
+        # Datagrams that the socket had no room for, and whether there are any, or of streams.
         self._unsent: deque[Datagrams] = deque()
-        # The task that sends: whether there is something to do for it, and where it sleeps.
+        self._is_blocked = False
+        # The task that sends: whether there is something to do for it, where it sleeps, and until
+        # when.
         self._is_asked = False
         self._asleep = trio.lowlevel.ParkingLot()
         self._sleep = trio.CancelScope()
+        self._wake_at = math.inf
         # Whether the last batch emptied the socket; batches in a row that did not.
         self._is_dry = True
         self._behind = 0
@@ -134,35 +145,33 @@ class Loop:
 
     async def _receive_forever(self) -> None:
         while True:
-            await self._wait_readable()
-            await self._receive()
+            if not self._is_dry:
+                await trio.lowlevel.checkpoint()
+            elif not (self._is_answer_near and await self._poll_busily()):
+                await self._udp.wait_readable()
+            if self._receive():
+                await _let_readers_answer()
             if not self.flush():
                 self._ask()
 
     async def _send_forever(self) -> None:
+        is_done = True
         while True:
-            if not self._is_asked:
-                with trio.CancelScope(deadline=self._due()) as self._sleep:
-                    await self._asleep.park()
-            if self._due() <= trio.current_time():
-                await self._handle_timers()
-            elif not self._is_asked:
-                continue  # what was asked for has left with something else
-            while not self.flush():
+            self._wake_at = self._due()
+            with trio.CancelScope(deadline=self._wake_at) as self._sleep:
                 if self._is_blocked:
                     await self._udp.wait_writable()
+                elif is_done and not self._is_asked:
+                    await self._asleep.park()
                 else:
                     await trio.lowlevel.checkpoint()
-
-    async def _receive(self) -> None:
-        """Take a batch off the socket, and tell who waits for what came."""
-        size = self._take(trio.current_time())
-        if self._report_all() and size <= ANSWERED and self._expects_answer:
-            # This is a conversation, and whoever waited may be about to go on with it, with acks in
-            # the same packet. Tasks that are ready run in any order: the first turn of theirs comes
-            # before ours or after it, and the second one after.
-            await trio.lowlevel.checkpoint()
-            await trio.lowlevel.checkpoint()
+            is_time = self._wake_at <= trio.current_time()
+            if is_time and (self._is_blocked or self._due() <= trio.current_time()):
+                await self._handle_timers()
+            elif is_done and not self._is_asked:
+                # The timer has moved away, or what was asked for has left with something else.
+                continue
+            is_done = self.flush()
 
     def _ask(self) -> None:
         """Have the task that sends do so when it is its turn."""
@@ -173,30 +182,30 @@ class Loop:
     async def _handle_timers(self) -> None:
         # What lies in the socket may hold the acks and signs of life that are overdue, should this
         # process have stood still; but a flood must not hold up time for ever.
-        await self._receive()
+        if self._receive():
+            await _let_readers_answer()
         if self._behind % MOST_BEHIND:
             return
         now = trio.current_time()
-        self._endpoint.handle_timeout(now)
-        self._streams.handle_timeout(now)
+        self._endpoint.handle_timeout(now, is_blocked=self._is_blocked)
+        if self._streams.is_busy:
+            self._streams.handle_timeout(now)
         if now >= self._log_at:
             self._limits.look(now)
             self._log_at = math.inf
 
     def _due(self) -> float:
         """When the next timer is due."""
-        due = self._endpoint.poll_timeout()
+        dues = [self._log_at, self._endpoint.poll_timeout()]
         if self._streams.is_busy:
-            due = earliest(due, self._streams.poll_timeout())
-        return self._log_at if due is None else min(due, self._log_at)
+            dues.append(self._streams.poll_timeout())
+        if self._is_blocked:
+            # What waits for the socket is set no timer until it was polled.
+            dues.append(trio.current_time() + BLOCKED)
+        due = earliest(*dues)
+        return math.inf if due is None else due
 
     # In
-
-    async def _wait_readable(self) -> None:
-        if not self._is_dry:
-            await trio.lowlevel.checkpoint()
-        elif not (self._is_answer_near and await self._poll_busily()):
-            await self._udp.wait_readable()
 
     @property
     def _is_answer_near(self) -> bool:
@@ -217,12 +226,15 @@ class Loop:
         self._answers_are_quick = False
         return False
 
-    def _take(self, now: float) -> int:
-        """Take a batch off the socket, and handle it; return how many bytes."""
+    def _receive(self) -> bool:
+        """Take a batch off the socket, handle it, and report what came of it.
+
+        True when somebody waited for what came, and is about to go on with a conversation.
+        """
+        now = trio.current_time()
         endpoint, streams, size = self._endpoint, self._streams, 0
-        has_streams = streams.is_busy
         for row in self._udp.receive_batch(BATCH, BATCH_BYTES):
-            if has_streams:
+            if streams.is_busy:
                 for part in streams.take_own_untrusted(now, row):
                     endpoint.handle_datagrams_untrusted(now, part)
             else:
@@ -232,17 +244,17 @@ class Loop:
         self._behind = 0 if self._is_dry else self._behind + 1
         if self._log_at == math.inf:
             self._log_at = now + LOG_INTERVAL
-        return size
+        return self._report_all() and size <= ANSWERED and self._expects_answer
 
-    async def wait_for_messages(self, asleep: trio.lowlevel.ParkingLot) -> None:
-        """Sleep until ``asleep`` is unparked."""
-        began = perf_counter()
+    def begin_wait(self) -> float:
+        """Take note that somebody waits for messages from now on; return when that is."""
         self._waiting += 1
-        try:
-            await asleep.park()
-        finally:
-            self._waiting -= 1
-            self._turn_began = perf_counter()
+        return perf_counter()
+
+    def end_wait(self, began: float) -> None:
+        """Take note that the wait is over that began then."""
+        self._waiting -= 1
+        self._turn_began = perf_counter()
         self._answers_are_quick = self._turn_began - began < self._window
         self._expects_answer = False
 
@@ -253,9 +265,8 @@ class Loop:
         """Whether the program has sent or read for so long that others should have a turn."""
         return perf_counter() - self._turn_began > TURN
 
-    async def give_way(self) -> None:
-        """Let others have a turn. Cannot be cancelled."""
-        await trio.lowlevel.cancel_shielded_checkpoint()
+    def begin_turn(self) -> None:
+        """Take note that others have had a turn."""
         self._turn_began = perf_counter()
 
     def cork(self, connection: Connection, push: Callable[[], None]) -> bool:
@@ -264,11 +275,10 @@ class Loop:
         ``push`` queues them in the core, and is called before that is asked for datagrams.
         """
         self._expects_answer = True
-        self._endpoint.touch(connection)
         is_idle = (
             not self._corked and not self._is_asked and perf_counter() - self._sent_at > CORKING
         )
-        self._corked.append(push)
+        self._corked.append((connection, push))
         if not is_idle:
             self._ask()
             return False
@@ -278,13 +288,12 @@ class Loop:
         self._sent_at = perf_counter()
         return True
 
-    async def end_lone_send(self) -> None:
-        """Let others have a turn after a message that left within its call.
+    def end_lone_send(self) -> None:
+        """Take note that others have had a turn after a message that left within its call.
 
-        Without it, who waits for the answer would go to sleep before what arrived is handled.
+        Without one, who waits for the answer would go to sleep before what arrived is handled.
         """
-        await self.give_way()
-        self._sent_at = self._turn_began
+        self._turn_began = self._sent_at = perf_counter()
 
     def flush_soon(self, connection: Connection) -> None:
         """Send what a connection has to say at the next schedule point."""
@@ -299,45 +308,46 @@ class Loop:
             self._ask()
 
     def flush(self) -> bool:
-        """Send a batch, and report what came of it; false when there is more to send."""
+        """Send for the length of a turn, and report what came of it; false when there is more."""
         self._is_asked = False
         if self._is_closed:
             return True
         now = trio.current_time()
-        if self._corked:
-            corked, self._corked = self._corked, []
-            for push in corked:
-                push()
         is_done = self._send(now)
-        if self._streams.is_busy or self._streams.is_blocked:
-            self._streams.send(now)
-            is_done &= not self._streams.is_blocked
+        due, streams = min(self._endpoint.idle_until, self._log_at), self._streams
+        if streams.is_busy:
+            is_done &= streams.send(now)
+            if (next_due := streams.poll_timeout()) is not None:
+                due = min(due, next_due)
+        self._is_blocked = bool(self._unsent) or streams.is_blocked
         self._report_all()
-        due = self._due()
-        if due < self._sleep.deadline:
-            self._sleep.deadline = due
+        if due < self._wake_at:
+            # The task that sends has to wake earlier than it meant to.
+            self._wake_at = self._sleep.deadline = due
         return is_done
 
-    @property
-    def _is_blocked(self) -> bool:
-        return bool(self._unsent) or self._streams.is_blocked
-
     def _send(self, now: float) -> bool:
-        """Send all there is, or a batch of it; false when something is left."""
-        udp, endpoint, unsent, left = self._udp, self._endpoint, self._unsent, SENT_BYTES
+        """Send all there is, or what a turn is long enough for; false when something is left."""
+        udp, endpoint, unsent, corked = self._udp, self._endpoint, self._unsent, self._corked
+        left, until = SENT_BYTES, perf_counter() + TURN
         while unsent or left > 0:
             if not unsent:
+                if corked:
+                    connection, push = corked.popleft()
+                    push()
+                    endpoint.touch(connection)
                 row = endpoint.poll_transmit(now, left)
-                if row is None:
+                if row is not None:
+                    unsent.append(row)
+                    left -= len(row.data)
+                elif not corked:
                     return True
-                unsent.append(row)
-                left -= len(row.data)
-            has_room = udp.send(unsent)
+            has_room = not unsent or udp.send(unsent)
             self._sent_at = perf_counter()
             while udp.too_large:
                 (address, size), _ = udp.too_large.popitem()
                 endpoint.handle_too_large(now, address, size)
-            if not has_room:
+            if not has_room or self._sent_at > until:
                 return False
         return False
 
@@ -346,8 +356,19 @@ class Loop:
     def _report_all(self) -> bool:
         """Report the connections that changed; true when somebody waited for messages."""
         is_awaited = False
-        while (connection := self._endpoint.poll_active()) is not None:
+        endpoint = self._endpoint
+        while endpoint.active and (connection := endpoint.poll_active()) is not None:
             is_awaited |= self._report(connection)
         if self.reported:
             self.reported.unpark_all()
         return is_awaited
+
+
+async def _let_readers_answer() -> None:
+    """Let whoever was woken go on with a conversation, with acks in the same packet.
+
+    Tasks that are ready run in any order: the first turn of theirs comes before ours or after it,
+    and the second one after.
+    """
+    await trio.lowlevel.checkpoint()
+    await trio.lowlevel.checkpoint()

@@ -19,7 +19,6 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.instrument import Instrument
 from sphtp.core.channel.security import SEALED, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.schema import Schema
@@ -117,8 +116,7 @@ class Node(Lasting):
         self._linger_time = settings.linger
         self._channels: dict[Connection, ChannelHooks] = {}
         self._callbacks = CallbackQueue()
-        self._bounds = BoundCounters()
-        limits = LimitLog(endpoint.counters, endpoint.handshake_counters, self._bounds)
+        limits = LimitLog(endpoint.counters, endpoint.handshake_counters, endpoint.bounds)
         self._streams = NodeStreams(
             udp, entropy, secrets, encoding, limits, is_sealed=endpoint.is_sealed
         )
@@ -156,7 +154,7 @@ class Node(Lasting):
             **asdict(self._endpoint.counters),
             **asdict(self._endpoint.handshake_counters),
             **asdict(self._streams.dispatcher.counters),
-            **asdict(self._bounds),
+            **asdict(self._endpoint.bounds),
         )
 
     @block
@@ -298,8 +296,6 @@ class Node(Lasting):
 
     def _report(self, connection: Connection) -> bool:
         """See to a connection that has news; true when somebody waited for messages of it."""
-        if connection.port.bounds.has_news:
-            connection.port.bounds.move_to(self._bounds)
         channel = self._channels.get(connection)
         if channel is None:
             self._welcome()

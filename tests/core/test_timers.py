@@ -100,6 +100,27 @@ def test_moving_times_for_ever_takes_no_memory() -> None:
     assert list(queue.take_due(1e9)) == [1, 3, 2]
 
 
+class Compared(float):
+    """A time that counts how often any is compared with another."""
+
+    number = 0
+
+    def __lt__(self, other: float) -> bool:
+        Compared.number += 1
+        return float(self) < float(other)
+
+
+def test_what_an_earlier_time_left_behind_is_looked_at_once() -> None:
+    queue = TimerQueue[int]()
+    for step in range(1000):
+        # An ack is due soon, and has left; then there is only what comes much later.
+        queue.set(1, Compared(step + 5))
+        queue.next_due()
+        queue.set(1, Compared(step + 500))
+        assert queue.next_due() == step + 500
+    assert Compared.number < 20 * 1000, "not a heap of what is left over, each time"
+
+
 PERIOD = 3.0
 CAPACITY = 3
 

@@ -19,7 +19,7 @@ from sphtp import (
 from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import Content, Fragment, Messages, Unreliable
 from sphtp.core.channel.receive_queue import ReceiveQueue
-from sphtp.core.channel.statistics import BoundCounters, LimitCounters
+from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.stream.bodies import Nak
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import encode_nak
@@ -105,19 +105,17 @@ FRAMES: dict[str, tuple[ChannelSettings, Content]] = {
 @pytest.mark.parametrize("setting", FRAMES)
 def test_a_peer_that_goes_beyond_what_it_may_send(setting: str) -> None:
     settings, frame = FRAMES[setting]
-    bounds, counters = LimitCounters(), BoundCounters()
+    bounds = BoundCounters()
     receive_queue = ReceiveQueue(settings, 0, bounds)
     try:
         assert not receive_queue.insert([frame], 0)
     except RemoteError:
         assert setting == "max_message"
-    bounds.move_to(counters)
-    assert getattr(counters, f"over_{setting}") == 1
-    assert not bounds.has_news
+    assert getattr(bounds, f"over_{setting}") == 1
 
 
 def test_a_peer_that_fills_the_memory() -> None:
-    bounds, counters = LimitCounters(), BoundCounters()
+    bounds = BoundCounters()
     receive_queue = ReceiveQueue(
         ChannelSettings(receive_buffer_bytes=140_000, max_message=70_000), 0, bounds
     )
@@ -125,21 +123,19 @@ def test_a_peer_that_fills_the_memory() -> None:
         frame = Messages(0, number, [bytes(60_000)])
         if not receive_queue.insert([frame], number):
             break
-    bounds.move_to(counters)
-    assert counters.over_receive_buffer_bytes == 1
+    assert bounds.over_receive_buffer_bytes == 1
 
 
 def test_floods_of_unreliable_messages_that_fill_the_node() -> None:
     """Each channel keeps its share of them, the latest; they took 154 MB of 100 kB."""
-    node, bounds, counters = NodeMemory(100_000), LimitCounters(), BoundCounters()
+    node, bounds = NodeMemory(100_000), BoundCounters()
     flooded = [ReceiveQueue(ChannelSettings(), 0, bounds, node) for _ in range(10)]
     for number in range(256):
         for receive_queue in flooded:
             frames = [Unreliable(0, number, [number.to_bytes(2, "big") + bytes(1000)])]
             assert receive_queue.insert(frames, number)
     assert 90_000 < node.held <= 100_000
-    bounds.move_to(counters)
-    assert counters.over_node_buffer_bytes > 2000
+    assert bounds.over_node_buffer_bytes > 2000
     for receive_queue in flooded:
         taken = receive_queue.receive_many(999)
         assert [int.from_bytes(it[:2], "big") for it in taken] == list(range(256 - len(taken), 256))
@@ -150,7 +146,7 @@ def test_floods_of_unreliable_messages_that_fill_the_node() -> None:
 def test_peers_that_fill_the_node() -> None:
     """Those over their share take in nothing new, and those below it all that they may."""
     settings = ChannelSettings(receive_buffer_bytes=200_000, max_message=70_000)
-    node, bounds, counters = NodeMemory(300_000), LimitCounters(), BoundCounters()
+    node, bounds = NodeMemory(300_000), BoundCounters()
     greedy = [ReceiveQueue(settings, 0, bounds, node) for _ in range(3)]
     modest = ReceiveQueue(settings, 0, bounds, node)
     for number in range(40):
@@ -158,8 +154,7 @@ def test_peers_that_fill_the_node() -> None:
             # Each lacks its first message, so that nothing can be read.
             receive_queue.insert([Messages(0, number + 1, [bytes(10_000)])], number)
     assert 300_000 < node.held < 320_000
-    bounds.move_to(counters)
-    assert counters.over_node_buffer_bytes > 0
+    assert bounds.over_node_buffer_bytes > 0
     assert modest.insert([Messages(0, 0, [bytes(60_000)])], 0)
     assert modest.receive_many(9)
     missing = [Messages(0, 0, [bytes(10_000)])]

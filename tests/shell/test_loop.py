@@ -306,6 +306,73 @@ async def test_a_large_transfer_lets_others_have_turns(monkeypatch: pytest.Monke
     assert max(stretch) <= 5 * SENT_BYTES
 
 
+async def test_a_message_to_each_of_many_channels_lets_others_have_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stretch = [0]
+
+    async def look() -> None:
+        while True:
+            stretch.append(0)
+            await trio.lowlevel.checkpoint()
+
+    async with AsyncExitStack() as stack:
+        left, right = [
+            await stack.enter_async_context(open_node(settings=BRISK, security=None))
+            for _ in range(2)
+        ]
+        channels = [
+            await stack.enter_async_context(left.open_channel(*right.address)) for _ in range(32)
+        ]
+        send = left._udp.send
+
+        def count(rows: deque[Datagrams]) -> bool:
+            stretch[-1] += 1
+            return send(rows)
+
+        monkeypatch.setattr(left._udp, "send", count)
+        # Each message takes all of a turn.
+        monkeypatch.setattr(loop_module, "TURN", 0.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await trio.lowlevel.checkpoint()
+            receipts = [channel.post_nowait("one for each") for channel in channels]
+            for receipt in receipts:
+                assert await receipt.wait() is Outcome.DELIVERED
+            longest = max(stretch)
+            nursery.cancel_scope.cancel()
+    # The tasks that send and receive may each have a turn between two of this one's.
+    assert longest <= 4
+
+
+async def test_time_goes_on_while_the_socket_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected() as (node, here, _):
+        await quiet()
+        monkeypatch.setattr(node._udp, "send", lambda _: False)
+        monkeypatch.setattr(node._udp, "wait_writable", trio.sleep_forever)
+        first = here.post_nowait("finds no room", deadline=0.02)
+        await trio.sleep(0.01)
+        second = here.post_nowait("nor does this one", deadline=0.02)
+        with trio.move_on_after(5):
+            assert await first.wait() is Outcome.EXPIRED
+            assert await second.wait() is Outcome.EXPIRED
+        assert (first.outcome, second.outcome) == (Outcome.EXPIRED, Outcome.EXPIRED)
+        monkeypatch.undo()
+        here.abort()
+
+
+async def test_asking_for_figures_sends_nothing() -> None:
+    async with connected() as (_, here, there):
+        before = here.statistics().messages_sent
+        here.send_nowait("may leave at once")
+        here.send_nowait("is held back")
+        queued = here._connection.port.statistics()
+        assert here.statistics().messages_sent == before + 2
+        assert here._connection.port.statistics() == queued
+        assert [await there.receive() for _ in range(2)] == ["may leave at once", "is held back"]
+        assert here.statistics().messages_sent == before + 2
+
+
 # Reading
 
 
@@ -382,7 +449,7 @@ async def test_the_socket_is_read_before_timers_are_handled(
     """It may hold the signs of life that are overdue; but a flood does not hold up time."""
     async with connected() as (node, _, _there):
         loop, did = node._loop, list[str]()
-        monkeypatch.setattr(node._endpoint, "handle_timeout", lambda now: did.append("time"))
+        monkeypatch.setattr(node._endpoint, "handle_timeout", lambda *_, **__: did.append("time"))
 
         def receive(*_: int) -> list[Datagrams]:
             did.append("read")
@@ -405,12 +472,13 @@ async def test_who_waits_long_for_an_answer_sleeps(monkeypatch: pytest.MonkeyPat
     look = UdpSocket.is_readable
 
     def looking(udp: UdpSocket) -> bool:
-        looks.append(look(udp))
-        return looks[-1]
+        if udp is node._udp:
+            looks.append(look(udp))
+        return look(udp)
 
-    monkeypatch.setattr(UdpSocket, "is_readable", looking)
     settings = replace(BRISK, busy_poll=0.0005)
-    async with connected(settings) as (_, here, there), trio.open_nursery() as nursery:
+    async with connected(settings) as (node, here, there), trio.open_nursery() as nursery:
+        monkeypatch.setattr(UdpSocket, "is_readable", looking)
 
         async def answer() -> None:
             async for message in there:

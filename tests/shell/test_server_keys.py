@@ -133,7 +133,7 @@ async def test_a_member_joins_no_view_and_is_told_to_nobody(rogue):
 
 async def test_a_status_has_to_be_signed_where_keys_are_given():
     async with server(signing_key=key()) as opened, server() as unsigned:
-        ask = partial(sphtp.fetch_status, secret=SECRET, timeout=0.6)
+        ask = partial(sphtp.fetch_status, secret=SECRET, timeout=2)
         assert (await ask(opened.address, server_keys=[CLUSTER.public]))["id"] == opened.id
         with pytest.raises(UnreachableError, match="wrong server key"):
             await ask(opened.address, server_keys=[OTHERS.public])

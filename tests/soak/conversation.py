@@ -88,7 +88,7 @@ class Conversation(Pair):
         went_on = super().step()
         for speaker in self.speakers if hasattr(self, "speakers") else ():
             speaker.listen(self.now)
-            if speaker.connection.port.has_news:
+            if speaker.connection.port.is_credit_due:
                 self.touch(speaker.connection)
         return went_on
 

@@ -44,7 +44,7 @@ from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.responder import ResponderHandshake
 from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.channel.statistics import Counters
+from sphtp.core.channel.statistics import BoundCounters, Counters
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, Kind
 from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
@@ -73,7 +73,7 @@ class Connection:
 
     Inputs are the ``handle_*`` methods; commands ``close`` and ``abort``, and those of ``port``,
     where messages go in and out. After any of them poll ``poll_transmit`` until None,
-    ``poll_event`` until None, and then ``poll_timeout``.
+    ``poll_event`` until None, and then ``poll_timeout``. ``has_more`` spares the last one of polls.
     """
 
     def __init__(
@@ -83,12 +83,15 @@ class Connection:
         handshake: ClearHandshake,
         state: State,
         node: NodeMemory | None = None,
+        bounds: BoundCounters | None = None,
         *,
         initiator: Initiator | None = None,
         protection: PacketProtection | None = PLAIN,
         observer: Instrument | None = None,
     ) -> None:
         self.handshake = handshake
+        # Under which the peer sends to this side.
+        self.connection_id = handshake.offer.connection_id
         self.state = state
         self.began_at = now
         self.peer_id = handshake.wanted
@@ -107,7 +110,7 @@ class Connection:
         self._node = node
         self._send_side: SendSide | None = None
         self._receive_side: ReceiveSide | None = None
-        self._counters = Counters()
+        self._counters = Counters(bounds=bounds or BoundCounters())
         self._observer = (
             ChannelObserver(observer, WatchedChannel(self)) if observer is not None else None
         )
@@ -126,11 +129,6 @@ class Connection:
             self._observer.instrument.channel_opening(now, self._observer.channel)
 
     # Getters
-
-    @property
-    def connection_id(self) -> int:
-        """The id under which the peer sends to this side."""
-        return self.handshake.offer.connection_id
 
     @property
     def is_dialled(self) -> bool:
@@ -168,13 +166,14 @@ class Connection:
         self.responder = responder
         self.handshake.grant(address, connect)
         if self._send_side is None:
-            self._meet(address, connect.offer)
+            self._make_sides(address, connect.offer)
         self._step(now, Event.CONNECT_AGAIN)
 
     def handle_crossed(self, now: float, answered: "Connection") -> None:
         """Go on with the peer's own attempt, which crossed this one and is heard."""
         answered.handle_joined(now)
-        self._meet(*self.handshake.give_way(answered.handshake))
+        self._make_sides(*self.handshake.give_way(answered.handshake))
+        self.connection_id = answered.connection_id
         # Of either handshake nothing is needed any more: the peer has used the keys.
         self._outgoing.clear()
         self.initiator = None
@@ -190,7 +189,7 @@ class Connection:
         """Take an answer to our CONNECT; a second candidate's comes too late."""
         if self.state is State.CONNECTING and self.handshake.is_answered_by(accept):
             self.handshake.accepted(address, accept)
-            self._meet(address, accept.offer)
+            self._make_sides(address, accept.offer)
             self._step(now, Event.ACCEPTED)
 
     def was_asked(self, address: Address) -> bool:
@@ -200,7 +199,7 @@ class Connection:
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
         """Take the cookie for a GREET."""
         if self.initiator is not None:
-            self._follow(now, address, self.initiator.handle_cookie(now, address, cookie))
+            self._apply(now, address, self.initiator.handle_cookie(now, address, cookie))
 
     def handle_welcome_untrusted(
         self, now: float, address: Address, noise: bytes
@@ -208,7 +207,7 @@ class Connection:
         """Take the answer to a GREET; return the peer's answer if it is the whole of it."""
         assert self.initiator is not None
         actions, answer = self.initiator.handle_welcome_untrusted(now, address, noise)
-        self._follow(now, address, actions)
+        self._apply(now, address, actions)
         return answer
 
     def read_confirmed_untrusted(self, token: int, payload: bytes) -> SealedAnswer | None:
@@ -236,7 +235,7 @@ class Connection:
         actions = self.initiator.handle_answer_untrusted(
             now, answer, is_free=is_free, is_meant=is_meant
         )
-        self._follow(now, answer.address, actions)
+        self._apply(now, answer.address, actions)
         if InitiatorAction.SEAL in actions:
             # A handshake gives the same keys again, as long as there is one.
             self.initiator, self.peer_key = None, answer.key
@@ -352,6 +351,19 @@ class Connection:
         assert self.protection is not None
         return self.protection.seal(self.address, data, size)
 
+    def has_more(self, now: float) -> bool:
+        """Whether ``poll_transmit`` may give more, right after it gave something."""
+        if self.state is not State.OPEN or self._outgoing or self._control:
+            # Whether a drain is over is found out when nothing leaves any more.
+            return True
+        return self._send_side is not None and self._send_side.has_more(now)
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether there is an event, or it is known what became of a message."""
+        side = self._send_side
+        return bool(self._events) or (side is not None and side.receipts.has_settled)
+
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""
         return self._events.popleft() if self._events else None
@@ -365,7 +377,7 @@ class Connection:
 
     # Handshake
 
-    def _follow(self, now: float, address: Address, actions: Actions) -> None:
+    def _apply(self, now: float, address: Address, actions: Actions) -> None:
         """Do what a row of the initiator leaves to the connection."""
         assert self.initiator is not None
         self._outgoing.extend(self.initiator.take_datagrams())
@@ -382,7 +394,7 @@ class Connection:
         self._step(now, Event.CONFIRMED)
         self._handle_events(now)
         if close is not None:
-            self._step(now, Event.CLOSE_HEARD, endings.closed_by_peer(self.peer_name, close))
+            self._step(now, Event.CLOSE_RECEIVED, endings.closed_by_peer(self.peer_name, close))
 
     def _handle_events(self, now: float) -> None:
         """Do what acks and losses mean for the life of the connection."""
@@ -436,7 +448,7 @@ class Connection:
             else:
                 address = connect.address
                 actions = self.initiator.handle_connect(now, address, connect.data)
-                self._follow(now, address, actions)
+                self._apply(now, address, actions)
 
     def _send_accept(self, _now: float, _: Closed) -> None:
         for accept in self.handshake.accepts():
@@ -479,8 +491,8 @@ class Connection:
 
     def _extend(self, now: float, _: Closed) -> None:
         self._is_answered = True
-        patience = self._settings.connect_timeout
-        over = min(now + patience, self.began_at + MOST_EXTENDED * patience)
+        timeout = self._settings.connect_timeout
+        over = min(now + timeout, self.began_at + MOST_EXTENDED * timeout)
         self._alarms.set(Timer.HANDSHAKE, over)
 
     def _linger(self, now: float, closed: Closed) -> None:
@@ -548,7 +560,7 @@ class Connection:
                 tell.datagram_dropped(now, channel, dropped.address, len(datagram), why)
         return dropped.number
 
-    def _meet(self, address: Address, offer: TransportParameters) -> None:
+    def _make_sides(self, address: Address, offer: TransportParameters) -> None:
         self.address = address
         self.peer_id = offer.peer_id
         settings, counters, observer = self._settings, self._counters, self._observer

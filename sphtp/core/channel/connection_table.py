@@ -4,30 +4,26 @@ Datagrams find their connection by the id that this side chose (RFC 9000, sectio
 has none yet, so that one that comes again is known by its origin. What a peer seals or resets under
 its own id is found by the peer's address and that id.
 
-Connections that may have something to send take turns, each for about as much as one system call
-sends; those that wait for a time stand in a queue of deadlines.
+Those that may have something to send are ``ready``, in the order of their turns; those of which
+something may have changed that somebody waits for are ``active``; and when each is due next stands
+in a queue of timers. A packet that comes, or a timer, makes a connection all of that; a command
+makes it ready, and what comes of it shows when it has been polled.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sphtp.core.channel.handshake import Origin, sibling
 from sphtp.core.channel.protection import AesGcm, Peers
-from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Datagrams
 from sphtp.core.entropy import Secrets
 from sphtp.core.timers import TimerQueue
 
 if TYPE_CHECKING:
     from sphtp.core.channel.connection import Connection
 
-TURN: Final = MOST_DATAGRAMS
-TURN_BYTES: Final = MOST_BYTES
-"""Packets, and bytes in them, that one connection sends before the others have their turn: about
-what leaves with one system call."""
-
 
 class ConnectionTable:
-    """Who takes part, whose turn it is, and who is due when.
+    """Who takes part, who is ready, and who is due when.
 
     ``peers`` are the keys of sealed connections, by address and id of their peers.
     """
@@ -36,10 +32,9 @@ class ConnectionTable:
         self.peers: Peers = {}
         self._connections: dict[int, Connection] = {}
         self._by_origin: dict[Origin, Connection] = {}
-        self._timers = TimerQueue[int]()
-        self._dirty: dict[int, Connection] = {}
-        self._packets = self._bytes = 0
-        self._active: dict[int, Connection] = {}
+        self.timers = TimerQueue[int]()
+        self.ready: dict[Connection, None] = {}
+        self.active: dict[Connection, None] = {}
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -62,10 +57,10 @@ class ConnectionTable:
         return self._connections.get(connection_id)
 
     def find(self, connection_id: int) -> "Connection | None":
-        """The connection with an id, which then has a turn: it is being told something."""
+        """The connection with an id, for which something came."""
         connection = self._connections.get(connection_id)
         if connection is not None:
-            self._dirty[connection_id] = self._active[connection_id] = connection
+            self.ready[connection] = self.active[connection] = None
         return connection
 
     def opened_from(self, origin: Origin) -> "Connection | None":
@@ -88,10 +83,10 @@ class ConnectionTable:
 
     def remove(self, connection: "Connection") -> None:
         """Let it take part no longer; what is to be reported of it still is."""
-        connection_id, origin = connection.connection_id, connection.handshake.origin
-        self._connections.pop(connection_id, None)
-        self._dirty.pop(connection_id, None)
-        self._timers.set(connection_id, None)
+        origin = connection.handshake.origin
+        self._connections.pop(connection.connection_id, None)
+        self.ready.pop(connection, None)
+        self.timers.set(connection.connection_id, None)
         if origin is not None and self._by_origin.get(origin) is connection:
             del self._by_origin[origin]
         self._forget_peer(connection)
@@ -109,52 +104,14 @@ class ConnectionTable:
             if self.peers.get(there) is keys:
                 del self.peers[there]
 
-    # Whose turn it is
-
     def touch(self, connection: "Connection") -> None:
-        """Give a connection a turn, if it takes part."""
-        connection_id = connection.connection_id
-        if self._connections.get(connection_id) is connection:
-            self._dirty[connection_id] = self._active[connection_id] = connection
-
-    def next_turn(self, most: int) -> "tuple[Connection, int] | None":
-        """Whose turn it is, and its share of the bytes that may leave meanwhile."""
-        dirty = self._dirty
-        if not dirty:
-            return None
-        return next(iter(dirty.values())), min(most // len(dirty), TURN_BYTES - self._bytes)
-
-    def note_sent(self, connection: "Connection", transmit: Datagrams) -> None:
-        """Take note of what it sent; after enough of that it is the next one's turn."""
-        self._packets += transmit.number
-        self._bytes += len(transmit.data)
-        if self._packets >= TURN or self._bytes >= TURN_BYTES:
-            self._packets = self._bytes = 0
-            connection_id = connection.connection_id
-            del self._dirty[connection_id]
-            self._dirty[connection_id] = connection
-
-    def end_turn(self, connection: "Connection") -> None:
-        """Take note that it has nothing to send for now."""
-        connection_id = connection.connection_id
-        del self._dirty[connection_id]
-        self._packets = self._bytes = 0
-        self._timers.set(connection_id, connection.poll_timeout())
-        self._active[connection_id] = connection
-
-    def poll_active(self) -> "Connection | None":
-        """A connection of which something may have changed."""
-        return self._active.pop(next(iter(self._active))) if self._active else None
-
-    # Who is due
+        """Take note of a command to a connection, if it takes part."""
+        if self._connections.get(connection.connection_id) is connection:
+            self.ready[connection] = None
 
     def take_due(self, now: float) -> "Iterator[Connection]":
-        """Yield the connections that are due, and give each a turn."""
-        for connection_id in self._timers.take_due(now):
+        """Yield the connections that are due."""
+        for connection_id in self.timers.take_due(now):
             connection = self._connections[connection_id]
+            self.ready[connection] = self.active[connection] = None
             yield connection
-            self.touch(connection)
-
-    def next_due(self) -> float | None:
-        """When the next connection is due."""
-        return self._timers.next_due()

@@ -35,7 +35,7 @@ TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     ),
 }
 
-REFUSALS: dict[Refusal | Objection, str] = {
+REFUSAL_TEXTS: dict[Refusal | Objection, str] = {
     Refusal.FULL: "it has too many channels",
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
     Refusal.GONE: "it has given up",
@@ -46,7 +46,7 @@ REFUSALS: dict[Refusal | Objection, str] = {
     Refusal.DENIED: "it does not let this peer in",
     Objection.IMPOSTOR: "its key is not that of the peer wanted",
 }
-BY_NUMBER = {int(reason): reason for reason in REFUSALS}
+BY_NUMBER = {int(reason): reason for reason in REFUSAL_TEXTS}
 
 
 STALLED = "{peer} answered, but the channel was not open after {after:.3g} s"
@@ -85,7 +85,7 @@ def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
     """The ending that a REFUSE means, to a side with this schema."""
     known = BY_NUMBER.get(refuse.reason)
     word = known.name.lower() if known else f"reason {refuse.reason}"
-    why = REFUSALS[known] if known else word
+    why = REFUSAL_TEXTS[known] if known else word
     reason = CloseReason.REFUSED
     if refuse.mismatch is not None:
         reason, why = CloseReason.SCHEMA, schema.explain(refuse.mismatch)

@@ -55,28 +55,34 @@ from sphtp.core.channel.stateless_reset import (
     is_proven,
     reset_purpose,
 )
-from sphtp.core.channel.statistics import EndpointCounters
+from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
 from sphtp.core.datagrams import (
     FRONT,
     MOST_BYTES,
+    MOST_DATAGRAMS,
     VERSION,
     Address,
     Datagrams,
     Kind,
     decode_front_untrusted,
-    divide,
+    split_by_front,
 )
 from sphtp.core.entropy import Secrets
 from sphtp.core.schema import Mismatch, Schema
 from sphtp.core.secure.identity import Identity
-from sphtp.core.timers import earliest
+from sphtp.core.timers import INFINITY, earliest
 from sphtp.errors import RemoteError, SettingsError, UnreachableError
 
-PATIENCE: Final = 0.5
+TURN: Final = MOST_DATAGRAMS
+TURN_BYTES: Final = MOST_BYTES
+"""Packets, and bytes in them, that one connection sends before the others have their turn: about
+what leaves with one system call."""
+
+RENEW_AFTER: Final = 0.5
 """How much of the silence that ends an attempt passes until one that was asked for its name begins
 anew: the other half has to do for that."""
 
-REFUSALS: Final = {
+REFUSAL_COUNTERS: Final = {
     Refusal.FULL: "refused_full",
     Refusal.WRONG_PEER: "refused_wrong_peer",
     Refusal.GONE: "refused_closed",
@@ -92,7 +98,7 @@ class _Keys(NamedTuple):
     context: SecurityContext
     responder: Responder
     resets: StatelessReset
-    patience: float
+    renew_after: float
 
 
 class _Request(NamedTuple):
@@ -108,7 +114,8 @@ class Endpoint:
 
     After an input, a command, or a command to a connection that ``touch`` then tells of, poll
     ``poll_transmit`` until None, ``poll_active`` until None for connections of which something may
-    have changed, and ``poll_timeout``.
+    have changed that somebody waits for, and ``poll_timeout``. ``idle_until`` is a time before
+    which nothing is due: it moves up with what is set, and costs nothing to look at.
 
     ``peer_id`` is this side's id in the cluster, or 0; ``schema`` what messages must have alike on
     both sides. With ``security`` every channel is sealed; ``port`` is then that of the socket, 0 if
@@ -130,12 +137,20 @@ class Endpoint:
         self.peer_id = peer_id
         self.counters = EndpointCounters()
         self.handshake_counters = HandshakeCounters()
+        self.bounds = BoundCounters()
         self._secrets = secrets
         self._settings = settings.enveloped(SEAL_OVERHEAD) if security else settings
         self._observer = observer
         self._memory = NodeMemory(settings.node_buffer_bytes)
         self._accept_queues = AcceptQueues(schema or Schema(), settings.backlog, settings.timeout)
         self._table = ConnectionTable()
+        # What ``poll_active`` gives.
+        self.active = self._table.active
+        # The connection that has sent in the turn that is on, and how much.
+        self._turn_of: Connection | None = None
+        self._turn_packets = self._turn_bytes = 0
+        # A time before which nothing is due; ``poll_timeout`` makes it the very one.
+        self.idle_until = INFINITY
         self._dials = SimultaneousOpen()
         # Answers that no connection gives: refusals, resets, and what is said to strangers.
         # Of more than ``backlog`` the oldest are dropped: strangers can ask faster than the socket
@@ -159,7 +174,7 @@ class Endpoint:
             context,
             Responder(context, limits, self._table.peers, self._outgoing),
             StatelessReset(reset_key, limits.resets_per_second, counters),
-            min(self._settings.connect_timeout * PATIENCE, limits.handshake_timeout),
+            min(self._settings.connect_timeout * RENEW_AFTER, limits.handshake_timeout),
         )
 
     @property
@@ -219,7 +234,7 @@ class Endpoint:
         initiator = None
         if keys is not None and pin is not None:
             opener = offer.connection_id
-            initiator = Initiator(keys.context, pin, opener, token, keys.patience)
+            initiator = Initiator(keys.context, pin, opener, token, keys.renew_after)
         connection = self._connection(now, handshake, State.CONNECTING, initiator)
         self._table.add(connection)
         # Channels of other services have a direction: two that cross are two.
@@ -247,12 +262,15 @@ class Endpoint:
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         """Take datagrams; malformed, forged or unknown ones are counted and dropped."""
-        is_one = len(datagrams.data) <= datagrams.size
-        for alike in (datagrams,) if is_one else divide(datagrams, FRONT.size):
-            if self._keys is None:
+        keys, is_one = self._keys, len(datagrams.data) <= datagrams.size
+        for alike in (datagrams,) if is_one else split_by_front(datagrams, FRONT.size):
+            _, data, size = alike
+            if keys is None:
                 self._handle_clear_untrusted(now, alike)
+            elif data[:1] == SEALED_FIRST and min(size, len(data)) >= SEAL_OVERHEAD:
+                self._handle_sealed_untrusted(now, keys, alike)
             else:
-                self._handle_secure_untrusted(now, self._keys, alike)
+                self._handle_unsealed_untrusted(now, keys, alike)
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
         """Take it that the host sends no datagram of that size to an address."""
@@ -262,10 +280,17 @@ class Endpoint:
                 connection.handle_too_large(now, size)
                 self.touch(connection)
 
-    def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+    def handle_timeout(self, now: float, *, is_blocked: bool = False) -> None:
+        """Do what is due by now.
+
+        The timer of a connection is set when it has been polled. Where the socket is so full that
+        none is, ``is_blocked`` has those looked at that wait for it.
+        """
         if self._keys is not None:
             self._keys.responder.handle_timeout(now)
+        if is_blocked:
+            for connection in self._table.ready:
+                connection.handle_timeout(now)
         for connection in self._table.take_due(now):
             connection.handle_timeout(now)
 
@@ -275,30 +300,59 @@ class Endpoint:
         """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
         if self._outgoing:
             return self._outgoing.popleft()
-        table = self._table
-        while (turn := table.next_turn(most)) is not None:
-            connection, share = turn
-            transmit = connection.poll_transmit(now, share)
-            if transmit is not None:
-                table.note_sent(connection, transmit)
-                return transmit
-            table.end_turn(connection)
-            if connection.state is not connection.noted or connection.state is State.CLOSED:
-                self._settle(connection)
+        ready = self._table.ready
+        while ready:
+            connection = next(iter(ready))
+            # One that has just sent is asked first: most of the time that was all.
+            is_done = connection is self._turn_of and not connection.has_more(now)
+            share = min(most // len(ready), TURN_BYTES - self._turn_bytes)
+            transmit = None if is_done else connection.poll_transmit(now, share)
+            if transmit is None:
+                self._end_turn(connection)
+                continue
+            _, data, size = transmit
+            self._turn_of = connection
+            self._turn_packets += -(-len(data) // size)
+            self._turn_bytes += len(data)
+            if self._turn_packets >= TURN or self._turn_bytes >= TURN_BYTES:
+                self._turn_of, self._turn_packets, self._turn_bytes = None, 0, 0
+                del ready[connection]
+                ready[connection] = None
+            return transmit
         return None
 
+    def _end_turn(self, connection: Connection) -> None:
+        """Take note of what has become of a connection that has nothing to send for now."""
+        table = self._table
+        self._turn_of, self._turn_packets, self._turn_bytes = None, 0, 0
+        del table.ready[connection]
+        due = connection.poll_timeout()
+        table.timers.set(connection.connection_id, due)
+        if due is not None and due < self.idle_until:
+            self.idle_until = due
+        if connection.has_outcome:
+            self.active[connection] = None
+        if connection.state is not connection.noted or connection.state is State.CLOSED:
+            self._settle(connection)
+
     def poll_active(self) -> Connection | None:
-        """A connection of which something may have changed: room, messages, state."""
-        return self._table.poll_active()
+        """A connection that may have changed: room, messages, state, what became of a message."""
+        connection = next(iter(self.active), None)
+        if connection is not None:
+            del self.active[connection]
+        return connection
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` is due."""
+        due = self._table.timers.next_due()
+        if self._keys is not None:
+            due = earliest(due, self._keys.responder.poll_timeout())
+        self.idle_until = INFINITY if due is None else due
+        return due
 
     def poll_incoming(self, schema: Schema | None = None) -> Connection | None:
         """The next channel that another peer opened, for the application or of another schema."""
         return self._accept_queues.queue(schema or self._accept_queues.main).take()
-
-    def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
-        due = self._table.next_due()
-        return due if self._keys is None else earliest(self._keys.responder.poll_timeout(), due)
 
     # Datagrams in the clear
 
@@ -338,7 +392,7 @@ class Endpoint:
 
     def _handle_data_untrusted(self, now: float, data: Datagrams, own: int) -> None:
         connection = self._table.find(own)
-        if connection is None:
+        if connection is None or connection.state is State.CLOSED:
             self._count_unknown(now, data)
             return
         if connection.state is State.ANSWERING and data.address == connection.address:
@@ -347,18 +401,14 @@ class Endpoint:
 
     # Datagrams to a node with keys: sealed, or handshakes, and what strangers say
 
-    def _handle_secure_untrusted(self, now: float, keys: _Keys, alike: Datagrams) -> None:
-        is_sealed = alike.data[:1] == SEALED_FIRST
-        if is_sealed and min(alike.size, len(alike.data)) >= SEAL_OVERHEAD:
-            self._handle_sealed_untrusted(now, keys, alike)
-            return
+    def _handle_unsealed_untrusted(self, now: float, keys: _Keys, alike: Datagrams) -> None:
         for datagram in alike.datagrams:
             try:
-                self._handle_unsealed_untrusted(now, keys, alike.address, datagram)
+                self._handle_handshake_untrusted(now, keys, alike.address, datagram)
             except RemoteError:
                 self._count_malformed(now, alike.address, datagram)
 
-    def _handle_unsealed_untrusted(
+    def _handle_handshake_untrusted(
         self, now: float, keys: _Keys, address: Address, datagram: bytes
     ) -> None:
         if (stranger := decode_stranger_untrusted(datagram)) is not None:
@@ -369,6 +419,7 @@ class Endpoint:
             raise RemoteError(f"a datagram of {len(datagram)} bytes cannot be sealed")
         if kind is Kind.GREET:
             greeted = keys.responder.handle_greet_untrusted(now, address, datagram)
+            self._note_half_open(keys)
             self._handle_presented(now, greeted)
         elif kind is Kind.CONFIRM:
             confirmed = keys.responder.handle_confirm_untrusted(now, address, datagram)
@@ -383,6 +434,12 @@ class Endpoint:
             self._handle_reset_untrusted(now, keys, address, to, datagram)
         else:
             self._refuse_clear_untrusted(address, kind, datagram)
+
+    def _note_half_open(self, keys: _Keys) -> None:
+        """Take note of when the oldest handshake is over."""
+        due = keys.responder.poll_timeout()
+        if due is not None and due < self.idle_until:
+            self.idle_until = due
 
     def _refuse_clear_untrusted(self, address: Address, kind: Kind, datagram: bytes) -> None:
         """Drop what has to be sealed, and tell whoever wants a channel in the clear."""
@@ -501,23 +558,27 @@ class Endpoint:
         opened = protection.opener.open(row.data, row.size)
         if not opened:
             return
-        # It is authentic: only now is the connection told anything.
-        self._table.find(own)
+        # It is authentic: only now does the connection take anything.
+        self._table.ready[connection] = self.active[connection] = None
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
         if row.address != connection.address and protection.opener.newest > newest:
             self._handle_moved(now, connection, protection, row.address)
-        front = protection.data_front
-        if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
-            self._handle_opened_run(now, connection, row.address, opened)
+        if connection.state is State.CLOSED:
+            # It was aborted here, and its end has not left yet.
+            self._count_unknown(now, row)
             return
+        front, size = protection.data_front, len(opened[0])
+        if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
+            opened = [b"".join(opened)]
         for plain in opened:
             if plain.startswith(front):
                 if connection.state is State.ANSWERING:
                     connection = self._decide(now, connection)
                 # It is authentic, wherever it came from.
                 there = connection.address or row.address
-                connection.handle_datagrams_untrusted(now, Datagrams.of(there, plain))
+                packets = Datagrams(there, plain, size if len(opened) == 1 else len(plain))
+                connection.handle_datagrams_untrusted(now, packets)
                 continue
             try:
                 self._handle_opened_untrusted(now, connection, row.address, plain)
@@ -540,16 +601,6 @@ class Endpoint:
         is_open = protection.peer and connection.address is not None
         if is_open and connection.handle_moved(now, address, self._secrets):
             self.handshake_counters.paths_tried += 1
-
-    def _handle_opened_run(
-        self, now: float, connection: Connection, source: Address, opened: list[bytes]
-    ) -> None:
-        """Take packets that came together and were sealed."""
-        if connection.state is State.ANSWERING:
-            connection = self._decide(now, connection)
-        address = connection.address or source
-        packets = Datagrams(address, b"".join(opened), len(opened[0]))
-        connection.handle_datagrams_untrusted(now, packets)
 
     def _handle_opened_untrusted(
         self, now: float, connection: Connection, address: Address, datagram: bytes
@@ -683,6 +734,7 @@ class Endpoint:
             handshake,
             state,
             self._memory,
+            self.bounds,
             initiator=initiator,
             protection=PLAIN if self._keys is None else None,
             observer=self._observer,
@@ -733,7 +785,7 @@ class Endpoint:
         self._outgoing.append(Datagrams.of(address, datagram))
 
     def _count_refusal(self, now: float, address: Address, why: Refusal) -> None:
-        counter = REFUSALS[why]
+        counter = REFUSAL_COUNTERS[why]
         setattr(self.counters, counter, getattr(self.counters, counter) + 1)
         if self._observer is not None:
             self._observer.channel_refused(now, address, why)

@@ -48,7 +48,7 @@ class InitiatorEvent(Name):
     """What happens to it."""
 
     CONNECT = "the connection sends CONNECT, for the first time or again"
-    UNHEARD = "it asks again, so late that the peer may have forgotten whom it asked"
+    CONFIRM_EXPIRED = "it asks again, so late that the peer may have dropped the handshake"
     COOKIE = "the first cookie came"
     NEW_COOKIE = "another one came, from an address that had given one"
     ASKED = "WELCOME came and asks who this side is"
@@ -99,7 +99,7 @@ INITIATOR = Machine(
         ),
         Row(
             G.CONFIRMING,
-            R.UNHEARD,
+            R.CONFIRM_EXPIRED,
             G.RENEWING,
             (S.CONFIRM_AGAIN, S.BEGIN_ANEW, S.GREET),
             "the peer restarted, or the path is bad: which of them, only an answer tells",
@@ -130,9 +130,9 @@ INITIATOR = Machine(
     events=InitiatorEvent,
     final=frozenset({G.SEALED}),
     refused={
-        G.GREETING: frozenset({R.UNHEARD}),
+        G.GREETING: frozenset({R.CONFIRM_EXPIRED}),
         G.CONFIRMING: frozenset({R.COOKIE, R.NEW_COOKIE, R.ASKED}),
-        G.RENEWING: frozenset({R.UNHEARD}),
+        G.RENEWING: frozenset({R.CONFIRM_EXPIRED}),
         G.SEALED: frozenset(InitiatorEvent),
     },
 )
@@ -155,14 +155,15 @@ class Initiator:
     """One attempt to reach a peer: by IK where its key is known, else by XX.
 
     With a pre-shared key it is XXpsk0, whatever else is known. ``opener`` is the connection's id
-    and ``token`` that of its CONNECT. ``patience`` is how long, in seconds, the other side is taken
-    to remember whom it asked for a name. Inputs return the actions of the row that they took: those
-    that send something are done, and ``take_datagrams`` has it; PROGRESS, HAND_ON and OBJECT are
-    left to the connection. ``protection`` is what the last handshake gave that came so far.
+    and ``token`` that of its CONNECT. ``renew_after`` is how long, in seconds, the other side is
+    taken to keep a handshake that waits for a CONFIRM. Inputs return the actions of the row that
+    they took: those that send something are done, and ``take_datagrams`` has it; PROGRESS, HAND_ON
+    and OBJECT are left to the connection. ``protection`` is what the last handshake gave that came
+    so far.
     """
 
     def __init__(
-        self, context: SecurityContext, pin: PeerPin, opener: int, token: int, patience: float
+        self, context: SecurityContext, pin: PeerPin, opener: int, token: int, renew_after: float
     ) -> None:
         self.state = INITIATOR.initial
         self.opener = opener
@@ -170,7 +171,7 @@ class Initiator:
         self.protection: AesGcm | None = None
         self._context = context
         self._pin = pin
-        self._patience = patience
+        self._renew_after = renew_after
         self._pattern = XXPSK0 if context.psk else IK if pin.key else XX
         self._cookies: dict[Address, bytes] = {}
         # Those whose cookie led to one more GREET since the connection asked last.
@@ -192,8 +193,8 @@ class Initiator:
         self._hurried.discard(address)
         self._connect = self._context.payload(self.opener, connect)
         at = self._confirmed_at
-        is_unheard = at is not None and now >= at + self._patience
-        event = InitiatorEvent.UNHEARD if is_unheard else InitiatorEvent.CONNECT
+        is_expired = at is not None and now >= at + self._renew_after
+        event = InitiatorEvent.CONFIRM_EXPIRED if is_expired else InitiatorEvent.CONNECT
         return self._step(now, address, event)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> Actions:

@@ -44,7 +44,7 @@ class Event(Name):
     DRAINED = "every message is acked"
     CLOSE_LOST = "the packet with CLOSE is lost"
     CLOSE_ACKED = "the packet with CLOSE is acked"
-    CLOSE_HEARD = "the peer's CLOSE came"
+    CLOSE_RECEIVED = "the peer's CLOSE came"
     CLOSE_OVER = "draining and closing took too long"
     SILENT = "nothing came for the idle timeout"
     FORGOTTEN = "the peer has forgotten the channel"
@@ -115,7 +115,7 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.OPEN, E.CONNECT_AGAIN, S.OPEN, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.OPEN, E.CLOSE, S.DRAINING, (A.ARM_CLOSE,), "nothing sent may be lost by closing"),
     Row(S.OPEN, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "told once, not waited for"),
-    Row(S.OPEN, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer is done"),
+    Row(S.OPEN, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "the peer is done"),
     Row(S.OPEN, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
     Row(S.OPEN, E.FORGOTTEN, S.CLOSED, (A.END,), "it restarted, or its last word was lost"),
     Row(
@@ -127,8 +127,8 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     ),
     Row(S.DRAINING, E.CONNECT_AGAIN, S.DRAINING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "now the peer may know"),
-    Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "no patience left"),
-    Row(S.DRAINING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "the peer reads no more"),
+    Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the application gives up"),
+    Row(S.DRAINING, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "the peer reads no more"),
     Row(S.DRAINING, E.CLOSE_OVER, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the peer reads too slowly"),
     Row(S.DRAINING, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
     Row(S.DRAINING, E.FORGOTTEN, S.CLOSED, (A.END,), "nobody is left who could take it"),
@@ -137,13 +137,13 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     ),
     Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "it has to arrive"),
     Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "both know"),
-    Row(S.CLOSING, E.CLOSE_HEARD, S.LINGERING, (A.LINGER,), "both closed at once"),
+    Row(S.CLOSING, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "both closed at once"),
     Row(S.CLOSING, E.ABORT, S.CLOSED, (A.END,), "CLOSE is on its way already"),
     Row(S.CLOSING, E.CLOSE_OVER, S.CLOSED, (A.FINISH,), "everything was acked; no need to wait"),
     Row(S.CLOSING, E.SILENT, S.CLOSED, (A.FINISH,), "everything was acked"),
     Row(S.CLOSING, E.FORGOTTEN, S.CLOSED, (A.FINISH,), "everything was acked"),
     Row(S.LINGERING, E.FORGOTTEN, S.CLOSED, (A.END,), "no CLOSE will come again"),
-    Row(S.LINGERING, E.CLOSE_HEARD, S.LINGERING, (), "our ack was lost; it is sent again"),
+    Row(S.LINGERING, E.CLOSE_RECEIVED, S.LINGERING, (), "our ack was lost; it is sent again"),
     Row(S.LINGERING, E.CLOSE, S.LINGERING, (), "the peer was first"),
     Row(S.LINGERING, E.ABORT, S.CLOSED, (A.END,), "the node shuts down"),
     Row(S.LINGERING, E.LINGER_OVER, S.CLOSED, (A.END,), "no CLOSE will come again"),
@@ -179,7 +179,7 @@ LIFECYCLE = Machine(
             E.CONNECT_AGAIN,
             E.DECLINED,
             E.JOINED,
-            E.CLOSE_HEARD,
+            E.CLOSE_RECEIVED,
             E.SILENT,
             E.FORGOTTEN,
             E.PATH_TOO_SMALL,
@@ -191,7 +191,7 @@ LIFECYCLE = Machine(
             E.CROSSED,
             E.REFUSED,
             E.RETRY,
-            E.CLOSE_HEARD,
+            E.CLOSE_RECEIVED,
             E.SILENT,
             E.FORGOTTEN,
             E.PATH_TOO_SMALL,

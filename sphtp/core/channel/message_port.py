@@ -11,7 +11,6 @@ from sphtp.core.channel.statistics import (
     ChannelStatistics,
     Counters,
     Estimates,
-    LimitCounters,
     snapshot,
 )
 from sphtp.errors import MessageTooLargeError, StateError
@@ -45,18 +44,13 @@ class MessagePort:
         self._observer = observer
 
     @property
-    def bounds(self) -> LimitCounters:
-        """What was held back of late, and by which setting."""
-        return self._counters.bounds
-
-    @property
     def readable(self) -> bool:
         """Whether ``receive_many`` has a message to give."""
         return self.receive_side is not None and len(self.receive_side.receive_queue) > 0
 
     @property
-    def has_news(self) -> bool:
-        """Whether reading has made so much room that the peer should be told."""
+    def is_credit_due(self) -> bool:
+        """Whether reading has made so much room that the peer should get more credit."""
         return self.receive_side is not None and self.receive_side.receive_queue.credit.is_due
 
     @property

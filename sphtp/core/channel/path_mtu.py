@@ -56,8 +56,8 @@ class MtuEvent(Name):
     LATE = "an earlier probe, given up for lost, arrived"
     FOUND = "no size is left that is worth a probe"
     BLACK_HOLE = "packets over the base size vanish"
-    SUNK = "packets of the base size vanish, or smaller ones"
-    STRANDED = "packets of the floor size vanish"
+    BASE_LOST = "packets of the base size vanish, or smaller ones"
+    FLOOR_LOST = "packets of the floor size vanish"
     RAISE = "time to look again"
 
 
@@ -81,19 +81,19 @@ ROWS: tuple[Row[Search, MtuEvent, MtuAction], ...] = (
     Row(P.READY, S.FOUND, P.RESTING, (D.REST,), "as large as the path takes"),
     Row(P.READY, S.LATE, P.READY, (D.GROW,), "it got through after all"),
     Row(P.READY, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.READY, S.SUNK, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
-    Row(P.READY, S.STRANDED, P.TOO_SMALL, (), "nothing smaller is worth having"),
+    Row(P.READY, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
+    Row(P.READY, S.FLOOR_LOST, P.TOO_SMALL, (), "nothing smaller is worth having"),
     Row(P.PROBING, S.ACKED, P.READY, (D.GROW,), "the path takes it"),
     Row(P.PROBING, S.LOST, P.READY, (D.COUNT,), "it may have been chance"),
     Row(P.PROBING, S.REFUSED, P.READY, (D.CONDEMN,), "no need to try again"),
     Row(P.PROBING, S.LATE, P.PROBING, (D.GROW,), "it got through after all"),
     Row(P.PROBING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.PROBING, S.SUNK, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
-    Row(P.PROBING, S.STRANDED, P.TOO_SMALL, (), "nothing smaller is worth having"),
+    Row(P.PROBING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
+    Row(P.PROBING, S.FLOOR_LOST, P.TOO_SMALL, (), "nothing smaller is worth having"),
     Row(P.RESTING, S.RAISE, P.READY, (D.FORGET,), "the route may be a better one now"),
     Row(P.RESTING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.RESTING, S.SUNK, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
-    Row(P.RESTING, S.STRANDED, P.TOO_SMALL, (), "nothing smaller is worth having"),
+    Row(P.RESTING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
+    Row(P.RESTING, S.FLOOR_LOST, P.TOO_SMALL, (), "nothing smaller is worth having"),
 )
 
 PATH_MTU = Machine(
@@ -270,7 +270,7 @@ class PathMtu:
     def _sign_of_vanishing(self) -> MtuEvent:
         if self.size > self.base:
             return MtuEvent.BLACK_HOLE
-        return MtuEvent.SUNK if self.size > self.floor else MtuEvent.STRANDED
+        return MtuEvent.BASE_LOST if self.size > self.floor else MtuEvent.FLOOR_LOST
 
     def path_changed(self, now: float) -> None:
         """Start anew from the base: the size found was that of another path."""

@@ -140,6 +140,11 @@ class Receipts:
             heapify(expiring)
         self.deadline = expiring[0][0] if expiring else None
 
+    @property
+    def has_settled(self) -> bool:
+        """Whether ``poll_settled`` has a ticket to give."""
+        return bool(self._settled)
+
     def poll_settled(self) -> Ticket | None:
         """The next ticket to report."""
         return self._settled.popleft() if self._settled else None

@@ -19,7 +19,7 @@ from sphtp.core.channel.flow_control import COST, NodeMemory, ReceiveCredit
 from sphtp.core.channel.frames import FLAG, Content, Fragment, Messages, Skip, Unreliable
 from sphtp.core.channel.reassembly import Arriving, OversizeError, Reassembly
 from sphtp.core.channel.settings import MOST_LANES, ChannelSettings
-from sphtp.core.channel.statistics import LimitCounters
+from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import unwrap
 from sphtp.errors import RemoteError
@@ -203,13 +203,13 @@ class ReceiveQueue:
         self,
         settings: ChannelSettings,
         first_id: int,
-        limits: LimitCounters | None = None,
+        limits: BoundCounters | None = None,
         node: NodeMemory | None = None,
     ) -> None:
         self.credit = ReceiveCredit(settings.receive_buffer, settings.receive_buffer_bytes)
         largest = settings.unreliable_buffer * (settings.max_datagram + COST)
         self.unreliable = UnreliableReceiveQueue(settings.unreliable_buffer, largest)
-        self._limits = LimitCounters() if limits is None else limits
+        self._limits = BoundCounters() if limits is None else limits
         self._first_id = first_id
         self._window = settings.receive_buffer
         self._max_message = settings.max_message

@@ -60,7 +60,7 @@ class ResponderEvent(Name):
     CONFIRMED = "its CONFIRM came"
     ACCEPTED = "the endpoint accepts it"
     REFUSED = "the endpoint, or trust, refuses it"
-    HEARD = "something came that only it can have sealed"
+    KEYS_USED = "something came that only it can have sealed"
     LATE = "it took too long"
 
 
@@ -94,7 +94,7 @@ RESPONDER = Machine(
         Row(
             V.WELCOMED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "the endpoint changed its mind"
         ),
-        Row(V.WELCOMED, K.HEARD, V.SETTLED, (D.FORGET,), "both sides have the keys"),
+        Row(V.WELCOMED, K.KEYS_USED, V.SETTLED, (D.FORGET,), "both sides have the keys"),
         Row(V.WELCOMED, K.LATE, V.SETTLED, (D.FORGET,), "it went, or never was"),
     ),
     events=ResponderEvent,
@@ -102,8 +102,8 @@ RESPONDER = Machine(
     entries=frozenset({V.ASKED}),
     final=frozenset({V.SETTLED}),
     refused={
-        V.ASKED: frozenset({K.ACCEPTED, K.REFUSED, K.HEARD}),
-        V.PRESENTED: frozenset({K.GREETED_AGAIN, K.CONFIRMED, K.HEARD}),
+        V.ASKED: frozenset({K.ACCEPTED, K.REFUSED, K.KEYS_USED}),
+        V.PRESENTED: frozenset({K.GREETED_AGAIN, K.CONFIRMED, K.KEYS_USED}),
         V.WELCOMED: frozenset(),
         V.SETTLED: frozenset(ResponderEvent),
     },
@@ -200,15 +200,15 @@ class ResponderHandshake:
 
 
 MOST_KEPT: Final = 4
-"""How many times ``patience`` a handshake stays at most, however often it comes again."""
+"""How many times ``timeout`` a handshake stays at most, however often it comes again."""
 
 
 class HalfOpenTable:
-    """At most ``limit`` of them at a time, each until it was silent for ``patience`` seconds."""
+    """At most ``limit`` of them at a time, each until it was silent for ``timeout`` seconds."""
 
-    def __init__(self, limit: int, patience: float) -> None:
+    def __init__(self, limit: int, timeout: float) -> None:
         self._limit = limit
-        self._patience = patience
+        self._timeout = timeout
         self._handshakes: dict[Origin, ResponderHandshake] = {}
 
     def __len__(self) -> int:
@@ -248,16 +248,16 @@ class HalfOpenTable:
         return True
 
     def add(self, now: float, handshake: ResponderHandshake) -> None:
-        """Keep a handshake for the length of the patience."""
-        handshake.due = now + self._patience
+        """Keep a handshake for the length of the timeout."""
+        handshake.due = now + self._timeout
         self._handshakes.pop(handshake.origin, None)
         self._handshakes[handshake.origin] = handshake
 
     def keep(self, now: float, handshake: ResponderHandshake) -> bool:
         """Give somebody who goes on as much time again; false if it has had enough."""
-        if now > handshake.came + (MOST_KEPT - 1) * self._patience:
+        if now > handshake.came + (MOST_KEPT - 1) * self._timeout:
             return False
-        handshake.due = now + self._patience
+        handshake.due = now + self._timeout
         if self._handshakes.pop(handshake.origin, None) is not None:
             self._handshakes[handshake.origin] = handshake
         return True
@@ -319,10 +319,10 @@ MOST_SUSPECTS: Final = 256
 
 
 class Suspects:
-    """Hosts from which something came that was made up, for ``patience`` seconds; 256 at most."""
+    """Hosts from which something came that was made up, for ``timeout`` seconds; 256 at most."""
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._until: dict[str, float] = {}
 
     def has(self, now: float, host: str) -> bool:
@@ -334,7 +334,7 @@ class Suspects:
         self._until.pop(host, None)
         if len(self._until) >= MOST_SUSPECTS:
             del self._until[next(iter(self._until))]
-        self._until[host] = now + self._patience
+        self._until[host] = now + self._timeout
 
 
 class Progress(NamedTuple):
@@ -440,7 +440,7 @@ class Responder:
         """Take it that the opener there has used the keys, too."""
         handshake = self._half_open.find(origin)
         if handshake is not None and handshake.protection is protection:
-            self._step(now, handshake, ResponderEvent.HEARD)
+            self._step(now, handshake, ResponderEvent.KEYS_USED)
 
     # From the endpoint
 

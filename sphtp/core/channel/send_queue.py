@@ -20,7 +20,7 @@ from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings, Delivery
-from sphtp.core.channel.statistics import LimitCounters
+from sphtp.core.channel.statistics import BoundCounters
 from sphtp.errors import LocalError, MessageTooLargeError
 
 
@@ -87,11 +87,11 @@ class SendQueue:
         settings: ChannelSettings,
         room: int,
         peer: TransportParameters,
-        bounds: LimitCounters | None = None,
+        bounds: BoundCounters | None = None,
     ) -> None:
         self.room = room
         self.credit = SendCredit(peer.receive_buffer, peer.receive_buffer_bytes)
-        self._bounds = LimitCounters() if bounds is None else bounds
+        self._bounds = BoundCounters() if bounds is None else bounds
         self._settings = settings
         self._limit = min(settings.max_message, peer.max_message)
         self._lanes = [

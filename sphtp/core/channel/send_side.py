@@ -157,6 +157,16 @@ class SendSide:
             self._observer.nothing_leaves(now, self)
         return NOTHING
 
+    def has_more(self, now: float) -> bool:
+        """Whether anything may leave by now beside what just did."""
+        if self._ready or self._is_filling_packets or self._ack_timer.due is not None:
+            return True
+        if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
+            return True
+        if self._observer is not None:
+            self._observer.nothing_leaves(now, self)
+        return False
+
     def poll_timeout(self) -> float | None:
         """When an ack or the next packet may leave, one is lost, a probe is due, or a message
         expires."""

@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class BoundCounters:
-    """What a bound held back, at one channel or at all of a node.
+    """What a bound held back, at all channels of a node together.
 
     ``over_...`` was dropped, because of the setting with the rest of the name: packets whose peer
     went beyond its credit, packets with messages that are too large, unreliable messages, and
@@ -22,31 +22,9 @@ class BoundCounters:
     held_by_receive_buffer: int = 0
     held_by_receive_buffer_bytes: int = 0
 
-
-class LimitCounters:
-    """What the bounds of one channel held back since somebody took note."""
-
-    __slots__ = ("_news",)
-
-    def __init__(self) -> None:
-        # Most channels never need one.
-        self._news: dict[str, int] | None = None
-
-    @property
-    def has_news(self) -> bool:
-        """Whether anything was held back."""
-        return bool(self._news)
-
     def count(self, name: str, number: int = 1) -> None:
-        """Count one more, or ``number`` more, under a name of ``BoundCounters``."""
-        news = self._news = self._news or {}
-        news[name] = news.get(name, 0) + number
-
-    def move_to(self, counters: BoundCounters) -> None:
-        """Add what is new to the counters of all channels."""
-        for name, number in (self._news or {}).items():
-            setattr(counters, name, getattr(counters, name) + number)
-        self._news = None
+        """Count one more, or ``number`` more, under a name."""
+        setattr(self, name, getattr(self, name) + number)
 
 
 @dataclass(slots=True)
@@ -69,7 +47,7 @@ class Counters:
     messages_sent: int = 0
     messages_received: int = 0
     undecodable: int = 0
-    bounds: LimitCounters = field(default_factory=LimitCounters, metadata={"shown": False})
+    bounds: BoundCounters = field(default_factory=BoundCounters, metadata={"shown": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import trio
 
-from sphtp.core.datagrams import Address, Datagrams, Kind, divide
+from sphtp.core.datagrams import Address, Datagrams, Kind, split_by_front
 from sphtp.core.stream.fronts import (
     FEEDBACK_FRONT,
     STREAM_FRONT,
@@ -35,22 +35,23 @@ class EarlyDatagrams:
 
     def __init__(self) -> None:
         self._expected = Counter[Address]()
-        # Whether a source is being joined.
-        self.is_expecting = False
         self._size = 0
         self._kept: dict[int, list[Datagrams]] = {}
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether a source is being joined."""
+        return bool(self._expected)
 
     @contextmanager
     def expecting(self, address: Address) -> Iterator[None]:
         """Keep rows from there for the length of the block, in which to call ``take``."""
         self._expected[address] += 1
-        self.is_expecting = True
         try:
             yield
         finally:
             self._expected -= Counter([address])
             if not self._expected:
-                self.is_expecting = False
                 self._kept.clear()
                 self._size = 0
 
@@ -97,7 +98,11 @@ class TimedParty(Protocol):
 
 
 class StreamDispatcher:
-    """Hands datagrams of streams to whom they are for, and what these say to the socket."""
+    """Hands datagrams of streams to whom they are for, and what these send to the socket.
+
+    ``is_busy`` says whether there is any stream at all, or will be, and ``is_blocked`` whether the
+    socket had no room for what should leave next.
+    """
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
         self.counters = StreamCounters()
@@ -105,21 +110,11 @@ class StreamDispatcher:
         self._udp = udp
         self._hosted: dict[int, HostedSource] = {}
         self._subscribed: dict[int, list[HostedSubscription]] = {}
-        self.early = EarlyDatagrams()
+        self.is_busy = self.is_blocked = False
+        self._early = EarlyDatagrams()
         self._feedback: deque[Datagrams] = deque()
-        self._has_room = True
         # When to try again what the socket of a group had no room for.
         self._retry: float | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is any stream at all, or will be."""
-        return bool(self._hosted or self._subscribed or self.early.is_expecting)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether the socket had no room for what should leave next."""
-        return not self._has_room
 
     # Who takes part
 
@@ -128,6 +123,7 @@ class StreamDispatcher:
         for topic in hosted.topics:
             self.check_free(topic)
         self._hosted[hosted.session] = hosted
+        self._note_parties()
         self._limits.watch(hosted.source.counters)
 
     def check_free(self, topic: str) -> None:
@@ -138,6 +134,7 @@ class StreamDispatcher:
     def unhost(self, hosted: HostedSource) -> None:
         """Forget a source."""
         del self._hosted[hosted.session]
+        self._note_parties()
         self._limits.forget(trio.current_time(), hosted.source.counters)
 
     @property
@@ -158,10 +155,21 @@ class StreamDispatcher:
         for hosted in self._hosted.values():
             hosted.abandon()
 
+    @contextmanager
+    def joining(self, address: Address) -> Iterator[None]:
+        """Keep what a source there sends for the length of the block, in which to ``attend``."""
+        try:
+            with self._early.expecting(address):
+                self._note_parties()
+                yield
+        finally:
+            self._note_parties()
+
     def attend(self, subscription: HostedSubscription) -> None:
         """Let a subscription take part, and have what came before this side was ready."""
         self._subscribed.setdefault(subscription.session, []).append(subscription)
-        for row in self.early.take(subscription.session):
+        self._note_parties()
+        for row in self._early.take(subscription.session):
             subscription.handle_row_untrusted(trio.current_time(), row)
 
     def unattend(self, subscription: HostedSubscription) -> None:
@@ -170,12 +178,17 @@ class StreamDispatcher:
         others.remove(subscription)
         if not others:
             del self._subscribed[subscription.session]
+            self._note_parties()
+
+    def _note_parties(self) -> None:
+        has_any = self._hosted or self._subscribed or self._early.is_expecting
+        self.is_busy = bool(has_any) or self.is_blocked
 
     # What comes
 
     def take_own_untrusted(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
         """Take the datagrams of streams out of a row; yield the others."""
-        for part in divide(row, 1):
+        for part in split_by_front(row, 1):
             if is_of_stream(part.data):
                 self.handle_row_untrusted(now, part)
             else:
@@ -186,7 +199,7 @@ class StreamDispatcher:
         is_stream = row.data[0] & 0x0F == Kind.STREAM
         front = STREAM_FRONT if is_stream else FEEDBACK_FRONT
         handle = self._handle_stream_untrusted if is_stream else self._handle_feedback_untrusted
-        for part in divide(row, front.size):
+        for part in split_by_front(row, front.size):
             try:
                 handle(now, part)
             except RemoteError:
@@ -203,7 +216,7 @@ class StreamDispatcher:
         session, _ = decode_stream_front_untrusted(row.data)
         subscriptions = self._subscribed.get(session)
         if subscriptions is None:
-            if not self.early.keep(session, row):
+            if not self._early.keep(session, row):
                 self.counters.stream_unknown += row.number
             return
         for subscription in subscriptions:
@@ -229,15 +242,16 @@ class StreamDispatcher:
         for subscription in self._subscriptions():
             while (row := subscription.poll_transmit(now)) is not None:
                 self._feedback.append(row)
-        self._has_room, self._retry = self._send_feedback(), None
+        self.is_blocked, self._retry = not self._send_feedback(), None
         for hosted in self._hosted.values():
             if hosted.send(now):
                 continue
             if hosted.is_grouped:
                 self._retry = now + RETRY
             else:
-                self._has_room = False
-        return self._has_room
+                self.is_blocked = True
+        self._note_parties()
+        return not self.is_blocked
 
     def _send_feedback(self) -> bool:
         while self._feedback:

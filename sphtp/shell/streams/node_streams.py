@@ -94,7 +94,7 @@ class NodeStreams:
         check_topic(topic)
         async with AsyncExitStack() as stack:
             channel = await stack.enter_async_context(dial())
-            with self.dispatcher.early.expecting(channel.peer_address or _NOWHERE):
+            with self.dispatcher.joining(channel.peer_address or _NOWHERE):
                 welcome = await join(channel, Join(topic), is_sealed=self._is_sealed)
                 if terms.session not in (None, welcome.session):
                     text = f"the source of {topic!r} began anew, with session {welcome.session}"

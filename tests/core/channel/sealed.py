@@ -55,7 +55,7 @@ def check_forgotten(endpoint: Endpoint) -> None:
     while endpoint.poll_active() is not None:
         pass
     table = endpoint._table
-    for kept in (table.peers, table._by_origin, table._dirty, endpoint._dials, endpoint._outgoing):
+    for kept in (table.peers, table._by_origin, table.ready, endpoint._dials, endpoint._outgoing):
         assert not kept
 
 

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.connection_table import TURN, TURN_BYTES
-from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.endpoint import TURN, TURN_BYTES, Endpoint
 from sphtp.core.channel.handshake import (
     Accept,
     Connect,
@@ -22,7 +21,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address, Datagrams, Kind, decode_front_untrusted
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
-from tests.core.channel.sealed import check_forgotten
+from tests.core.channel.sealed import SealedPair, check_forgotten
 from tests.core.channel.talk import offer
 
 Endings = Callable[[Connection], list[Closed]]
@@ -61,6 +60,26 @@ def test_a_lost_handshake_is_made_up_for(lost: Kind, times: int, lose: Lose) -> 
     assert pair.transfer(left, right, [b"x"]) == [b"x"]
     assert pair.left.connections == (left,)
     assert pair.right.connections == (right,)
+
+
+@pytest.mark.parametrize("pair", [Pair(1), SealedPair(1)], ids=["clear", "sealed"])
+def test_what_comes_after_an_abort_is_not_taken_in(pair: Pair | SealedPair) -> None:
+    """The end of the channel may wait long until the socket takes it."""
+    left, right = pair.open()
+    pair.run(1)
+    left.port.send_many([b"too late"])
+    pair.left.touch(left)
+    sent = pair.left.poll_transmit(pair.now)
+    assert sent is not None
+    right.abort(pair.now, "enough")
+    before = pair.right.counters.unknown
+    pair.right.handle_datagrams_untrusted(pair.now, sent._replace(address=LEFT))
+    assert not right.port.readable
+    assert pair.right.counters.unknown == before + 1
+    pair.touch(right)
+    pair.drive(lambda: left.closed is not None)
+    assert left.closed is not None
+    assert "enough" in left.closed.text
 
 
 def test_nobody_there(endings: Endings) -> None:
@@ -283,12 +302,21 @@ def test_connections_take_turns(size: int) -> None:
 
 def test_who_changed_is_told() -> None:
     pair = Pair(1)
-    left, _ = pair.open()
+    left, right = pair.open()
     assert pair.left.poll_active() is None
     left.port.send_many([b"x"])
     pair.left.touch(left)
-    assert pair.left.poll_active() is left
-    assert pair.left.poll_active() is None
+    sent = pair.left.poll_transmit(pair.now)
+    assert sent is not None
+    assert pair.left.poll_active() is None, "nobody waits for what left"
+    pair.right.handle_datagrams_untrusted(pair.now, sent._replace(address=LEFT))
+    assert pair.right.poll_active() is right
+    assert pair.right.poll_active() is None
+    left.abort(pair.now, "enough")
+    pair.left.touch(left)
+    while pair.left.poll_transmit(pair.now) is not None:
+        pass
+    assert pair.left.poll_active() is left, "that it has ended"
 
 
 def test_after_everything_nothing_is_kept() -> None:

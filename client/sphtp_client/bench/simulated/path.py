@@ -44,7 +44,7 @@ class Flow:
         """Read what came, and see that there is something to send."""
         crowd = self._crowd
         self.received += sum(map(len, crowd.receive(self._receiver)))
-        if self._receiver.port.has_news:
+        if self._receiver.port.is_credit_due:
             crowd.touch(self._receiver)
         if self._began and self._sender.port.room_for(CHUNK_SIZES) == len(CHUNKS):
             self._sender.port.send_many(CHUNKS)
