@@ -335,14 +335,13 @@ def _decode_fragments(data: bytes, start: int, end: int, most: int) -> Packet | 
         return None
     number = 1
     most = min(most, (total - offset) // length)
-    for following in _fronts(data, start, FRAGMENT_FRONT, size, most):
+    for following in _fronts(data, start, FRAGMENT_FRONT, size, most) if end < len(data) else ():
         at, place = (sequence + number) & MASK, offset + number * length
         if following != (first, to, at, ack, bits, kind, lane, message_id, place, total, length):
             break
         number += 1
-    view = memoryview(data)
     if number > 1:
-        starts = range(begin, begin + number * size, size)
+        view, starts = memoryview(data), range(begin, begin + number * size, size)
         payload: Buffer = b"".join([view[at : at + length] for at in starts])
     else:
         payload = _part(data, begin, end)

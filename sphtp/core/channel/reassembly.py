@@ -67,19 +67,26 @@ class Reassembly:
         place = bisect_right(self._starts, end)
         return not place or self._end(place - 1) < start
 
-    def add(self, offset: int, payload: Buffer) -> None:
-        """Take in what is new of a fragment; what lies beyond the end is a liar's."""
-        end = offset + len(payload)
-        if offset == self.size == self._reach and offset < end <= self.total:
+    def add(self, offset: int, payload: Buffer) -> int:
+        """Take in what is new of a fragment; what lies beyond the end is a liar's.
+
+        Return how many gaps more there are.
+        """
+        starts, end, more = self._starts, offset + len(payload), 0
+        is_without_gap = not starts or (self.islands == 1 and not starts[0])
+        if is_without_gap and offset == self.size and offset < end <= self.total:
             # The path without loss and reordering: nothing is missing, and this comes next.
-            self._starts.append(offset)
+            starts.append(offset)
             self._chunks.append(payload)
             self.size = end
             self.islands = 1
         else:
+            more = -self.gaps
             self._fill_in(offset, min(end, self.total), payload)
+            more += self.gaps
         if len(self._chunks) > self._most + self.size // self.JOINED:
             self._join()
+        return more
 
     def finish(self) -> bytes | None:
         """The whole message, or None while something is missing."""
@@ -115,11 +122,6 @@ class Reassembly:
             end = start + len(chunk)
         self._starts, self._chunks = starts, [b"".join(island) for island in islands]
         self._most = self.FEW + 2 * len(starts)
-
-    @property
-    def _reach(self) -> int:
-        """Where the last chunk ends."""
-        return self._end(-1) if self._starts else 0
 
     def _end(self, place: int) -> int:
         return self._starts[place] + len(self._chunks[place])

@@ -117,9 +117,7 @@ class UnorderedLane:
             self._blocked.add(frame.total)
         if not isinstance(entry, Reassembly):
             return ()
-        before = entry.gaps
-        entry.add(frame.offset, frame.payload)
-        self._blocked.gaps += entry.gaps - before
+        self._blocked.gaps += entry.add(frame.offset, frame.payload)
         whole = entry.finish()
         if whole is None:
             return ()
