@@ -8,9 +8,9 @@ from operator import attrgetter
 from random import Random
 from typing import Any, Final
 
-from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.retransmission import OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.repair_desk import Outgoing
 from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
@@ -32,7 +32,7 @@ Party = Publisher | Subscriber
 class Observer:
     """Sees what is said on a broadcast; does nothing unless a subclass does."""
 
-    def said(self, now: float, publisher: Publisher, outgoing: Outgoing) -> None:
+    def said(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
         """A source lets bodies leave, for all or for one."""
 
     def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:

@@ -12,7 +12,14 @@ from typing import Any, Final, cast
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from sphtp.core.stream.fetch.wire import Ask, Fetch, Question, encode_ask, encode_fetch, prefixed
+from sphtp.core.stream.late_join_wire import (
+    AskRequest,
+    FetchRequest,
+    Question,
+    encode_ask,
+    encode_fetch,
+    prefixed,
+)
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.errors import RemoteError
@@ -69,7 +76,11 @@ def _questions(choices: Choices, session: int) -> Sequence[bytes]:
         question = Question(session, 0, number)
         first = choices.below(60)
         spans = [Span(first, first + choices.pick((0, 5, 60_000)))]
-        whole = encode_fetch(Fetch(question, spans)) if number else encode_ask(Ask(question))
+        whole = (
+            encode_fetch(FetchRequest(question, spans))
+            if number
+            else encode_ask(AskRequest(question))
+        )
         asked.append((whole if choices.below(4) else mutate(choices, whole)) or b"?")
     return asked
 

@@ -14,7 +14,7 @@ import trio
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.events import Batch
 from sphtp.core.stream.membership import Join, StreamKey
-from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.dispatcher import StreamDispatcher

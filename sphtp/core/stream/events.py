@@ -1,4 +1,4 @@
-"""What transport and delivery controller of a stream tell: what arrived, and what never will."""
+"""Outputs of source, receiver and delivery controller: what came, what is lost, what has ended."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,6 +6,8 @@ from typing import NamedTuple
 from sphtp.core.fsm import Name
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import Record
+
+# What transport and delivery controller of a stream tell: what arrived, and what never will.
 
 
 class LossReason(Name):
@@ -77,3 +79,21 @@ class StreamEnd(NamedTuple):
 
     reason: EndReason
     next: int
+
+
+# What a source tells its application.
+
+
+class Crybaby(NamedTuple):
+    """A receiver asks for more than its NAK budget, and is not listened to in that."""
+
+    receiver: int
+
+
+class SourceClosed(NamedTuple):
+    """The session is over; ``unrepaired`` datagrams are not known to be with all receivers."""
+
+    unrepaired: int
+
+
+SourceEvent = Crybaby | SourceClosed

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from sphtp.core.printable import printable
 from sphtp.core.schema import Schema
-from sphtp.core.stream.bodies import Window
+from sphtp.core.stream.wire import Window
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
 
@@ -94,7 +94,7 @@ class Welcome(NamedTuple):
         return f"Welcome({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
 
-class Refused(NamedTuple):
+class JoinRefused(NamedTuple):
     """No, and why, for a person to read."""
 
     text: str
@@ -107,7 +107,7 @@ class Closing(NamedTuple):
     next: int
 
 
-Member = Join | Welcome | Refused | StreamKey | Closing
+Member = Join | Welcome | JoinRefused | StreamKey | Closing
 
 
 def encode_member(message: Member) -> bytes:
@@ -178,12 +178,12 @@ def _decode_welcome(reader: Reader) -> Welcome:
     )
 
 
-def _encode_refused(writer: Writer, refused: Refused) -> None:
+def _encode_refused(writer: Writer, refused: JoinRefused) -> None:
     writer.raw(refused.text.encode(errors="replace"))
 
 
-def _decode_refused(reader: Reader) -> Refused:
-    return Refused(_text(reader.rest()[:MOST_TEXT]))
+def _decode_refused(reader: Reader) -> JoinRefused:
+    return JoinRefused(_text(reader.rest()[:MOST_TEXT]))
 
 
 def _encode_key(writer: Writer, key: StreamKey) -> None:
@@ -222,7 +222,7 @@ def _text(data: bytes) -> str:
 _ENCODERS: Final[dict[type, tuple[MemberKind, Callable[..., None]]]] = {
     Join: (MemberKind.JOIN, _encode_join),
     Welcome: (MemberKind.WELCOME, _encode_welcome),
-    Refused: (MemberKind.REFUSED, _encode_refused),
+    JoinRefused: (MemberKind.REFUSED, _encode_refused),
     StreamKey: (MemberKind.KEY, _encode_key),
     Closing: (MemberKind.END, _encode_closing),
 }

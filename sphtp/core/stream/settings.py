@@ -1,8 +1,9 @@
-"""Timers and limits of a stream, in three profiles.
+"""Timers and limits of a stream, in three profiles, and what a datagram is charged.
 
 ``um`` has the defaults of Ultra Messaging, defects and all, to compare with; ``lan`` is for one
 machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a stream
 need not have the same: each keeps its own.
+
 """
 
 from collections.abc import Callable
@@ -10,8 +11,36 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, Self
 
-from sphtp.core.stream.grants import OVERHEAD
 from sphtp.errors import SettingsError
+
+# How far a source may be ahead of a receiver: what both sides have to reckon alike.
+#
+# It is counted in bytes, each datagram with what a kernel takes for it beside its data: so
+# neither small datagrams nor large ones use up more of a socket's buffer than they are charged
+# for.
+
+
+SHARE: Final = 4
+"""Reports in what a source may be ahead: it is never kept waiting for one that is on its way."""
+
+OVERHEAD: Final = 768
+"""Bytes charged for a datagram beside its body: Linux takes as many for the smallest one."""
+
+
+def first_grant(reach: int) -> int:
+    """How many bytes a source may be ahead of one that has said nothing yet.
+
+    ``reach`` is how many it may be ahead at most; 0 for no matter how many.
+    """
+    return max(reach // SHARE, 1) if reach else 0
+
+
+# Timers and limits of a stream, in three profiles.
+#
+# ``um`` has the defaults of Ultra Messaging, defects and all, to compare with; ``lan`` is for one
+# machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a
+# stream need not have the same: each keeps its own.
+
 
 MEBIBYTE: Final = 1 << 20
 MBIT: Final = 125_000.0

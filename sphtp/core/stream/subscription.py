@@ -5,24 +5,25 @@ from dataclasses import dataclass
 from sys import maxsize
 from typing import Any, Final
 
-from sphtp.core.stream.bodies import Window
-from sphtp.core.stream.delivery.delivery import Delivery
-from sphtp.core.stream.delivery.items import Item
-from sphtp.core.stream.delivery.statistics import DeliveryStatistics
-from sphtp.core.stream.delivery.table import Delivering
+from sphtp.core.stream.delivery import DeliveryController, DeliveryState
 from sphtp.core.stream.events import LossReason
-from sphtp.core.stream.fetch.fetcher import Came, Fetcher, FetchStatistics, Known, Missed
-from sphtp.core.stream.fetch.table import Fetching
+from sphtp.core.stream.late_join import (
+    FetchedRecord,
+    Fetcher,
+    FetchFailure,
+    FetchState,
+    FetchStatistics,
+    HistoryStart,
+)
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver.receiver import Receiver
-from sphtp.core.stream.receiver.statistics import ReceiverStatistics
-from sphtp.core.stream.receiver.status import StatusReports
-from sphtp.core.stream.receiver.table import ReceiverState
+from sphtp.core.stream.receiver import Receiver, ReceiverState, StatusReports
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import encode_status
+from sphtp.core.stream.statistics import DeliveryStatistics, ReceiverStatistics
+from sphtp.core.stream.wire import Window, encode_status
 from sphtp.core.timers import earliest
 
-ALL: Final = 1 << 63
+ALL_HISTORY: Final = 1 << 63
 """Of a late join: everything that the source keeps."""
 
 _NOWHERE: Final = -1
@@ -70,7 +71,7 @@ class Subscription:
         begin = first if after is None else min(after + 1, first)
         is_late = has_history and (late_join > 0 or begin < first)
         self._transport = transport
-        self._delivery = Delivery(
+        self._delivery = DeliveryController(
             settings,
             topic,
             first,
@@ -87,16 +88,16 @@ class Subscription:
         burst = min(burst, settings.receive_buffer)
         self._reports = StatusReports(reach, burst, knows_lead=lead is not None)
         self._heed: Mapping[type, Callable[[Any], None]] = {
-            Known: self._begin,
-            Came: self._take,
-            Missed: self._miss,
+            HistoryStart: self._begin,
+            FetchedRecord: self._take,
+            FetchFailure: self._miss,
         }
         if begin < first and not has_history:
-            self._begin(Known(None))
+            self._begin(HistoryStart(None))
         self._fetcher.update(now)
 
     @property
-    def state(self) -> Delivering:
+    def state(self) -> DeliveryState:
         """Where the topic's delivery is."""
         return self._delivery.state
 
@@ -198,7 +199,7 @@ class Subscription:
 
     def handle_read(self, now: float) -> bool:
         """The reader took something; return whether that is news for the source."""
-        if self._fetcher.state is not Fetching.RESTING:
+        if self._fetcher.state is not FetchState.RESTING:
             self._follow(now)
             return True
         if self._transport.lead is None:
@@ -231,7 +232,7 @@ class Subscription:
         settled = self._transport.settled
         if settled is None or self._transport.state is ReceiverState.ENDED:
             return None
-        is_fetching = self._fetcher.state is not Fetching.RESTING
+        is_fetching = self._fetcher.state is not FetchState.RESTING
         status = self._reports.poll(
             settled,
             *self._transport.taken,
@@ -255,7 +256,7 @@ class Subscription:
         delivery.hand_over()
         if transport.state is ReceiverState.ENDED and not delivery.is_over:
             self._end(now)
-        if delivery.wanted or self._fetcher.state is not Fetching.RESTING:
+        if delivery.wanted or self._fetcher.state is not FetchState.RESTING:
             self._follow(now)
 
     def _see_tails(self, now: float, tails: Sequence[tuple[int, int]]) -> None:
@@ -268,7 +269,7 @@ class Subscription:
     def _end(self, now: float) -> None:
         self._fetcher.end(now)
         self._settle()
-        is_fetching = self._fetcher.state is Fetching.LAST
+        is_fetching = self._fetcher.state is FetchState.LAST
         self._delivery.handle_end(self._transport.end_reason, fetching=is_fetching)
 
     def _follow(self, now: float) -> None:
@@ -279,7 +280,7 @@ class Subscription:
         while (outcome := self._fetcher.poll_outcome()) is not None:
             self._heed[type(outcome)](outcome)
 
-    def _begin(self, known: Known) -> None:
+    def _begin(self, known: HistoryStart) -> None:
         live = self._delivery.live
         if self._after is not None:
             # What is gone of that is told: the history says so when it is asked for it.
@@ -291,8 +292,8 @@ class Subscription:
         if known.first is None:
             self._delivery.handle_missed(Span(wanted, live - 1), LossReason.SESSION_END)
 
-    def _take(self, came: Came) -> None:
+    def _take(self, came: FetchedRecord) -> None:
         self._delivery.handle_fetched(came.record)
 
-    def _miss(self, missed: Missed) -> None:
+    def _miss(self, missed: FetchFailure) -> None:
         self._delivery.handle_missed(*missed)

@@ -9,8 +9,8 @@ import trio
 
 from sphtp.core.stream.membership import (
     Join,
+    JoinRefused,
     Member,
-    Refused,
     decode_member_untrusted,
     encode_member,
 )
@@ -140,10 +140,10 @@ async def _tell_closing(hosting: HostedSource, topic: str, channel: Channel) -> 
         await send_message(channel, await hosting.closing(topic))
 
 
-def _refusal(hosting: HostedSource | None, topic: str) -> Refused:
+def _refusal(hosting: HostedSource | None, topic: str) -> JoinRefused:
     if hosting is None:
-        return Refused(f"this node has no source of the topic {topic!r}")
-    return Refused(f"the topic {topic!r} has all receivers that it may have")
+        return JoinRefused(f"this node has no source of the topic {topic!r}")
+    return JoinRefused(f"the topic {topic!r} has all receivers that it may have")
 
 
 async def _renew_key(hosting: HostedSource) -> None:

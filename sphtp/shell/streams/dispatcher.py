@@ -10,11 +10,11 @@ from typing import Final, Protocol
 import trio
 
 from sphtp.core.datagrams import Address, Datagrams, Kind, divide
-from sphtp.core.stream.fronts import (
-    FEEDBACK_FRONT,
-    STREAM_FRONT,
-    decode_feedback_front_untrusted,
-    decode_stream_front_untrusted,
+from sphtp.core.stream.wire import (
+    FEEDBACK_HEADER,
+    STREAM_HEADER,
+    decode_feedback_header_untrusted,
+    decode_stream_header_untrusted,
     is_of_stream,
 )
 from sphtp.core.timers import earliest
@@ -184,7 +184,7 @@ class StreamDispatcher:
     def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams of one kind that came together; what is for nobody is counted."""
         is_stream = row.data[0] & 0x0F == Kind.STREAM
-        front = STREAM_FRONT if is_stream else FEEDBACK_FRONT
+        front = STREAM_HEADER if is_stream else FEEDBACK_HEADER
         handle = self._handle_stream_untrusted if is_stream else self._handle_feedback_untrusted
         for part in divide(row, front.size):
             try:
@@ -200,7 +200,7 @@ class StreamDispatcher:
                 one.handle_timeout(now)
 
     def _handle_stream_untrusted(self, now: float, row: Datagrams) -> None:
-        session, _ = decode_stream_front_untrusted(row.data)
+        session, _ = decode_stream_header_untrusted(row.data)
         attendances = self._attended.get(session)
         if attendances is None:
             if not self.early.keep(session, row):
@@ -210,7 +210,7 @@ class StreamDispatcher:
             attendance.handle_row_untrusted(now, row)
 
     def _handle_feedback_untrusted(self, now: float, row: Datagrams) -> None:
-        session, receiver = decode_feedback_front_untrusted(row.data)
+        session, receiver = decode_feedback_header_untrusted(row.data)
         hosting = self._hosted.get(session)
         if hosting is None or not hosting.handle_feedback_untrusted(now, receiver, row):
             self.counters.stream_unknown += row.number

@@ -13,8 +13,8 @@ from typing import Final
 import trio
 
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.fetch.wire import Framing, prefixed
+from sphtp.core.stream.late_join_wire import Framing, prefixed
+from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.sealing import TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RemoteError

@@ -10,8 +10,9 @@ import trio
 
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
+from sphtp.core.stream.retention import FetchServer
+from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
     SealCounters,
@@ -20,9 +21,7 @@ from sphtp.core.stream.sealing import (
     envelope,
 )
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.repair_desk import ALL
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.source.table import SourceState
+from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.multicast import Group, open_sender
@@ -116,7 +115,7 @@ class HostedSource:
         self.topics = tuple(topics)
         self.touched = touched
         self.seals = SealCounters()
-        self.source = Source(
+        self.source = SourceTransport(
             secrets,
             settings,
             now=trio.current_time(),
@@ -311,7 +310,9 @@ class HostedSource:
 
     def _places(self, receiver: int) -> list[Address]:
         """Where a receiver is, or all of them; two behind one socket get one copy."""
-        those = self._attendees.values() if receiver == ALL else [self._attendees[receiver]]
+        those = (
+            self._attendees.values() if receiver == ALL_RECEIVERS else [self._attendees[receiver]]
+        )
         places = (attendee.channel.peer_address for attendee in those)
         return list(dict.fromkeys(place for place in places if place is not None))
 

@@ -8,7 +8,7 @@ import trio
 
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.stream.membership import Join, Welcome
-from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
 from sphtp.core.topics import check_topic

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from sphtp.core.stream.source.counters import SourceStatistics
+from sphtp.core.stream.statistics import SourceStatistics
 from sphtp.errors import StateError
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.streams.hosted_source import HostedSource, StreamReceiver

@@ -12,11 +12,11 @@ import trio
 
 from sphtp.core.entropy import Secrets
 from sphtp.core.packing import READ_BYTES
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
-from sphtp.core.stream.membership import Closing, Join, Refused, StreamKey, Welcome
+from sphtp.core.stream.membership import Closing, Join, JoinRefused, StreamKey, Welcome
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.subscription import ALL, SubscriptionStatistics
+from sphtp.core.stream.subscription import ALL_HISTORY, SubscriptionStatistics
 from sphtp.errors import (
     RefusedError,
     RemoteError,
@@ -70,7 +70,7 @@ class Terms:
     def wanted(self) -> int:
         """How many messages sent before, at most."""
         if isinstance(self.late_join, bool):
-            return ALL if self.late_join else 0
+            return ALL_HISTORY if self.late_join else 0
         return self.late_join
 
 
@@ -284,7 +284,7 @@ async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
         # A stream is sealed exactly if the channel is.
         case Welcome() if is_sealed == (answer.key is not None):
             return answer
-        case Refused(text):
+        case JoinRefused(text):
             raise RefusedError(text, "topic")
         case _:
             raise UnreachableError(f"no answer about the topic {wanted.topic!r} that makes sense")

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 import trio
 
-from sphtp.core.stream.fetch.wire import (
+from sphtp.core.stream.late_join_wire import (
     MOST_FRAME,
-    Ask,
-    Fetch,
+    AskRequest,
+    FetchRequest,
     Question,
     encode_ask,
     encode_fetch,
@@ -72,12 +72,12 @@ async def introduce(stream: trio.SocketStream, welcome: Welcome) -> HistoryConne
 
 
 def ask(welcome: Welcome) -> bytes:
-    return encode_ask(Ask(Question(welcome.session, 0, 1)))
+    return encode_ask(AskRequest(Question(welcome.session, 0, 1)))
 
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"?", bytes(100), encode_ask(Ask(Question(1, 0, 1)))],
+    [b"", b"?", bytes(100), encode_ask(AskRequest(Question(1, 0, 1)))],
     ids=["empty", "short", "zeros", "clear"],
 )
 async def test_whoever_has_no_key_is_hung_up_on(frame: bytes) -> None:
@@ -190,7 +190,7 @@ async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
             line = await introduce(stream, welcome)
             question = Question(welcome.session, 0, 1)
             for _ in range(20):
-                await line.send(encode_fetch(Fetch(question, [Span(0, 60_000)])))
+                await line.send(encode_fetch(FetchRequest(question, [Span(0, 60_000)])))
             terms = Terms(late_join=2)
             async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
                 assert [(await late.receive())[0] for _ in range(2)] == [18, 19]

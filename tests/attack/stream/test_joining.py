@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.membership import STREAMS, Join, Welcome, encode_member
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError
 from sphtp.shell.channel import Channel
 from sphtp.shell.node import Node

@@ -5,10 +5,9 @@ from collections import deque
 import pytest
 
 from sphtp.core.datagrams import Datagrams, Kind
-from sphtp.core.stream.bodies import Nak, Status
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
-from sphtp.core.stream.wire import encode_nak, encode_status
+from sphtp.core.stream.wire import Nak, StatusMessage, encode_nak, encode_status
 from sphtp.shell.streams.source import Source
 from tests.attack.stream.wire import TOPIC, Scene, Way, opened, somebody, streaming, until
 from tests.deadline import within_20_seconds
@@ -82,7 +81,7 @@ async def test_who_has_left_is_not_heard() -> None:
         with somebody() as send:
             for _ in range(20):
                 send(seal.seal(GREEDY), scene.here.address)
-                send(seal.seal(encode_status(Status(1, 0))), scene.here.address)
+                send(seal.seal(encode_status(StatusMessage(1, 0))), scene.here.address)
         await until(lambda: scene.here.statistics().stream_unknown >= 40)
         after = scene.source.statistics()
         assert after.naks_received == before.naks_received

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.events import Loss
-from sphtp.core.stream.membership import Member, Refused, Welcome
+from sphtp.core.stream.membership import JoinRefused, Member, Welcome
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams import admission
@@ -84,7 +84,9 @@ async def subscribe(terms: Terms | None = None) -> list[Any]:
     ],
 )
 async def test_a_welcome_that_lies_brings_nothing_that_was_not_sent_and_takes_no_memory(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[Welcome], Welcome], terms: Terms | None
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Welcome], Welcome],
+    terms: Terms | None,
 ) -> None:
     lie(monkeypatch, change)
     told = await subscribe(terms)
@@ -133,7 +135,7 @@ async def test_a_refusal_is_shown_as_text_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     async with opened() as here, opened() as there, here.open_source(TOPIC):
-        monkeypatch.setattr(admission, "_refusal", lambda *_: Refused(word))
+        monkeypatch.setattr(admission, "_refusal", lambda *_: JoinRefused(word))
         monkeypatch.setattr(HostedSource, "is_full", True)
         with pytest.raises(RefusedError) as caught:
             async with there.subscribe(*here.address, topic=TOPIC):

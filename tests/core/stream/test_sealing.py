@@ -9,11 +9,6 @@ from hypothesis import strategies as st
 
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.seal import EPOCH_BITS
-from sphtp.core.stream.fronts import (
-    STREAM_FRONT,
-    decode_feedback_front_untrusted,
-    decode_stream_front_untrusted,
-)
 from sphtp.core.stream.membership import StreamKey
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
@@ -25,6 +20,11 @@ from sphtp.core.stream.sealing import (
     draw_key,
     envelope,
     fetch_keys,
+)
+from sphtp.core.stream.wire import (
+    STREAM_HEADER,
+    decode_feedback_header_untrusted,
+    decode_stream_header_untrusted,
 )
 from sphtp.errors import RemoteError
 
@@ -49,7 +49,7 @@ def test_every_receiver_opens_what_was_sealed_once() -> None:
     seal = SourceSeal(4711, Random(1))
     openers = [StreamOpener(seal.key, SealCounters()) for _ in range(3)]
     datagrams = sealed(seal, BODIES)
-    assert [decode_stream_front_untrusted(one)[0] for one in datagrams] == [4711] * 3
+    assert [decode_stream_header_untrusted(one)[0] for one in datagrams] == [4711] * 3
     overhead = envelope(is_sealed=True)
     assert [len(one) - overhead for one in datagrams] == list(map(len, BODIES))
     assert not any(body in datagram for datagram in datagrams for body in BODIES)
@@ -117,11 +117,11 @@ def test_replayed_and_forged_datagrams_are_counted() -> None:
     (datagram,) = sealed(seal, BODIES[:1])
     assert opened(opener, [datagram, datagram]) == BODIES[:1]
     assert counters.replayed == 1
-    for place in range(STREAM_FRONT.size, len(datagram)):
+    for place in range(STREAM_HEADER.size, len(datagram)):
         changed = bytearray(sealed(seal, BODIES[:1])[0])
         changed[place] ^= 1
         assert opened(opener, [bytes(changed)]) == []
-    assert counters.forged + counters.replayed == 1 + len(datagram) - STREAM_FRONT.size
+    assert counters.forged + counters.replayed == 1 + len(datagram) - STREAM_HEADER.size
 
 
 def test_in_the_clear_a_body_is_what_follows_the_front() -> None:
@@ -150,7 +150,7 @@ def test_rows_hold_equal_sizes_and_at_most_one_shorter_at_the_end(
 def test_feedback_is_for_the_source_alone(key: bytes) -> None:
     seal, opener = FeedbackSeal(5, 6, key), FeedbackOpener(key, SealCounters())
     datagram = seal.seal(b"nak")
-    assert decode_feedback_front_untrusted(datagram) == (5, 6)
+    assert decode_feedback_header_untrusted(datagram) == (5, 6)
     assert opener.open(datagram, len(datagram)) == [b"nak"]
     assert FeedbackOpener(bytes(32), counters := SealCounters()).open(datagram, len(datagram)) == []
     assert counters.forged == 1

@@ -1,0 +1,186 @@
+"""How far a source may be ahead, of whom, and for how long."""
+
+from sphtp.core.stream.flow_control import FlowControl
+from sphtp.core.stream.settings import OVERHEAD, StreamSettings
+from sphtp.core.stream.transmission_window import TransmissionWindow
+from sphtp.core.stream.wire import DATA_OVERHEAD, StatusMessage, encode_status
+from tests.core.stream.sources import Listening
+
+SIZE = 1000
+"""What each datagram is charged with."""
+REACH, PATIENCE = 100 * SIZE, 1.0
+RECORDS = bytes(SIZE - OVERHEAD - DATA_OVERHEAD)
+
+
+class Flowing(FlowControl):
+    """A source whose first datagram is number 1, and as large as all others."""
+
+    def __init__(self, reach: int = REACH) -> None:
+        self.sent = TransmissionWindow(1, 1 << 30, 1e9)
+        super().__init__(reach, PATIENCE, self.sent)
+
+    def send(self, now: float, lead: int) -> None:
+        """Send datagrams up to the number ``lead``."""
+        self.sent.add(now, [RECORDS] * (lead - self.sent.lead))
+        self.go_on(now)
+
+    @property
+    def is_free(self) -> bool:
+        return self.limit is None and self.due is None
+
+
+def heard(lead: int, room: int = REACH) -> StatusMessage:
+    return StatusMessage(lead, room)
+
+
+def test_the_slowest_has_the_limit() -> None:
+    flowing = Flowing()
+    flowing.send(0.0, 100)
+    assert flowing.limit is None, "nobody is waited for"
+    flowing.join(0.0, 1, 10)
+    flowing.join(0.0, 2, 30)
+    assert flowing.limit == 10 * SIZE + REACH // 4, "nothing is known of either"
+    flowing.hear(1, heard(60))
+    assert flowing.limit == 30 * SIZE + REACH // 4
+    flowing.hear(2, heard(30))
+    assert flowing.limit == 130 * SIZE
+    flowing.hear(2, heard(90, room=20 * SIZE))
+    assert flowing.limit == 130 * SIZE, "less room than it told before takes nothing back"
+    flowing.leave(2)
+    assert flowing.limit == 160 * SIZE
+
+
+def test_the_first_word_corrects_what_was_granted_before_it() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, 0)
+    flowing.hear(1, heard(0, room=5 * SIZE))
+    assert flowing.limit == 5 * SIZE
+    flowing.send(0.1, 3)
+    flowing.hear(1, heard(3, room=SIZE))
+    assert flowing.limit == 5 * SIZE, "what it has promised itself it keeps"
+
+
+def test_bytes_are_what_counts_and_not_datagrams() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, 0)
+    flowing.sent.add(0.0, [bytes(10 * SIZE - OVERHEAD - DATA_OVERHEAD)] * 2 + [RECORDS] * 5)
+    flowing.hear(1, heard(3))
+    assert flowing.limit == 21 * SIZE + REACH
+    flowing.hear(1, heard(7))
+    assert flowing.limit == 25 * SIZE + REACH
+
+
+def test_what_is_evicted_counts_as_far_as_it_went() -> None:
+    flowing = Flowing()
+    window = flowing.sent = TransmissionWindow(1, 10 * len(RECORDS), 1e9)
+    window.add(0.0, [RECORDS] * 50)
+    assert window.trail == 41
+    assert window.position_of(12) == window.position_of(40) == 40 * SIZE
+    assert window.position_of(41) == 41 * SIZE
+    assert window.position_of(50) == window.position == 50 * SIZE
+
+
+def test_without_a_window_nobody_is_waited_for() -> None:
+    flowing = Flowing(0)
+    flowing.join(0.0, 1, 10)
+    assert flowing.is_free
+
+
+def test_who_says_nothing_after_joining_is_left_behind_in_time() -> None:
+    flowing = Flowing()
+    flowing.join(5.0, 1, 0)
+    assert flowing.due == 5.0 + PATIENCE
+    flowing.expire(5.9)
+    assert flowing.limit == REACH // 4
+    flowing.expire(6.0)
+    assert flowing.left_behind == 1
+    assert flowing.is_left(1)
+    assert flowing.is_free
+
+
+def test_a_word_starts_no_clock_as_long_as_the_source_is_near() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, 0)
+    flowing.send(0.0, 1)
+    flowing.hear(1, heard(1))
+    flowing.send(0.5, 50)
+    assert flowing.due is None
+    flowing.send(0.7, 51)
+    assert flowing.due == 0.7 + PATIENCE
+    flowing.send(0.9, 60)
+    assert flowing.due == 0.7 + PATIENCE, "the clock runs"
+    flowing.hear(1, heard(40))
+    assert flowing.due is None
+
+
+def test_one_that_falls_silent_is_left_behind_before_anybody_waited_for_it() -> None:
+    flowing = Flowing()
+    for receiver in (1, 2):
+        flowing.join(0.0, receiver, 0)
+        flowing.hear(receiver, heard(0))
+    for step in range(1, 200):
+        now, lead = step * 0.02, step
+        assert flowing.limit is None or lead * SIZE <= flowing.limit, "the source never waits"
+        flowing.send(now, lead)
+        flowing.hear(1, heard(lead))
+        flowing.expire(now)
+    assert flowing.left_behind == 1
+    assert flowing.limit == 199 * SIZE + REACH
+
+
+def test_who_is_held_by_too_little_room_has_as_much_patience() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, 0)
+    flowing.hear(1, heard(0))
+    flowing.send(0.5, 95)
+    flowing.hear(1, heard(95, room=10 * SIZE))
+    flowing.send(1.0, 99)
+    assert flowing.due is None
+    flowing.hold(1.0)
+    assert flowing.due == 1.0 + PATIENCE
+
+
+def test_patience_ends_when_its_time_has_come_whatever_floats_do() -> None:
+    """What rings has to find something to do, or time stands still."""
+    flowing = Flowing()
+    for tick in range(1000):
+        flowing.join(tick * 0.1, tick, 0)
+        due = flowing.due
+        assert due is not None
+        flowing.expire(due)
+        assert flowing.due is None
+        flowing.leave(tick)
+
+
+def test_who_was_left_behind_is_followed_again_when_it_keeps_up() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, 0)
+    flowing.expire(1.0)
+    flowing.send(1.0, 500)
+    flowing.hear(1, heard(10))
+    assert flowing.limit is None, "it is too far behind to be waited for"
+    flowing.hear(1, heard(450))
+    assert flowing.limit == 450 * SIZE + REACH
+
+
+def test_a_source_that_is_done_waits_for_nobody_whoever_joins() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, 0)
+    flowing.close()
+    flowing.join(0.5, 2, 0)
+    flowing.send(0.5, 90)
+    flowing.hold(0.5)
+    assert flowing.is_free
+    assert flowing.left_behind == 0
+
+
+def test_room_that_is_told_before_the_first_message_counts() -> None:
+    settings = StreamSettings(flow_window=REACH, receive_buffer=REACH, patience=0.05)
+    room = Listening(settings, receivers=(1,))
+    room.nak_raw(encode_status(StatusMessage(room.source.window.lead, REACH)))
+    assert room.source.statistics().feedback_foreign == 0
+    # More than what a source grants by itself; nobody's patience is tried.
+    sent = room.send_datagrams(30)
+    assert len(room.data) == len(sent)
+    room.advance(0.04)
+    assert room.source.statistics().left_behind == 0
