@@ -1,15 +1,19 @@
-"""The receiver's side of late join and off-transport recovery, as a table.
+"""Late join and off-transport recovery (OTR) at the receiver: messages from the source's history.
 
-A connection is made when something is wanted of the source's history, and not before. Frames come
-in order or not at all, so that silence means trouble: after an interval it is asked again, and the
-interval doubles. Whether anything is wanted the table cannot say: the runner looks after every
-input, and tells.
+A receiver that joins late wants messages that were sent before it came, and one whose transport
+gave datagrams up wants what was in them. Both are fetched over a TCP connection to the source, the
+oldest first, a window ahead (``FetchWindow``); the shell makes the connection, which carries the
+frames of ``late_join_wire``.
+
+The table says when there is a connection: when something is wanted, and not before. Frames come in
+order or not at all, so silence means trouble: after an interval the receiver asks again, and the
+interval doubles. The table cannot know whether anything is wanted: ``update`` looks after every
+input, and steps it.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sphtp.core.fsm import Alarms, Machine, Name, Row, Runner
 from sphtp.core.serial import SerialNumber
@@ -119,9 +123,6 @@ FETCH = Machine(
 )
 
 
-# Which messages are asked for: a window of what is wanted, the oldest first.
-
-
 class FetchWindow:
     """At most ``size`` messages of ``wanted``, each for ``timeout`` seconds since it was first in.
 
@@ -183,12 +184,6 @@ class FetchWindow:
                 if not room or len(spans) == MOST_SPANS:
                     return spans
         return spans
-
-
-# Late join and off-transport recovery at the receiver: asks the source's history for messages.
-#
-# Oldest first, a window ahead, over a connection that the shell makes and that carries the frames
-# of ``sphtp.core.stream.late_join_wire``.
 
 
 MOST_DOUBLED: Final = 10
@@ -269,11 +264,6 @@ class Fetcher:
         self._frames = deque[bytes]()
         self._outcomes = deque[Outcome]()
         self._requests = self._came = self._failures = self._unasked = self._malformed = 0
-        self._hear: Mapping[type, Callable[[Any], None]] = {
-            InfoAnswer: self._hear_info,
-            MessagesAnswer: self._hear_msg,
-            GoneAnswer: self._hear_gone,
-        }
 
     @property
     def wants_connection(self) -> bool:
@@ -299,7 +289,7 @@ class Fetcher:
 
     def end(self, now: float) -> None:
         """The session is over: go on only where answers are coming."""
-        self._know(None)
+        self._set_start(None)
         self._step(now, FetchEvent.END)
 
     def handle_connected(self, now: float) -> None:
@@ -331,7 +321,13 @@ class Fetcher:
         self._tries = 0
         self._alarms.move(FetchEvent.DUE, now + self._settings.fetch_interval)
         self._alarms.move(FetchEvent.EXHAUSTED, now + self._settings.fetch_timeout)
-        self._hear[type(answer)](answer)
+        match answer:
+            case InfoAnswer():
+                self._set_start(answer.low)
+            case MessagesAnswer():
+                self._outcomes.append(FetchedRecord(answer.record))
+            case GoneAnswer():
+                self._outcomes.append(FetchFailure(answer.span, LossReason.GONE))
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
@@ -364,16 +360,7 @@ class Fetcher:
         is_ours = session == self._session and topic == self._topic
         return is_ours and number in self._open
 
-    def _hear_info(self, info: InfoAnswer) -> None:
-        self._know(info.low)
-
-    def _hear_msg(self, msg: MessagesAnswer) -> None:
-        self._outcomes.append(FetchedRecord(msg.record))
-
-    def _hear_gone(self, gone: GoneAnswer) -> None:
-        self._outcomes.append(FetchFailure(gone.span, LossReason.GONE))
-
-    def _know(self, first: int | None) -> None:
+    def _set_start(self, first: int | None) -> None:
         if self._late_join:
             self._late_join = False
             self._outcomes.append(HistoryStart(first))
@@ -424,7 +411,7 @@ class Fetcher:
         self._miss(LossReason.SESSION_END)
 
     def _miss(self, reason: LossReason) -> None:
-        self._know(None)
+        self._set_start(None)
         self._outcomes.extend(FetchFailure(span, reason) for span in self._wanted)
 
     def _stop(self, _: float) -> None:

@@ -1,8 +1,8 @@
-"""What becomes of a range of missing datagrams, as a table.
+"""The loss map: the datagrams that are missing, and what becomes of them.
 
-Where a part of a range arrives, or is spoken of in an NCF, the range is split, and each part goes
-its own way. Ranges found while the timer of another one's first NAK runs join that timer; those
-that one NAK named share the next one.
+Missing datagrams are kept as ranges, so that a hole of a billion costs as much as a hole of one.
+Each range goes through a table. Where a part of a range arrives, or an NCF names it, the range is
+split, and each part goes its own way. When which event comes, ``nak`` decides.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,7 +26,7 @@ class GapState(Name):
 class GapEvent(Name):
     """What happens to it."""
 
-    ASKED = "its timer rang, and a NAK with it leaves"
+    ASKED = "its timer has fired, and a NAK with it leaves"
     IGNORED = "NCF: it was repaired a moment ago"
     RX_DELAY = "NCF: its repair waits for its turn"
     SHED = "NCF: too much waits already"
@@ -60,7 +60,7 @@ ASKING: tuple[GapRow, ...] = (
     Row(S.SUPPRESSED, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "it should have come by now"),
 )
 
-# One that is suppressed is not put off again, or the NAKs of others could do so for ever.
+# A second NCF puts nothing off, or the NAKs of others could do so for ever.
 SUPPRESSING: tuple[GapRow, ...] = tuple(
     Row(state, event, S.SUPPRESSED, (A.ARM,), why)
     for state in (S.WAIT_FIRST, S.WAIT_REPAIR)
@@ -106,9 +106,6 @@ GAP = Machine(
         S.LOST: frozenset(GapEvent),
     },
 )
-
-
-# Which datagrams are missing: ranges, so that a hole of a billion costs as much as one of one.
 
 
 class Gap:

@@ -1,4 +1,9 @@
-"""What the reader of a topic is told, in this order: messages, losses, and the end."""
+"""Ordered delivery: messages wait for the parts of them, for their turn, and for the reader.
+
+Each number of a topic comes here once, as a message or as a loss. In order, the order map keeps
+what came before its turn; in the order of arrival nothing waits. The reader's queue then has
+messages, losses, and the end.
+"""
 
 from collections import deque
 from typing import NamedTuple, Protocol
@@ -10,7 +15,7 @@ Item = Batch | Loss | StreamEnd
 
 
 class ReaderQueue:
-    """A queue of items."""
+    """Items that wait for the reader."""
 
     __slots__ = ("_queue", "_sizes", "delivered", "lost", "size")
 
@@ -24,14 +29,14 @@ class ReaderQueue:
         self.lost = 0
 
     def add(self, item: Batch | Loss | None) -> None:
-        """Tell messages, or a loss, or nothing; adjacent losses for one reason are one."""
+        """Add messages, or a loss, or nothing; adjacent losses for one reason are one."""
         if type(item) is Batch:
             self._add_batch(item)
         elif type(item) is Loss:
             self._add_loss(item)
 
     def end(self, end: StreamEnd) -> None:
-        """Tell the end."""
+        """Add the end."""
         self._queue.append(end)
 
     def poll(self) -> Item | None:
@@ -66,14 +71,11 @@ class ReaderQueue:
         return Loss(before.first, loss.last, loss.reason)
 
 
-# The order in which a topic is told: that of its numbers, or that of arrival.
-
-
 _UNKNOWN = -1
 
 
 class DeliveryOrder(Protocol):
-    """Brings what the gate let through in order, and tells it."""
+    """Hands items to the reader's queue, in one order or another."""
 
     @property
     def count(self) -> int:
@@ -86,13 +88,13 @@ class DeliveryOrder(Protocol):
         ...
 
     def begin(self, first: int) -> None:
-        """The first that will be told is ``first``."""
+        """Begin with the number ``first``."""
         ...
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
         """Take the numbers from ``first`` to ``last``, none of which came before.
 
-        None stands for numbers that nobody is to be told of.
+        None stands for numbers that are not delivered.
         """
         ...
 
@@ -102,7 +104,7 @@ class DeliveryOrder(Protocol):
 
 
 class ArrivalOrder:
-    """Everything is told at once."""
+    """The order of arrival: every item goes to the reader at once."""
 
     __slots__ = ("_items", "count", "size")
 
@@ -115,7 +117,7 @@ class ArrivalOrder:
         """Nothing waits for a beginning."""
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Tell it."""
+        """Hand it to the reader."""
         self._items.add(item)
 
     def lead(self, number: int) -> int:
@@ -131,7 +133,10 @@ class _Entry(NamedTuple):
 
 
 class OrderMap:
-    """Keeps what came before its turn. ``first`` is the lowest number known before ``begin``."""
+    """The order of the numbers: keeps what came before its turn.
+
+    ``first`` is the lowest number known before ``begin``.
+    """
 
     __slots__ = ("_entries", "_first", "_items", "_next", "count", "size")
 
@@ -144,12 +149,12 @@ class OrderMap:
         self.size = 0
 
     def begin(self, first: int) -> None:
-        """Tell what there is from ``first`` on."""
+        """Hand to the reader what there is from ``first`` on."""
         self._first = self._next = first
         self._release()
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Tell it, and what it was in the way of; or keep it."""
+        """Hand it to the reader, with what waited for it; or keep it."""
         if first != self._next:
             self._keep(first, _entry(last, item))
             return
@@ -181,11 +186,8 @@ def _entry(last: int, item: Batch | Loss | None) -> _Entry:
     return _Entry(last, item, 1, 0)
 
 
-# Messages that come in parts. A message of which one part is lost is lost as a whole.
-
-
 class PartialMessage:
-    """The parts that came of a message; there are ``parts`` of them."""
+    """A message of ``parts`` parts, some of which are here."""
 
     __slots__ = ("_parts", "parts", "size")
 
@@ -216,7 +218,10 @@ class PartialMessage:
 
 
 class PartialMessages:
-    """The messages of a topic that are not whole, by their numbers."""
+    """The messages of a topic that are not whole, by number: reassembly.
+
+    A message of which one part is lost is lost as a whole.
+    """
 
     __slots__ = ("_messages", "count", "size")
 

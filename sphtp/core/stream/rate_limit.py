@@ -1,6 +1,17 @@
-"""How much was sent a second of late: over about the last second in which there was something.
+"""Rate limiting at a source: of new data, and of retransmissions.
 
-Pauses in which nothing waited to be sent do not count, for nobody was held up in them.
+The settings limit both: ``data_rate``, and ``repair_rate``, Ultra Messaging's retransmit rate
+limit. But where a path is overloaded, more repairs make more losses, so recovery could feed on
+itself. Two rules keep it from that:
+
+* Repairs, to a group or to each receiver where there is none, leave at no more than
+  ``repair_share`` times the mean rate of new data over about the last second.
+* While repairs nevertheless wait for longer than a NAK backoff, and so are asked for again before
+  they leave, new data leaves no faster than that mean. As receivers make the source wait, the mean
+  falls from second to second. When no repair has waited for too long for a second, what has piled
+  up of new data leaves a tenth faster than the mean, until none waits.
+
+Pauses in which no data waited do not count in the mean: nothing was held up in them.
 """
 
 from math import exp, expm1, inf
@@ -17,7 +28,7 @@ PAUSE: Final = 0.1
 
 
 class MeanRate:
-    """An exponentially fading mean of bytes a second; times in seconds."""
+    """An exponentially fading mean of bytes a second, over the times in which data was sent."""
 
     __slots__ = ("_age", "_at", "_level", "_waits")
 
@@ -28,14 +39,14 @@ class MeanRate:
         self._waits = False
 
     def add(self, now: float, size: int, *, waits: bool) -> None:
-        """So many bytes leave now; ``waits`` says whether more would, if they might."""
+        """Count ``size`` bytes that leave now; ``waits`` says whether more data is held back."""
         passed = self._passed(now)
         self._age += passed
         self._level = self._level * exp(-passed / SPAN) + size
         self._at, self._waits = now, waits
 
     def at(self, now: float) -> float | None:
-        """The mean; None as long as nothing is known."""
+        """Return the mean; None as long as nothing was sent."""
         passed = self._passed(now)
         age = self._age + passed
         if not age:
@@ -50,15 +61,12 @@ class MeanRate:
         return passed if self._waits else min(passed, PAUSE)
 
 
-# How a source takes care that recovery does not outgrow what it is to recover, as a table.
-
-
 class RateState(Name):
     """How fast new data may leave, beside what the settings allow."""
 
-    FREE = "as fast as it comes"
-    BRAKING = "no faster than of late: repairs wait too long for their turn"
-    EASING = "a little faster than of late: what has piled up would else come all at once"
+    FREE = "as fast as the settings allow"
+    BRAKING = "no faster than the mean: repairs wait too long for their turn"
+    EASING = "a tenth faster than the mean: what has piled up would else leave all at once"
 
 
 class RateEvent(Name):
@@ -96,15 +104,6 @@ RATE_LIMIT: Final = Machine(
 )
 
 
-# The rates of a source, of new data and of repairs: so that recovery does not feed on itself.
-#
-# Where a path is overloaded more repairs make more losses. So to a group, or to each receiver
-# where there is none, they may be as many as new data a few times over; and while those to
-# anybody wait for their turn nevertheless, new data leaves no faster than it did of late, which
-# is less from second to second as long as receivers make it wait. When repairs have caught up, it
-# goes on, a little faster each second.
-
-
 LEAST: Final = MBIT
 """Bytes a second that repairs, and new data, always have."""
 
@@ -116,7 +115,7 @@ CALM: Final = 1.0
 
 
 class RateLimit:
-    """Says how fast a source may send; rates in bytes/s, times in seconds."""
+    """The rates of a source, in bytes a second."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self.state = RATE_LIMIT.initial
@@ -128,38 +127,38 @@ class RateLimit:
         self._calm_at = 0.0
 
     def handle_data(self, now: float, size: int, *, waits: bool) -> None:
-        """New data leaves; ``waits`` says whether there is more."""
+        """Count new data that leaves; ``waits`` says whether there is more."""
         self._mean.add(now, size, waits=waits)
-        self._look(now)
+        self._update(now)
         if not waits:
             self._step(now, RateEvent.CAUGHT_UP)
 
     def handle_repairs(self, now: float, waiting: int) -> None:
-        """So many bytes of repairs wait for their turn, to a group or to one receiver."""
+        """Take note of how many bytes of repairs wait, to a group or to one receiver."""
         if self._share and waiting > self._tolerance * self.repair_rate(now):
             self._step(now, RateEvent.STRAINED)
 
     def data_rate(self, now: float) -> float | None:
-        """How fast new data may leave; None does not hold back."""
+        """Return how fast new data may leave; None sets no limit."""
         if self.state is RateState.FREE:
             return self._data_rate
-        self._look(now)
-        rate = (EASE if self.state is RateState.EASING else 1.0) * self._of_late(now)
+        self._update(now)
+        rate = (EASE if self.state is RateState.EASING else 1.0) * self._mean_rate(now)
         if rate == inf:
             return self._data_rate
         return rate if self._data_rate is None else min(rate, self._data_rate)
 
     def repair_rate(self, now: float) -> float:
-        """How fast repairs may leave, to a group or to one receiver."""
+        """Return how fast repairs may leave, to a group or to one receiver."""
         if self._share is None:
             return self._repair_rate
-        return min(self._repair_rate, self._share * self._of_late(now))
+        return min(self._repair_rate, self._share * self._mean_rate(now))
 
-    def _of_late(self, now: float) -> float:
+    def _mean_rate(self, now: float) -> float:
         mean = self._mean.at(now)
         return inf if mean is None else max(mean, LEAST)
 
-    def _look(self, now: float) -> None:
+    def _update(self, now: float) -> None:
         if self.state is RateState.BRAKING and now >= self._calm_at:
             self._step(now, RateEvent.CALM)
 

@@ -1,14 +1,18 @@
-"""History: what a source keeps for those who come late, or whom the transport failed.
+"""Retention: messages that a source keeps, and hands out for late join and off-transport recovery.
 
-Apart from the transmission window, and each topic for itself: one that is busy takes nothing from
-one that is not. Bounded in bytes, age and number of messages, all at once. Messages are kept whole,
-in blocks, and given back by their numbers.
+The history is apart from the transmission window, and each topic has its own: a busy topic takes
+nothing from a quiet one. It is bounded in bytes, age and number of messages, all at once. Messages
+are kept whole, in blocks, and found by their numbers.
+
+A ``FetchServer`` answers one connection, with the frames of ``late_join_wire``. It makes a frame
+when the connection can take one, and no faster than its rate. So a receiver that reads slowly costs
+nothing but its connection, and one that asks for everything leaves room for the others.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from sphtp.core.stream.late_join_wire import (
     MOST_REQUESTS,
@@ -212,13 +216,6 @@ class History:
         return history.find(first, last)
 
 
-# The answering side of late join and off-transport recovery: one per connection.
-#
-# It answers as fast as it is asked for frames, and no faster than its rate; so a receiver that
-# reads slowly costs nothing but its connection, and one that asks for everything leaves room for
-# others.
-
-
 FRAME: Final = 65_536
 """Bytes of messages after which a frame takes no more."""
 MOST_IN_FRAME: Final = 8192
@@ -261,10 +258,6 @@ class FetchServer:
         self._due: float | None = None
         self._requests = deque[AskRequest | FetchRequest]()
         self._frames: Iterator[bytes] = iter(())
-        self._answers: Mapping[type, Callable[[float, Any], Iterator[bytes]]] = {
-            AskRequest: self._inform,
-            FetchRequest: self._fetch,
-        }
 
     def handle_frame_untrusted(self, frame: bytes) -> None:
         """Take a question.
@@ -299,7 +292,10 @@ class FetchServer:
     def _next_frame(self, now: float) -> bytes | None:
         while (frame := next(self._frames, None)) is None and self._requests:
             request = self._requests.popleft()
-            self._frames = self._answers[type(request)](now, request)
+            if isinstance(request, AskRequest):
+                self._frames = self._inform(now, request)
+            else:
+                self._frames = self._fetch(now, request)
         return frame
 
     def _inform(self, now: float, ask: AskRequest) -> Iterator[bytes]:

@@ -3,7 +3,6 @@
 ``um`` has the defaults of Ultra Messaging, defects and all, to compare with; ``lan`` is for one
 machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a stream
 need not have the same: each keeps its own.
-
 """
 
 from collections.abc import Callable
@@ -13,35 +12,8 @@ from typing import Any, Final, Self
 
 from sphtp.errors import SettingsError
 
-# How far a source may be ahead of a receiver: what both sides have to reckon alike.
-#
-# It is counted in bytes, each datagram with what a kernel takes for it beside its data: so
-# neither small datagrams nor large ones use up more of a socket's buffer than they are charged
-# for.
-
-
-SHARE: Final = 4
-"""Reports in what a source may be ahead: it is never kept waiting for one that is on its way."""
-
 OVERHEAD: Final = 768
 """Bytes charged for a datagram beside its body: Linux takes as many for the smallest one."""
-
-
-def first_grant(reach: int) -> int:
-    """How many bytes a source may be ahead of one that has said nothing yet.
-
-    ``reach`` is how many it may be ahead at most; 0 for no matter how many.
-    """
-    return max(reach // SHARE, 1) if reach else 0
-
-
-# Timers and limits of a stream, in three profiles.
-#
-# ``um`` has the defaults of Ultra Messaging, defects and all, to compare with; ``lan`` is for one
-# machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a
-# stream need not have the same: each keeps its own.
-
-
 MEBIBYTE: Final = 1 << 20
 MBIT: Final = 125_000.0
 """Bytes a second."""

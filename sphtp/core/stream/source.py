@@ -1,26 +1,33 @@
-"""The life of a source, as a table.
+"""The source of a stream: one transport session with its topics, repaired by NAK.
 
-Data, repairs and session messages do not change it, but for the first data and the last. What is
-said while a source ends tells receivers so: CLOSING that nothing new comes, CLOSED that it is over.
+Messages are numbered and bundled into datagrams (``transmission``), which leave no faster than the
+data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
+They are kept in the transmission window (``transmission_window``), from which NAKs bring repairs,
+or an NCF (``retransmission``). Session messages tell the window when nothing else does
+(``session_messages``). Messages are kept for late join and off-transport recovery (``retention``).
+
+The owner hands in what comes, and after every input asks ``poll_transmit`` until nothing may leave,
+then looks for events and at ``poll_timeout``.
+
+The table is the life of a source. Data, repairs and session messages do not change it, but for the
+first datagram and the last. Session messages of a source that ends tell receivers so: CLOSING that
+nothing new comes, CLOSED that it is over.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from sphtp.core.datagrams import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.core.stream.events import SourceClosed, SourceEvent
-from sphtp.core.stream.flow_control import FlowControl, ReceiverLag, SourceReceivers
+from sphtp.core.stream.flow_control import FlowControl, ReceiverLag
 from sphtp.core.stream.rate_limit import RateLimit
 from sphtp.core.stream.retention import History
 from sphtp.core.stream.retransmission import (
     ALL_RECEIVERS,
-    NakHandler,
     OutgoingBodies,
-    Retransmissions,
     Retransmitter,
 )
 from sphtp.core.stream.session_messages import SessionSchedule
@@ -33,11 +40,13 @@ from sphtp.core.stream.wire import (
     MOST_TAILS,
     BodyFlag,
     SessionMessage,
+    StatusMessage,
     Window,
+    decode_feedback_untrusted,
     encode_session,
 )
 from sphtp.core.timers import earliest
-from sphtp.errors import LocalError, SettingsError
+from sphtp.errors import LocalError, RemoteError, SettingsError
 
 
 class SourceState(Name):
@@ -47,7 +56,7 @@ class SourceState(Name):
     ACTIVE = "sends, repairs, and tells its tail when it is silent"
     DRAINING = "closed; what was sent before still leaves"
     CLOSING = "all has left; repairs for its linger"
-    ENDING = "repairs no more; says so a few times"
+    ENDING = "repairs no more; session messages tell so a few times"
     CLOSED = "over"
 
 
@@ -66,7 +75,7 @@ class SourceAction(Name):
     """What the source then does."""
 
     LINGER = "start the clock of lingering; session messages at the minimum interval"
-    FINISH = "drop repairs that wait, wait for nobody; start the last session messages"
+    FINISH = "drop repairs, wait for no receiver; start the last session messages"
     REPORT = "tell the application, with how much is not known to have arrived"
 
 
@@ -111,15 +120,6 @@ SESSION_FLAGS: Final = {S.CLOSING: BodyFlag.CLOSING, S.ENDING: BodyFlag.CLOSED}
 """Flags of session messages, where there are any."""
 
 
-# The source of a stream: one transport session with its topics, repaired by NAK.
-#
-# It ties its parts together and has no algorithm of its own: messages are numbered and bundled
-# into datagrams, these are kept in the transmission window and leave at the data rate; NAKs bring
-# repairs at the repair rate, or an NCF; session messages tell the window when nothing else does.
-# Whoever drives it hands in what comes, and after everything it does asks ``poll_transmit`` until
-# nothing may leave, then looks for events and at ``poll_timeout``.
-
-
 class SourceTransport:
     """A source of ``topics`` topics, whose first datagram has the sqn ``first``, 1 or more.
 
@@ -149,25 +149,29 @@ class SourceTransport:
         """Bytes of a datagram's body, at most."""
         self._settings = settings
         self.state = SOURCE.initial
-        """Where it is in its life."""
+        """Where it is in its table."""
         self.counters = counters = SourceCounters()
         self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
         self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
         # Less than a datagram would be no window.
         reach = max(settings.flow_window, size + OVERHEAD) if settings.flow_window else 0
-        self._flow = FlowControl(reach, settings.patience, self._window)
-        pulse = RateLimit(settings)
+        self._flow = FlowControl(reach, settings.patience, settings.nak_budget, self._window)
+        rate_limit = RateLimit(settings)
         self._transmission = Transmission(
-            size, pulse, self._bundler, self._window, self._flow, counters
+            size, rate_limit, self._bundler, self._window, self._flow, counters
         )
-        repairs = partial(Retransmissions, settings, size, pulse, self._window, counters)
-        self._desk = Retransmitter(repairs, shared=shared)
         self._sessions = SessionSchedule(now, settings)
-        self._audience = SourceReceivers(settings.nak_budget)
-        self._events = events = deque[SourceEvent](maxlen=1024)
-        self._hearing = NakHandler(
-            settings, self._window, self._audience, self._desk, self._sessions, counters, events
+        self._events = deque[SourceEvent](maxlen=1024)
+        self._retransmitter = Retransmitter(
+            settings,
+            size,
+            rate_limit,
+            self._window,
+            self._sessions,
+            counters,
+            self._events,
+            shared=shared,
         )
         self._batch = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
         self._linger_over: float | None = None
@@ -212,7 +216,7 @@ class SourceTransport:
     @property
     def unrepaired(self) -> int:
         """How many datagrams are not known to be with all receivers."""
-        return self._audience.behind(self._window.lead)
+        return self._flow.unrepaired(self._window.lead)
 
     def end(self, topic: int) -> int:
         """The number after the last message of a topic that was sent, even if it has not left."""
@@ -224,14 +228,14 @@ class SourceTransport:
 
     def pace(self, now: float, receiver: int) -> ReceiverLag:
         """How far a receiver is that has joined and not left."""
-        listener = self._audience.find(receiver)
-        if listener is None:
+        known = self._flow.find(receiver)
+        if known is None:
             raise LocalError(f"there is no receiver {receiver}")
         return ReceiverLag(
-            behind=max(self._window.lead - listener.done, 0),
-            room=listener.room,
-            silence=now - listener.heard,
-            is_left_behind=self._flow.is_left(receiver),
+            behind=max(self._window.lead - known.done, 0),
+            room=known.room,
+            silence=now - known.reported_at,
+            is_left_behind=known.is_left_behind,
         )
 
     def statistics(self) -> SourceStatistics:
@@ -241,8 +245,8 @@ class SourceTransport:
             window_datagrams=len(self._window),
             window_bytes=self._window.size,
             waiting_bytes=self._transmission.waiting,
-            waiting_repairs=self._desk.waiting,
-            receivers=len(self._audience),
+            waiting_repairs=self._retransmitter.waiting,
+            receivers=len(self._flow),
             left_behind=self._flow.left_behind,
         )
 
@@ -276,34 +280,43 @@ class SourceTransport:
         One that came back has everything up to the datagram ``settled``.
         """
         lead = self._window.lead
-        self._audience.join(now, receiver, lead if settled is None else min(settled, lead))
-        self._flow.join(now, receiver, lead)
+        self._flow.join(now, receiver, lead, settled)
         self._sessions.handle_joined(now)
 
     def handle_left(self, now: float, receiver: int) -> None:
         """A receiver went."""
-        self._audience.leave(receiver)
         self._flow.leave(receiver)
-        self._desk.leave(receiver)
-        self._transmission.look(now)
+        self._retransmitter.leave(receiver)
+        self._transmission.update(now)
         self._progress(now)
 
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
-        """A receiver sent a NAK or a STATUS."""
-        if self.state not in TAKES_FEEDBACK:
-            self.counters.feedback_foreign += 1
+        """Take a NAK or a STATUS of a receiver; what makes no sense is counted."""
+        counters, lead = self.counters, self._window.lead
+        known = self._flow.find(receiver)
+        if self.state not in TAKES_FEEDBACK or known is None:
+            counters.feedback_foreign += 1
             return
-        status = self._hearing.handle_feedback_untrusted(now, receiver, body)
-        if status is not None:
-            self._audience.confirm(now, receiver, status)
-            self._flow.hear(receiver, status)
-            self._transmission.look(now)
+        try:
+            feedback = decode_feedback_untrusted(body, lead)
+        except RemoteError:
+            counters.feedback_invalid += 1
+            return
+        named = feedback.lead if isinstance(feedback, StatusMessage) else feedback.spans[-1].last
+        if named > lead:
+            # That was never sent.
+            counters.feedback_invalid += 1
+        elif isinstance(feedback, StatusMessage):
+            self._flow.handle_status(now, receiver, feedback)
+            self._transmission.update(now)
             self._progress(now)
+        else:
+            self._retransmitter.handle_nak(now, receiver, known, feedback.spans)
 
     def handle_timeout(self, now: float) -> None:
         """A time that was asked for has come."""
         self._flow.expire(now)
-        self._transmission.look(now)
+        self._transmission.update(now)
         if self._linger_over is not None and now >= self._linger_over:
             self._step(now, SourceInput.LINGER_OVER)
 
@@ -314,15 +327,15 @@ class SourceTransport:
 
         In turn a batch for each receiver that misses something, and one of new data for all.
         """
-        outgoing = self._desk.poll(now, self._batch) or self._speak(now)
-        # That there was nothing to say has begun another round of repairs.
-        return outgoing or self._desk.poll(now, self._batch)
+        outgoing = self._retransmitter.poll(now, self._batch) or self._poll_for_all(now)
+        # An empty turn of the retransmitter has begun another round.
+        return outgoing or self._retransmitter.poll(now, self._batch)
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
         return earliest(
             self._transmission.ready,
-            self._desk.ready,
+            self._retransmitter.ready,
             self._flow.due,
             self._sessions.due,
             self._linger_over,
@@ -343,8 +356,8 @@ class SourceTransport:
             raise LocalError(f"{waiting} bytes wait to leave; wait until there is room")
         return self._numbering.measure(payloads)
 
-    def _speak(self, now: float) -> OutgoingBodies | None:
-        """What is said to all, beside repairs."""
+    def _poll_for_all(self, now: float) -> OutgoingBodies | None:
+        """Take session messages and new data."""
         bodies, lead = list[bytes](), self._window.lead
         number = self._sessions.poll(now)
         if number is not None:
@@ -367,7 +380,7 @@ class SourceTransport:
         """See whether that was the last of something."""
         if self.state is SourceState.DRAINING and not self._transmission.waiting:
             self._step(now, SourceInput.DRAINED)
-        if self.state is SourceState.CLOSING and self._audience.is_done(self._window.lead):
+        if self.state is SourceState.CLOSING and self._flow.is_done(self._window.lead):
             self._step(now, SourceInput.DONE)
         if self.state is SourceState.ENDING and self._sessions.due is None:
             self._step(now, SourceInput.SAID)
@@ -381,7 +394,7 @@ class SourceTransport:
 
     def _finish(self, now: float) -> None:
         self._linger_over = None
-        self._desk.clear()
+        self._retransmitter.clear()
         self._flow.close()
         self._sessions.finish(now)
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.wire import Ncf, NcfReason
 
-# What a source counts.
+# Sources
 
 
 @dataclass(slots=True)
@@ -81,11 +81,11 @@ class SourceStatistics:
 
 
 def source_snapshot(counters: SourceCounters, **levels: int) -> SourceStatistics:
-    """Put together what is counted and what is measured."""
+    """Return a snapshot of counters, with levels measured now."""
     return SourceStatistics(**asdict(counters), **levels)
 
 
-# What a receiver counts (Ultra Messaging's receiver transport statistics).
+# Receivers: Ultra Messaging's receiver transport statistics
 
 
 class Spread(NamedTuple):
@@ -97,7 +97,7 @@ class Spread(NamedTuple):
 
 
 class SpreadCounter:
-    """Adds up to a spread."""
+    """Adds up values to a spread."""
 
     __slots__ = ("_count", "_least", "_most", "_sum")
 
@@ -151,7 +151,7 @@ class ReceiverCounters:
 
     def count_ncf(self, ncf: Ncf) -> None:
         """Count the datagrams that an NCF names."""
-        self._add(NCFS[ncf.reason], sum([span.size for span in ncf.spans]))
+        self._add(NCF_COUNTERS[ncf.reason], sum([span.size for span in ncf.spans]))
 
     def count_unrecovered(self, reason: LossReason, number: int) -> None:
         """Count datagrams that were given up."""
@@ -161,7 +161,7 @@ class ReceiverCounters:
         setattr(self, name, getattr(self, name) + number)
 
 
-NCFS: Final = {
+NCF_COUNTERS: Final = {
     NcfReason.NO_RETRY: "ncfs_no_retry",
     NcfReason.IGNORED: "ncfs_ignored",
     NcfReason.RX_DELAY: "ncfs_rx_delay",
@@ -225,13 +225,13 @@ class ReceiverStatistics:
 def receiver_snapshot(
     counters: ReceiverCounters, pending: int, nak_stm: SpreadCounter, nak_tx: SpreadCounter
 ) -> ReceiverStatistics:
-    """Put together what was counted and what is missing still."""
+    """Return a snapshot of counters, with what is missing now."""
     return ReceiverStatistics(
         **asdict(counters), pending=pending, nak_stm=nak_stm.spread, nak_tx=nak_tx.spread
     )
 
 
-# What the delivery of a topic counts.
+# Delivery controllers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """One topic of one source, as its reader has it: transport, delivery and history tied together."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from sys import maxsize
-from typing import Any, Final
+from typing import Final
 
 from sphtp.core.stream.delivery import DeliveryController, DeliveryState
 from sphtp.core.stream.events import LossReason
+from sphtp.core.stream.flow_control import StatusReports
 from sphtp.core.stream.late_join import (
     FetchedRecord,
     Fetcher,
@@ -17,7 +18,7 @@ from sphtp.core.stream.late_join import (
 )
 from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver import Receiver, ReceiverState, StatusReports
+from sphtp.core.stream.receiver import Receiver, ReceiverState
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.statistics import DeliveryStatistics, ReceiverStatistics
 from sphtp.core.stream.wire import Window, encode_status
@@ -76,7 +77,7 @@ class Subscription:
             topic,
             first,
             _NOWHERE if lead is None else lead,
-            transport.is_missing_between,
+            transport.missing,
             ordered=ordered,
             fetches=recover and has_history,
             late_join=is_late or begin < first,
@@ -87,13 +88,8 @@ class Subscription:
         # A source that may fill the reader's buffer, and no more, waits until part of it is read.
         burst = min(burst, settings.receive_buffer)
         self._reports = StatusReports(reach, burst, knows_lead=lead is not None)
-        self._heed: Mapping[type, Callable[[Any], None]] = {
-            HistoryStart: self._begin,
-            FetchedRecord: self._take,
-            FetchFailure: self._miss,
-        }
         if begin < first and not has_history:
-            self._begin(HistoryStart(None))
+            self._begin(None)
         self._fetcher.update(now)
 
     @property
@@ -253,7 +249,7 @@ class Subscription:
             delivery.handle_arrived(now, arrived)
         if (tails := transport.poll_tails()) is not None:
             self._see_tails(now, tails)
-        delivery.hand_over()
+        delivery.settle()
         if transport.state is ReceiverState.ENDED and not delivery.is_over:
             self._end(now)
         if delivery.wanted or self._fetcher.state is not FetchState.RESTING:
@@ -278,22 +274,23 @@ class Subscription:
 
     def _settle(self) -> None:
         while (outcome := self._fetcher.poll_outcome()) is not None:
-            self._heed[type(outcome)](outcome)
+            match outcome:
+                case HistoryStart():
+                    self._begin(outcome.first)
+                case FetchedRecord():
+                    self._delivery.handle_fetched(outcome.record)
+                case FetchFailure():
+                    self._delivery.handle_not_fetched(outcome.span, outcome.reason)
 
-    def _begin(self, known: HistoryStart) -> None:
+    def _begin(self, kept: int | None) -> None:
+        """Begin with what is wanted of a history that is ``kept`` from a number on, if any is."""
         live = self._delivery.live
         if self._after is not None:
             # What is gone of that is told: the history says so when it is asked for it.
             wanted = begin = min(self._after + 1, live)
         else:
             wanted = max(live - self._late_join, 0)
-            begin = max(wanted, known.first or 0)
+            begin = max(wanted, kept or 0)
         self._delivery.begin(begin)
-        if known.first is None:
-            self._delivery.handle_missed(Span(wanted, live - 1), LossReason.SESSION_END)
-
-    def _take(self, came: FetchedRecord) -> None:
-        self._delivery.handle_fetched(came.record)
-
-    def _miss(self, missed: FetchFailure) -> None:
-        self._delivery.handle_missed(*missed)
+        if kept is None:
+            self._delivery.handle_not_fetched(Span(wanted, live - 1), LossReason.SESSION_END)

@@ -1,4 +1,14 @@
-"""The numbers of messages: consecutive per topic, one each. Large ones travel in fragments."""
+"""Transmission of new data: numbered, bundled into datagrams, and sent as fast as it may.
+
+The messages of a topic have consecutive numbers; a message that no datagram holds travels in
+fragments, which share its number. Messages of all topics wait in one queue, in the order in which
+they were sent, and leave bundled (implicit batching): each datagram is as full as it gets. They
+leave no faster than the data rate (``rate_limit``) and no further ahead than the slowest receiver
+allows (``flow_control``), and are then kept in the transmission window.
+
+Sizes are in bytes, with two more for each message: so many may be written in front of it, and a
+queue of empty messages has a bound, too.
+"""
 
 from bisect import bisect_right
 from collections import deque
@@ -82,12 +92,6 @@ class Numbering:
                     start = at + 1
         if start < len(lengths):
             yield start, len(lengths)
-
-
-# Messages that wait to leave, and the records that datagrams take of them.
-#
-# Sizes are bytes, with two more for each message: so many may be written in front of it, and a
-# queue of empty ones has a bound, too.
 
 
 SMALL: Final = 1024
@@ -229,9 +233,6 @@ def _size(lengths: Sequence[int]) -> int:
     return sum(lengths) + LENGTH_OVERHEAD * len(lengths)
 
 
-# Bundling: messages of all topics, in the order in which they were sent, into datagrams.
-
-
 class Bundler:
     """Messages that wait; ``capacity`` is what a datagram holds, ``part`` a fragment, in bytes."""
 
@@ -291,9 +292,6 @@ class Bundler:
         return records[0] if len(records) == 1 else b"".join(records)
 
 
-# New data on its way out: bundled, held back by the data rate, kept in the transmission window.
-
-
 MOST_WAITING: Final = MEBIBYTE
 """Bytes of messages that may wait to leave; whoever finds room may go over it once."""
 
@@ -302,12 +300,12 @@ WORTH_WAKING: Final = MOST_WAITING // 4
 
 
 class Transmission:
-    """Datagrams of at most ``size`` bytes, as fast as ``pulse`` has it and ``flow`` lets them."""
+    """Sends datagrams of at most ``size`` bytes, as the rate limit and flow control allow it."""
 
     def __init__(
         self,
         size: int,
-        pulse: RateLimit,
+        rate_limit: RateLimit,
         bundler: Bundler,
         window: TransmissionWindow,
         flow: FlowControl,
@@ -319,8 +317,8 @@ class Transmission:
         self._window = window
         self._counters = counters
         self._size = size
-        self._pulse = pulse
-        self._pacer = Pacer.for_datagrams(size, pulse.data_rate(0.0))
+        self._rate_limit = rate_limit
+        self._pacer = Pacer.for_datagrams(size, rate_limit.data_rate(0.0))
         self._flow = flow
 
     @property
@@ -337,25 +335,25 @@ class Transmission:
         """Let messages leave as soon as it is their turn."""
         self._bundler.add(topic, numbered)
         if self.ready is None:
-            self.look(now)
+            self.update(now)
 
     def poll(self, now: float, most: int) -> list[bytes]:
         """Take datagrams that may leave now, ``most`` at most."""
         # As for the pacer: nobody waits for a fraction of a byte.
-        paid = (self._pacer.budget(now, self._pulse.data_rate(now)) + 1) // self._size
+        paid = (self._pacer.budget(now, self._rate_limit.data_rate(now)) + 1) // self._size
         bodies = self._send(now, min(most, paid, self._allowed()))
-        self.look(now)
+        self.update(now)
         return bodies
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """See when the next one may leave: that changes as receivers go on."""
         if not self._bundler.waiting:
             self.ready = None
         elif self._allowed() > 0:
-            self.ready = self._pacer.ready_at(now, self._size, self._pulse.data_rate(now))
+            self.ready = self._pacer.ready_at(now, self._size, self._rate_limit.data_rate(now))
         else:
-            self._flow.hold(now)
-            self._pulse.handle_data(now, 0, waits=True)
+            self._flow.handle_blocked(now)
+            self._rate_limit.handle_data(now, 0, waits=True)
             self.ready = None
 
     def _allowed(self) -> int:
@@ -372,9 +370,9 @@ class Transmission:
         first = self._window.add(now, datagrams)
         bodies = encode_new(first, self._window.trail, datagrams)
         size = sum(map(len, bodies))
-        self._pacer.sent(now, size, self._pulse.data_rate(now))
-        self._pulse.handle_data(now, size, waits=self._bundler.waiting > 0)
-        self._flow.go_on(now)
+        self._pacer.sent(now, size, self._rate_limit.data_rate(now))
+        self._rate_limit.handle_data(now, size, waits=self._bundler.waiting > 0)
+        self._flow.handle_sent(now)
         self._counters.datagrams_sent += len(bodies)
         self._counters.bytes_sent += size
         return bodies

@@ -1,19 +1,30 @@
-"""Where messages of a topic are missing, and which datagrams can hold them.
+"""Unrecoverable loss: which messages of a topic are still to come, and when one is lost for good.
 
-Numbers of messages and of datagrams grow together. So what is missing between two messages can only
-be in a datagram between theirs, and when the transport misses none there it is done with that gap.
+The transport recovers datagrams, and does not know what was in those that it lost. But numbers of
+messages and numbers of datagrams grow together: what is missing between two messages can only be in
+a datagram between theirs. So every gap in the numbers of messages knows the two datagrams between
+which it was sent, and as soon as the transport misses none there, nothing will fill the gap. (Ultra
+Messaging waits another generation interval for that.) Without traffic a timer does the same: a gap
+is lost when it is a generation interval old.
+
+Every number is in one of four places: above ``top``, not known of yet; in a gap, where the
+transport still tries to get it; wanted from the source's history, because the transport has given
+it up; or settled, that is delivered or lost. It is settled once, on whichever way it came: so each
+message is delivered at most once.
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import Final, Protocol
 
-from sphtp.core.stream.events import LossReason
+from sphtp.core.stream.events import GivenUp, LossReason
 from sphtp.core.stream.ranges import RangeSet, Span
 
 
 class MessageGap:
-    """The messages from ``first`` to ``last``, missing ``since`` then (seconds).
+    """Missing messages of a topic, from ``first`` to ``last``, ``since`` a time in seconds.
 
     The datagrams that may hold them are those between ``after`` and ``before``, neither included.
     """
@@ -33,7 +44,7 @@ class MessageGap:
         return Span(self.first, self.last)
 
     def rest(self, first: int, last: int) -> "MessageGap":
-        """A part of this gap, as old and as hopeless."""
+        """Return a part of this gap, as old, and given up for the same reason."""
         part = MessageGap(Span(first, last), self.after, self.before, self.since)
         part.reason = self.reason
         return part
@@ -44,7 +55,7 @@ _BEFORE = attrgetter("before")
 
 
 class MessageGaps:
-    """The gaps of a topic, in order. Later ones are never older than earlier ones."""
+    """The gaps of a topic, in order; later ones are never older than earlier ones."""
 
     __slots__ = ("_gaps",)
 
@@ -79,7 +90,7 @@ class MessageGaps:
         self._gaps[place:end] = [gap.rest(*span) for span in spans if span[0] <= span[1]]
 
     def narrow(self, first: int, last: int, sqn: int) -> None:
-        """These messages came in datagram ``sqn``: what is before them was sent before."""
+        """Take note that these came in datagram ``sqn``: those below them were sent before."""
         gaps = self._gaps
         low, high = self._place(first, last)
         for place in range(low - 1, -1, -1):
@@ -128,26 +139,36 @@ class MessageGaps:
         return len(self._gaps)
 
 
-# The at-most-once gate: which messages of a topic are still to come, whichever way they take.
-#
-# Every number is in one of four places: above ``top``, where nobody has spoken of it; in a gap,
-# where the transport still tries to get it; wanted from the source's history, because the
-# transport has given it up; or settled, that is handed on or lost.
+RECENT: Final = 64
+"""Ranges that were given up of late: a gap may come to light with the same datagram."""
+
+
+class MissingDatagrams(Protocol):
+    """The datagrams that the transport still tries to get: its ``LossMap``."""
+
+    def touches(self, first: int, last: int) -> bool:
+        """Whether any number from ``first`` to ``last`` is missing."""
+        ...
 
 
 class PendingMessages:
-    """Lets each number through once. ``first`` is the first one, ``sqn`` a datagram before it.
+    """The numbers of a topic, each of which is settled once.
 
-    Numbers below ``bottom`` may come or not: nobody knows yet.
+    ``first`` is the first number, ``sqn`` a datagram before it. Whether numbers below ``bottom``
+    are wanted is not known before ``begin``.
     """
 
-    __slots__ = ("_sqn", "bottom", "gaps", "top", "wanted")
+    __slots__ = ("_given_up", "_missing", "_sqn", "_suspects", "bottom", "gaps", "top", "wanted")
 
-    def __init__(self, first: int, sqn: int) -> None:
+    def __init__(self, first: int, sqn: int, missing: MissingDatagrams) -> None:
         self.bottom = self.top = first
-        self._sqn = sqn
         self.gaps = MessageGaps()
         self.wanted = RangeSet()
+        self._sqn = sqn
+        self._missing = missing
+        self._given_up = deque[GivenUp](maxlen=RECENT)
+        # Datagrams that arrived or were given up: gaps around them may be unrecoverable now.
+        self._suspects = list[Span]()
 
     @property
     def is_settled(self) -> bool:
@@ -162,18 +183,20 @@ class PendingMessages:
         return min(spans, default=None)
 
     def begin(self, first: int) -> None:
-        """Whatever is below ``bottom``, and not below ``first``, is wanted; nothing else is."""
+        """Want what is below ``bottom`` and not below ``first`` from the history."""
         if first < self.bottom:
             self.wanted.add(first, self.bottom - 1)
         self.bottom = 0
 
+    # What comes
+
     def advance(self, top: int, sqn: int) -> None:
-        """Let all below ``top`` through: the next in order came, with datagram ``sqn``."""
+        """Settle all below ``top``: the next message in order came, with datagram ``sqn``."""
         self.top = top
         self._sqn = sqn
 
     def take(self, now: float, first: int, last: int, sqn: int) -> list[Span]:
-        """Let numbers through that came with datagram ``sqn``; return those that are new."""
+        """Settle numbers that came with datagram ``sqn``; return those that are new."""
         new = self.take_known(first, last) if first < self.top else []
         if self.gaps:
             self.gaps.narrow(first, last, sqn)
@@ -185,11 +208,11 @@ class PendingMessages:
         return new
 
     def take_known(self, first: int, last: int) -> list[Span]:
-        """Let numbers through that are known to be missing; return them."""
+        """Settle those of the numbers that are known to be missing; return them."""
         return sorted(self.gaps.take(first, last) + self.wanted.discard(first, last))
 
     def expect(self, now: float, top: int, before: int) -> None:
-        """All below ``top`` was sent, with datagrams below ``before``."""
+        """Take note that all below ``top`` was sent, with datagrams below ``before``."""
         if top > self.top:
             self.gaps.open(MessageGap(Span(self.top, top - 1), self._sqn, before, now))
             self.top = top
@@ -204,7 +227,7 @@ class PendingMessages:
         self.gaps.narrow(number, number, sqn)
 
     def settle(self, first: int, last: int) -> None:
-        """Let none of these through any more."""
+        """Settle numbers, be they known or not."""
         self.take_known(first, last)
         self.top = max(self.top, last + 1)
 
@@ -212,3 +235,54 @@ class PendingMessages:
         """Expect these from the source's history, and from the transport no longer."""
         self.settle(first, last)
         self.wanted.add(first, last)
+
+    # What does not come
+
+    def handle_given_up(self, given_up: GivenUp) -> None:
+        """Take note that the transport has given datagrams up, and why."""
+        self._given_up.append(given_up)
+        for gap in self.gaps.around(*given_up.span):
+            if _may_hold(given_up, gap):
+                gap.reason = given_up.reason
+        self._suspects.append(given_up.span)
+
+    def suspect(self, sqn: int) -> None:
+        """Take note that a datagram arrived: the gaps around it may be unrecoverable now."""
+        if self.gaps:
+            self._suspects.append(Span(sqn, sqn))
+
+    def unrecoverable(self) -> Iterator[tuple[Span, LossReason]]:
+        """Yield what the transport can no longer bring; each has to be settled, or wanted, at once.
+
+        Call this when everything that the transport has was handed on: a datagram that is on its
+        way from the transport to here is missing to neither.
+        """
+        for sqns in self._suspects:
+            for gap in self.gaps.around(*sqns):
+                if not self._missing.touches(gap.after + 1, gap.before - 1):
+                    yield from self._lost(gap, gap.reason or self._reason_of(gap))
+        self._suspects.clear()
+
+    def expired(self, now: float, generation: float) -> Iterator[tuple[Span, LossReason]]:
+        """Yield, likewise, the gaps that are a generation interval old."""
+        while self.gaps and self.gaps.oldest.since + generation <= now:
+            gap = self.gaps.oldest
+            yield from self._lost(gap, gap.reason or LossReason.TIMEOUT)
+
+    def abandoned(self) -> Iterator[tuple[Span, LossReason]]:
+        """Yield, likewise, all gaps: the session is over."""
+        for gap in self.gaps:
+            yield from self._lost(gap, gap.reason or LossReason.SESSION_END)
+
+    def _lost(self, gap: MessageGap, reason: LossReason) -> Iterator[tuple[Span, LossReason]]:
+        for missing in self.gaps.within(*gap.span):
+            yield missing, reason
+
+    def _reason_of(self, gap: MessageGap) -> LossReason:
+        reasons = (past.reason for past in reversed(self._given_up) if _may_hold(past, gap))
+        return next(reasons, LossReason.WINDOW)
+
+
+def _may_hold(given_up: GivenUp, gap: MessageGap) -> bool:
+    """Whether a message of the gap may have been in what is given up."""
+    return gap.after < given_up.span.last and given_up.span.first < gap.before

@@ -1,4 +1,23 @@
-"""What is said on a stream: the vocabulary of sources and receivers (Ultra Messaging's terms)."""
+"""The datagrams of a stream, byte by byte, and what they mean (Ultra Messaging's terms).
+
+From the source to all receivers or to one of them, and from a receiver to the source:
+
+STREAM     header (session u32), key u8, body
+FEEDBACK   header (session u32), receiver u32, body
+
+A sealed body has a counter u64 before it and a tag of 16 bytes behind it (``sphtp.core.secure``).
+A body is one of these; every body of the source tells the window's lead and trail:
+
+DATA       type u8, flags u8, lead u32, trail u32, sqn u32, records
+SESSION    type u8, flags u8, lead u32, trail u32, number u32, topics u16, (topic u16, next u64)*
+NCF        type u8, flags u8, lead u32, trail u32, reason u8, retry-after u16 in ms, ranges
+NAK        type u8, flags u8, ranges
+STATUS     type u8, flags u8, lead u32, room u32
+
+with ranges as count u16, (first u32, further u16)*, where ``further`` are the numbers behind the
+first. An empty window has its trail one above its lead. The numbers of datagrams are cut to 32 bits
+here and have 64 inside (``sphtp.core.serial``).
+"""
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, IntFlag
@@ -108,10 +127,7 @@ class StatusMessage(NamedTuple):
 Body = StreamData | SessionMessage | Ncf
 
 
-# How the datagrams of a stream begin: whom they are for, in the clear.
-#
-# STREAM front (session u32), key u8 from the source to all receivers FEEDBACK front (session
-# u32), receiver u32 from a receiver to the source
+# Headers, in the clear
 
 
 STREAM_HEADER: Final = Struct("<BIB")
@@ -154,24 +170,7 @@ def is_of_stream(data: bytes) -> bool:
 _FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
 
 
-# The datagrams of a stream, byte by byte.
-#
-# From the source to all receivers or to one of them, and from a receiver to the source:
-#
-# STREAM front (session u32), key u8, body FEEDBACK front (session u32), receiver u32, body
-#
-# A sealed body has a counter u64 before it and a tag of 16 bytes behind it
-# (``sphtp.core.secure``). A body is one of these; every one that the source sends tells the
-# window's lead and trail:
-#
-# DATA type u8, flags u8, lead u32, trail u32, sqn u32, records SESSION type u8, flags u8, lead
-# u32, trail u32, number u32, topics u16, (topic u16, next u64)* NCF type u8, flags u8, lead u32,
-# trail u32, reason u8, retry-after u16 in ms, ranges NAK type u8, flags u8, ranges STATUS type
-# u8, flags u8, lead u32, room u32
-#
-# with ranges as count u16, (first u32, further u16)*, where ``further`` are the numbers behind
-# the first. An empty window has its trail one above its lead. The numbers of datagrams are cut to
-# 32 bits here and have 64 inside, see ``sphtp.core.serial``.
+# Bodies
 
 
 MOST_RANGES: Final = 128

@@ -242,10 +242,10 @@ class Ear:
             due = receiver.poll_timeout()
             assert due is not None, "something is missing, and nothing will happen"
             assert due <= self._found_at(self.missing.first) + self.settings.generation
-            assert receiver.is_missing_between(self.missing.first - 1, self.missing.first + 1)
+            assert receiver.missing.touches(self.missing.first, self.missing.first)
             assert receiver.settled == self.missing.first - 1
         else:
-            assert not receiver.is_missing_between(self.start - 1, self.lead + 1)
+            assert not receiver.missing.touches(self.start, self.lead)
         if receiver.state is ENDED:
             assert receiver.poll_timeout() is None
 

@@ -37,7 +37,7 @@ class Stage:
             TOPIC,
             script.first,
             script.sqn - 1,
-            self.line.is_missing_between,
+            self.line.missing,
             **modes,
         )
 
@@ -300,9 +300,7 @@ def test_who_joins_in_the_middle_of_a_message_begins_behind_it(ordered: bool) ->
     script.whole(1)
     stage = Stage(script, ordered=ordered)
     stage.line.lead = 0
-    stage.delivery = DeliveryController(
-        SETTINGS, TOPIC, 1, 0, stage.line.is_missing_between, ordered=ordered
-    )
+    stage.delivery = DeliveryController(SETTINGS, TOPIC, 1, 0, stage.line.missing, ordered=ordered)
     assert stage.come(1, 2, 3) == [Batch(1, [b"m1"], Origin.LIVE)]
 
 
@@ -450,7 +448,7 @@ def test_what_cannot_be_fetched_is_lost() -> None:
     stage.come(0, 2)
     stage.give_up(1)
     stage.delivery.handle_fetched(RunRecord(TOPIC, 102, [b"m102"]))
-    stage.delivery.handle_missed(Span(0, 1000), LossReason.GONE)
+    stage.delivery.handle_not_fetched(Span(0, 1000), LossReason.GONE)
     assert drain(stage.delivery) == [
         Loss(101, 101, LossReason.GONE),
         Batch(102, [b"m102"], Origin.OTR),
@@ -470,7 +468,7 @@ def test_a_message_of_which_parts_are_lost_is_fetched_as_a_whole() -> None:
     stage.give_up(3)
     stage.tell_tail()
     assert list(stage.delivery.wanted) == [Span(1, 1)]
-    stage.delivery.handle_missed(Span(1, 1), LossReason.GONE)
+    stage.delivery.handle_not_fetched(Span(1, 1), LossReason.GONE)
     assert drain(stage.delivery) == [Loss(1, 1, LossReason.GONE)]
     assert not stage.delivery.wanted
 

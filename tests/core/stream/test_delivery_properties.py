@@ -47,7 +47,7 @@ class Play:
             TOPIC,
             script.first,
             script.sqn - 1,
-            self.line.is_missing_between,
+            self.line.missing,
             ordered=ordered,
             fetches=fetches,
         )
@@ -179,7 +179,7 @@ def test_what_the_network_loses_the_history_brings(
     while (wanted := next(iter(play.delivery.wanted), None)) is not None:
         number = chance.randint(*wanted)
         if number in gone:
-            play.delivery.handle_missed(Span(number, number), LossReason.GONE)
+            play.delivery.handle_not_fetched(Span(number, number), LossReason.GONE)
         else:
             for record in records_of(script, number):
                 play.delivery.handle_fetched(record)
@@ -229,9 +229,9 @@ def test_no_lie_is_told_twice_or_keeps_the_end_away(
 ) -> None:
     line = Line(100)
     delivery = DeliveryController(
-        SETTINGS, TOPIC, 0, -1, line.is_missing_between, ordered=ordered, fetches=fetches
+        SETTINGS, TOPIC, 0, -1, line.missing, ordered=ordered, fetches=fetches
     )
-    line.missing = {3, 5, 6}
+    line.missing.update({3, 5, 6})
     for lie, number, what in lies:
         match lie:
             case "come":
@@ -244,7 +244,7 @@ def test_no_lie_is_told_twice_or_keeps_the_end_away(
                 line.missing -= {number}
                 delivery.handle_given_up(GivenUp(Span(number, number), LossReason.TIMEOUT))
     delivery.handle_end(EndReason.CLOSED, fetching=fetches)
-    delivery.handle_missed(Span(0, 1 << 62), LossReason.GONE)
+    delivery.handle_not_fetched(Span(0, 1 << 62), LossReason.GONE)
     items = drain(delivery)
     assert isinstance(items.pop(), StreamEnd)
     firsts = [item.first for item in items if not isinstance(item, StreamEnd)]

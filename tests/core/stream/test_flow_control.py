@@ -17,20 +17,23 @@ class Flowing(FlowControl):
 
     def __init__(self, reach: int = REACH) -> None:
         self.sent = TransmissionWindow(1, 1 << 30, 1e9)
-        super().__init__(reach, PATIENCE, self.sent)
+        super().__init__(reach, PATIENCE, 10.0, self.sent)
 
     def send(self, now: float, lead: int) -> None:
         """Send datagrams up to the number ``lead``."""
         self.sent.add(now, [RECORDS] * (lead - self.sent.lead))
-        self.go_on(now)
+        self.handle_sent(now)
+
+    def report(self, receiver: int, lead: int, room: int = REACH) -> None:
+        self.handle_status(0.0, receiver, StatusMessage(lead, room))
+
+    def is_left(self, receiver: int) -> bool:
+        one = self.find(receiver)
+        return one is not None and one.is_left_behind
 
     @property
     def is_free(self) -> bool:
         return self.limit is None and self.due is None
-
-
-def heard(lead: int, room: int = REACH) -> StatusMessage:
-    return StatusMessage(lead, room)
 
 
 def test_the_slowest_has_the_limit() -> None:
@@ -40,11 +43,11 @@ def test_the_slowest_has_the_limit() -> None:
     flowing.join(0.0, 1, 10)
     flowing.join(0.0, 2, 30)
     assert flowing.limit == 10 * SIZE + REACH // 4, "nothing is known of either"
-    flowing.hear(1, heard(60))
+    flowing.report(1, 60)
     assert flowing.limit == 30 * SIZE + REACH // 4
-    flowing.hear(2, heard(30))
+    flowing.report(2, 30)
     assert flowing.limit == 130 * SIZE
-    flowing.hear(2, heard(90, room=20 * SIZE))
+    flowing.report(2, 90, room=20 * SIZE)
     assert flowing.limit == 130 * SIZE, "less room than it told before takes nothing back"
     flowing.leave(2)
     assert flowing.limit == 160 * SIZE
@@ -53,10 +56,10 @@ def test_the_slowest_has_the_limit() -> None:
 def test_the_first_word_corrects_what_was_granted_before_it() -> None:
     flowing = Flowing()
     flowing.join(0.0, 1, 0)
-    flowing.hear(1, heard(0, room=5 * SIZE))
+    flowing.report(1, 0, room=5 * SIZE)
     assert flowing.limit == 5 * SIZE
     flowing.send(0.1, 3)
-    flowing.hear(1, heard(3, room=SIZE))
+    flowing.report(1, 3, room=SIZE)
     assert flowing.limit == 5 * SIZE, "what it has promised itself it keeps"
 
 
@@ -64,9 +67,9 @@ def test_bytes_are_what_counts_and_not_datagrams() -> None:
     flowing = Flowing()
     flowing.join(0.0, 1, 0)
     flowing.sent.add(0.0, [bytes(10 * SIZE - OVERHEAD - DATA_OVERHEAD)] * 2 + [RECORDS] * 5)
-    flowing.hear(1, heard(3))
+    flowing.report(1, 3)
     assert flowing.limit == 21 * SIZE + REACH
-    flowing.hear(1, heard(7))
+    flowing.report(1, 7)
     assert flowing.limit == 25 * SIZE + REACH
 
 
@@ -102,14 +105,14 @@ def test_a_word_starts_no_clock_as_long_as_the_source_is_near() -> None:
     flowing = Flowing()
     flowing.join(0.0, 1, 0)
     flowing.send(0.0, 1)
-    flowing.hear(1, heard(1))
+    flowing.report(1, 1)
     flowing.send(0.5, 50)
     assert flowing.due is None
     flowing.send(0.7, 51)
     assert flowing.due == 0.7 + PATIENCE
     flowing.send(0.9, 60)
     assert flowing.due == 0.7 + PATIENCE, "the clock runs"
-    flowing.hear(1, heard(40))
+    flowing.report(1, 40)
     assert flowing.due is None
 
 
@@ -117,12 +120,12 @@ def test_one_that_falls_silent_is_left_behind_before_anybody_waited_for_it() -> 
     flowing = Flowing()
     for receiver in (1, 2):
         flowing.join(0.0, receiver, 0)
-        flowing.hear(receiver, heard(0))
+        flowing.report(receiver, 0)
     for step in range(1, 200):
         now, lead = step * 0.02, step
         assert flowing.limit is None or lead * SIZE <= flowing.limit, "the source never waits"
         flowing.send(now, lead)
-        flowing.hear(1, heard(lead))
+        flowing.report(1, lead)
         flowing.expire(now)
     assert flowing.left_behind == 1
     assert flowing.limit == 199 * SIZE + REACH
@@ -131,12 +134,12 @@ def test_one_that_falls_silent_is_left_behind_before_anybody_waited_for_it() -> 
 def test_who_is_held_by_too_little_room_has_as_much_patience() -> None:
     flowing = Flowing()
     flowing.join(0.0, 1, 0)
-    flowing.hear(1, heard(0))
+    flowing.report(1, 0)
     flowing.send(0.5, 95)
-    flowing.hear(1, heard(95, room=10 * SIZE))
+    flowing.report(1, 95, room=10 * SIZE)
     flowing.send(1.0, 99)
     assert flowing.due is None
-    flowing.hold(1.0)
+    flowing.handle_blocked(1.0)
     assert flowing.due == 1.0 + PATIENCE
 
 
@@ -157,9 +160,9 @@ def test_who_was_left_behind_is_followed_again_when_it_keeps_up() -> None:
     flowing.join(0.0, 1, 0)
     flowing.expire(1.0)
     flowing.send(1.0, 500)
-    flowing.hear(1, heard(10))
+    flowing.report(1, 10)
     assert flowing.limit is None, "it is too far behind to be waited for"
-    flowing.hear(1, heard(450))
+    flowing.report(1, 450)
     assert flowing.limit == 450 * SIZE + REACH
 
 
@@ -169,7 +172,7 @@ def test_a_source_that_is_done_waits_for_nobody_whoever_joins() -> None:
     flowing.close()
     flowing.join(0.5, 2, 0)
     flowing.send(0.5, 90)
-    flowing.hold(0.5)
+    flowing.handle_blocked(0.5)
     assert flowing.is_free
     assert flowing.left_behind == 0
 
@@ -184,3 +187,26 @@ def test_room_that_is_told_before_the_first_message_counts() -> None:
     assert len(room.data) == len(sent)
     room.advance(0.04)
     assert room.source.statistics().left_behind == 0
+
+
+def test_who_joins_again_gets_no_new_budget() -> None:
+    flowing = Flowing()
+    flowing.join(0.0, 1, lead=5)
+    receiver = flowing.find(1)
+    flowing.join(0.0, 1, lead=9)
+    assert flowing.find(1) is receiver
+    assert flowing.unrepaired(9) == 4
+
+
+def test_the_slowest_counts_in_what_is_not_repaired() -> None:
+    flowing = Flowing()
+    assert flowing.unrepaired(9) == 0, "nobody is behind where nobody is"
+    flowing.join(0.0, 1, lead=5)
+    flowing.join(0.0, 2, lead=7)
+    assert flowing.unrepaired(9) == 4
+    flowing.report(1, 20)
+    assert flowing.unrepaired(9) == 2
+    flowing.leave(2)
+    flowing.leave(2)
+    assert flowing.unrepaired(9) == 0
+    assert len(flowing) == 1

@@ -6,10 +6,10 @@ import pytest
 
 from sphtp.core.stream.events import GivenUp, LossReason
 from sphtp.core.stream.loss_map import GAP, MISSING, GapEvent, GapState
-from sphtp.core.stream.nak import NCFS, REASONS
+from sphtp.core.stream.nak import LOSS_REASONS, NCF_EVENTS
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import Backoff
-from sphtp.core.stream.statistics import NCFS as COUNTERS
+from sphtp.core.stream.statistics import NCF_COUNTERS as COUNTERS
 from sphtp.core.stream.wire import BodyFlag, NcfReason
 from tests.core.stream.receivers import Ear
 
@@ -17,18 +17,18 @@ ONE_MS = 0.001
 
 
 def test_there_is_a_name_for_every_reason() -> None:
-    assert set(NCFS) == set(COUNTERS) == set(NcfReason)
+    assert set(NCF_EVENTS) == set(COUNTERS) == set(NcfReason)
     losing = {row.on for row in GAP.rows if row.to is GapState.LOST}
-    assert losing == set(REASONS)
+    assert losing == set(LOSS_REASONS)
 
 
 def test_whatever_is_missing_can_arrive_and_can_be_given_up() -> None:
-    ends = {GapEvent.REPAIRED, GapEvent.LATE, *REASONS}
+    ends = {GapEvent.REPAIRED, GapEvent.LATE, *LOSS_REASONS}
     assert all(GAP.find(state, event) is not None for state in MISSING for event in ends)
 
 
 def gap_in(ear: Ear, sqn: int) -> GapState | None:
-    gap = ear.receiver._recovery.missing.find(sqn)
+    gap = ear.receiver.missing.find(sqn)
     return None if gap is None else gap.state
 
 

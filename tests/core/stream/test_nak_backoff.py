@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from sphtp.core.stream.nak import AGAIN, draw_exponential, draw_uniform
-from sphtp.core.stream.settings import Backoff
+from sphtp.core.stream.nak import draw_exponential, draw_nak_backoff, draw_uniform
+from sphtp.core.stream.settings import Backoff, StreamSettings
 
 
 class Fixed(Random):
@@ -58,7 +58,8 @@ def test_later_waits_are_half_at_least_and_all_of_it_on_average(
     seed: int, backoff: Backoff
 ) -> None:
     entropy = Random(seed)
-    waits = [AGAIN[backoff](entropy, 0.1, 100) for _ in range(4000)]
+    settings = StreamSettings(nak_backoff=0.1, backoff=backoff)
+    waits = [draw_nak_backoff(entropy, settings) for _ in range(4000)]
     assert 0.05 <= min(waits) < 0.07
     assert max(waits) <= 0.15
     assert sum(waits) / len(waits) == pytest.approx(0.1, rel=0.04)
@@ -67,8 +68,10 @@ def test_later_waits_are_half_at_least_and_all_of_it_on_average(
 def test_in_a_group_the_first_one_waits_much_longer_than_half(seed: int) -> None:
     entropy, groups = Random(seed), 200
     firsts = dict.fromkeys(Backoff, 0.0)
-    for backoff, again in AGAIN.items():
+    for backoff in Backoff:
+        settings = StreamSettings(nak_backoff=0.1, backoff=backoff)
         for _ in range(groups):
-            firsts[backoff] += min(again(entropy, 0.1, 100) for _ in range(20)) / groups
+            waits = (draw_nak_backoff(entropy, settings) for _ in range(20))
+            firsts[backoff] += min(waits) / groups
     assert firsts[Backoff.UNIFORM] < 0.06
     assert firsts[Backoff.EXPONENTIAL] > 0.07

@@ -168,7 +168,7 @@ def test_a_hole_of_a_billion_costs_one_range() -> None:
     ear.lose(REACH - 2)
     ear.session()
     assert ear.pending == [Span(1, REACH - 2)]
-    assert len(ear.receiver._recovery.missing) == 1
+    assert len(ear.receiver.missing) == 1
     ear.drop(REACH - 4)
     ear.session()
     assert ear.given_up == [GivenUp(Span(1, REACH - 5), LossReason.WINDOW)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.stream.receiver import StatusReports
+from sphtp.core.stream.flow_control import StatusReports
 from sphtp.core.stream.wire import StatusMessage
 
 REACH, BURST, LEAD = 8000, 100_000, 7

@@ -92,6 +92,13 @@ class Script:
             self.datagrams.append([record])
 
 
+class Missing(set[int]):
+    """The numbers that a transport still tries to get."""
+
+    def touches(self, first: int, last: int) -> bool:
+        return any(first <= sqn <= last for sqn in self)
+
+
 class Line:
     """A transport in the hands of a test: it has a lead, and misses what it is not given."""
 
@@ -99,7 +106,7 @@ class Line:
         self.lead: int | None = lead
         self.state = ReceiverState.ACTIVE
         self.end_reason = EndReason.CLOSED
-        self.missing = set[int]()
+        self.missing = Missing()
         self._arrived = deque[Arrived]()
         self._given_up = deque[GivenUp]()
         self._tails: Sequence[tuple[int, int]] | None = None
@@ -136,9 +143,6 @@ class Line:
 
     # What a subscription asks
 
-    def is_missing_between(self, a: int, b: int) -> bool:
-        return any(a < sqn < b for sqn in self.missing)
-
     def handle_body_untrusted(self, now: float, body: bytes) -> None:
         """Nothing: the test has told already."""
 
@@ -170,7 +174,7 @@ class Line:
 
 def drain(delivery: DeliveryController) -> list[Item]:
     """Return all that is told when the transport has no more."""
-    delivery.hand_over()
+    delivery.settle()
     return list(iter(delivery.poll_item, None))
 
 
