@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sphtp.core.messages import MeasureStream, ReadStream, Stream, WriteStream
+from sphtp.core.messages import BitStream, MeasureStream, ReadStream, WriteStream
 from sphtp.errors import SettingsError, WireError
 from tests.core.messages.kinds import Colour, Gear, Point, Shot, singles, texts
 
@@ -41,7 +41,7 @@ calls = st.one_of(
 programs = st.lists(calls, max_size=30)
 
 
-def run(stream: Stream, program: list[Call], *, blank: bool = False) -> list[Any]:
+def run(stream: BitStream, program: list[Call], *, blank: bool = False) -> list[Any]:
     return [
         getattr(stream, name)(None if blank else value, *bounds) for name, value, bounds in program
     ]
@@ -99,7 +99,7 @@ def test_there_is_one_way_to_write_what_is_not_a_number(name: str, form: str) ->
         getattr(ReadStream(struct.pack(form, -math.nan)), name)(0.0)
 
 
-WRONG: dict[str, Callable[[Stream], object]] = {
+WRONG: dict[str, Callable[[BitStream], object]] = {
     "too low": lambda stream: stream.integer(-1, 0, 9),
     "too high": lambda stream: stream.integer(10, 0, 9),
     "too many bits": lambda stream: stream.bits(4, 2),
@@ -134,7 +134,7 @@ def test_a_value_that_does_not_fit_is_refused(wrong, make) -> None:
         wrong(make())
 
 
-READS: dict[str, tuple[bytes, Callable[[Stream], object]]] = {
+READS: dict[str, tuple[bytes, Callable[[BitStream], object]]] = {
     "past the end": (b"\xff", lambda stream: stream.bits(0, 9)),
     "an integer out of range": (b"\x0b", lambda stream: stream.integer(0, 0, 10)),
     "a step out of range": (b"\x03", lambda stream: stream.compressed(0.0, 0.0, 1.0, 0.5)),
