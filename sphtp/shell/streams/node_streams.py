@@ -23,7 +23,7 @@ from sphtp.shell.streams.hosted_source import HostedSource, open_fan_out
 from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Dial, Stream, Terms, attending, join
+from sphtp.shell.streams.subscription import Dial, Stream, Terms, join, taking_part
 from sphtp.shell.udp import UdpSocket
 
 _NOWHERE: Final = ("", 0)
@@ -71,17 +71,17 @@ class NodeStreams:
         with open_fan_out(self._udp, group) as outlet:
             if most := outlet.loopback_datagram:
                 settings = settings.for_loopback(most)
-            hosting = HostedSource(
+            hosted = HostedSource(
                 self._secrets, settings, topics, outlet, self.touched, is_sealed=self._is_sealed
             )
-            async with serving_history(hosting, settings, self._udp.address[0], self._secrets):
-                self.dispatcher.host(hosting)
+            async with serving_history(hosted, settings, self._udp.address[0], self._secrets):
+                self.dispatcher.host(hosted)
                 try:
-                    async with Source(hosting, self._encoding, self.touched) as source:
+                    async with Source(hosted, self._encoding, self.touched) as source:
                         yield source
                 finally:
-                    self.dispatcher.unhost(hosting)
-                    hosting.end()
+                    self.dispatcher.unhost(hosted)
+                    hosted.end()
 
     @asynccontextmanager
     async def subscribe(
@@ -100,13 +100,11 @@ class NodeStreams:
                     text = f"the source of {topic!r} began anew, with session {welcome.session}"
                     raise RefusedError(text, "session")
                 subscription = self._make(welcome, terms)
-                attendance = HostedSubscription(topic, welcome, channel, subscription, self.touched)
+                hosted = HostedSubscription(topic, welcome, channel, subscription, self.touched)
                 interface, udp, secrets = terms.interface, self._udp, self._secrets
-                work = attending(self.dispatcher, attendance, interface, udp, secrets, dial)
+                work = taking_part(self.dispatcher, hosted, interface, udp, secrets, dial)
                 await stack.enter_async_context(work)
-            async with Stream(
-                topic, attendance, self._encoding, is_numbered=terms.numbered
-            ) as stream:
+            async with Stream(topic, hosted, self._encoding, is_numbered=terms.numbered) as stream:
                 yield stream
 
     def _check(self, topics: Sequence[str]) -> None:

@@ -96,13 +96,13 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     def __init__(
         self,
         topic: str,
-        attendance: HostedSubscription,
+        hosted: HostedSubscription,
         encoding: Encoding,
         *,
         is_numbered: bool = False,
     ) -> None:
         self.topic = topic
-        self._attendance = attendance
+        self._hosted = hosted
         self._encoding = encoding
         # What is decoded; of the batch that is being read, what is not; and the item behind it, if
         # that is known.
@@ -119,7 +119,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     @property
     def session(self) -> int:
         """The source's session, to which the numbers of messages belong."""
-        return self._attendance.session
+        return self._hosted.session
 
     @property
     def ended(self) -> StreamEnd | None:
@@ -133,7 +133,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
 
     def statistics(self) -> SubscriptionStatistics:
         """Return the figures so far."""
-        return self._attendance.subscription.statistics()
+        return self._hosted.subscription.statistics()
 
     async def receive(self) -> Any:
         """Wait for the next message or ``Loss``.
@@ -156,7 +156,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         self._check_open()
         while not (items := self._take(limit)):
             self._check_going_on()
-            await self._attendance.changed.park()
+            await self._hosted.changed.park()
             self._check_open()
         return items
 
@@ -171,7 +171,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     async def aclose(self) -> None:
         """Leave the stream; whoever waits in ``receive`` is told."""
         self._is_closed = True
-        self._attendance.changed.unpark_all()
+        self._hosted.changed.unpark_all()
         await trio.lowlevel.checkpoint()
 
     def _take(self, limit: int) -> list[Any]:
@@ -200,12 +200,12 @@ class Stream(trio.abc.ReceiveChannel[Any]):
                 if type(self._item) is StreamEnd:
                     self._ended = self._item
                 break
-        if len(items) > had and self._attendance.subscription.handle_read(trio.current_time()):
-            self._attendance.touch()
+        if len(items) > had and self._hosted.subscription.handle_read(trio.current_time()):
+            self._hosted.touch()
 
     def _take_payloads(self, most: int) -> list[bytes]:
         """Take messages up to the next item that is none."""
-        poll_item = self._attendance.subscription.poll_item
+        poll_item = self._hosted.subscription.poll_item
         payloads = list(islice(self._batch, most))
         self._count(len(payloads))
         size = sum(map(len, payloads))
@@ -291,70 +291,70 @@ async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
 
 
 @asynccontextmanager
-async def attending(
+async def taking_part(
     dispatcher: StreamDispatcher,
-    attendance: HostedSubscription,
+    hosted: HostedSubscription,
     interface: str,
     udp: UdpSocket,
     secrets: Secrets,
     dial: Dial,
 ) -> AsyncIterator[None]:
     """Take part in a stream for the length of the block; ``udp`` is the node's socket."""
-    dispatcher.attend(attendance)
+    dispatcher.attend(hosted)
     try:
         async with (
-            running(partial(_belong, attendance, dial)),
-            running(partial(fetch, attendance, secrets)),
-            _listening(dispatcher, attendance, interface, udp),
+            running(partial(_stay_joined, hosted, dial)),
+            running(partial(fetch, hosted, secrets)),
+            _group_socket(dispatcher, hosted, interface, udp),
         ):
-            attendance.touch()
+            hosted.touch()
             yield
     finally:
-        dispatcher.unattend(attendance)
+        dispatcher.unattend(hosted)
 
 
-async def _belong(attendance: HostedSubscription, dial: Dial) -> None:
-    """Stay a member: listen to what the source says of it, and come back when the channel breaks.
+async def _stay_joined(hosted: HostedSubscription, dial: Dial) -> None:
+    """Stay joined: take keys and the END, and join again when the channel breaks.
 
     That ends when the source ends, or was silent for its activity timeout.
     """
-    await _follow(attendance)
-    while attendance.channel.has_vanished and not attendance.subscription.is_over:
-        attendance.unlink()
+    await _follow(hosted)
+    while hosted.channel.has_vanished and not hosted.subscription.is_over:
+        hosted.unlink()
         with suppress(*GONE, OSError, SphtpError):
             async with dial() as channel:
-                await _come_back(attendance, channel)
+                await _rejoin(hosted, channel)
         await trio.sleep(RETRY)
-    attendance.handle_gone()
+    hosted.handle_gone()
 
 
-async def _come_back(attendance: HostedSubscription, channel: Channel) -> None:
-    is_sealed, known = attendance.welcome.key is not None, attendance.channel.peer_key
-    welcome = await join(channel, attendance.join, is_sealed=is_sealed)
+async def _rejoin(hosted: HostedSubscription, channel: Channel) -> None:
+    is_sealed, known = hosted.welcome.key is not None, hosted.channel.peer_key
+    welcome = await join(channel, hosted.join, is_sealed=is_sealed)
     # Nobody else continues a session, whatever it says.
-    if welcome.session == attendance.session and channel.peer_key == known:
-        attendance.relink(welcome, channel)
-        await _follow(attendance)
+    if welcome.session == hosted.session and channel.peer_key == known:
+        hosted.relink(welcome, channel)
+        await _follow(hosted)
     else:
-        attendance.handle_gone(anew=True)
+        hosted.handle_gone(anew=True)
 
 
-async def _follow(attendance: HostedSubscription) -> None:
-    """Listen to what the source says of membership until it says no more."""
+async def _follow(hosted: HostedSubscription) -> None:
+    """Take keys and the END over the channel until it ends."""
     with suppress(*GONE, RemoteError):
         while True:
-            message = await receive_message_untrusted(attendance.channel)
+            message = await receive_message_untrusted(hosted.channel)
             if isinstance(message, StreamKey):
-                attendance.learn(message)
+                hosted.learn(message)
             elif isinstance(message, Closing):
-                attendance.handle_closing(message)
+                hosted.handle_closing(message)
 
 
-def _listening(
-    dispatcher: StreamDispatcher, attendance: HostedSubscription, interface: str, udp: UdpSocket
+def _group_socket(
+    dispatcher: StreamDispatcher, hosted: HostedSubscription, interface: str, udp: UdpSocket
 ) -> AbstractAsyncContextManager[None]:
-    """Listen to the group of a stream, if it has one, for the length of the block."""
-    welcome = attendance.welcome
+    """Receive the group of a stream, if it has one, for the length of the block."""
+    welcome = hosted.welcome
     if not welcome.group:
         return nullcontext()
     try:
@@ -362,11 +362,11 @@ def _listening(
     except SettingsError as error:
         raise UnreachableError(f"the source sends to a group that is none: {error}") from error
     own = open_receiver(udp, group)
-    return running(partial(_hear_group, dispatcher, attendance, own))
+    return running(partial(_receive_group, dispatcher, hosted, own))
 
 
-async def _hear_group(
-    dispatcher: StreamDispatcher, attendance: HostedSubscription, udp: UdpSocket
+async def _receive_group(
+    dispatcher: StreamDispatcher, hosted: HostedSubscription, udp: UdpSocket
 ) -> None:
     with udp:
         while True:
@@ -375,5 +375,5 @@ async def _hear_group(
             for row in udp.receive_batch(BATCH):
                 for _ in dispatcher.take_own_untrusted(now, row):
                     dispatcher.counters.stream_malformed += 1
-            attendance.touch()
+            hosted.touch()
             await trio.lowlevel.checkpoint()

@@ -97,7 +97,7 @@ async def test_whoever_carries_a_sealed_stream_can_change_nothing(
     async with streaming() as (_, _, source, stream):
         way.meddle = meddle
         assert await send_all(source, stream, range(400)) == list(range(400)), f"seed {seed}"
-        seals = (source._hosting.seals, stream._attendance.counters)
+        seals = (source._hosted.seals, stream._hosted.counters)
         assert all(it.forged and it.replayed for it in seals)
         assert stream.statistics().transport.malformed == 0
         assert source.statistics().feedback_invalid == 0
@@ -120,13 +120,13 @@ async def test_without_keys_nobody_speaks_on_a_sealed_stream(
     async with streaming() as (_, there, source, stream):
         await source.send(0)
         assert await stream.receive() == 0
-        front = stream_header(stream._attendance.session, 0)
-        said = [front + body for body in lies(source._hosting.source.window.lead)]
+        front = stream_header(stream._hosted.session, 0)
+        said = [front + body for body in lies(source._hosted.source.window.lead)]
         said += [front + bytes(8) + it[len(front) :] + bytes(16) for it in said]
         with somebody() as send:
             for datagram in said:
                 send(datagram, there.address)
-        counters = stream._attendance.counters
+        counters = stream._hosted.counters
         await until(lambda: counters.foreign == len(said))
         way.meddle = lambda datagram: said if kind_of(datagram) == Kind.STREAM else ()
         assert await send_all(source, stream, range(1, 100)) == list(range(1, 100))
@@ -144,15 +144,15 @@ async def test_in_the_clear_nobody_is_believed_who_speaks_from_elsewhere() -> No
     ):
         await source.send(0)
         assert await stream.receive() == 0
-        welcome, before = stream._attendance.welcome, source.statistics()
-        lead = source._hosting.source.window.lead
+        welcome, before = stream._hosted.welcome, source.statistics()
+        lead = source._hosted.source.window.lead
         front = feedback_header(welcome.session, welcome.receiver)
         with somebody() as send:
             for body in lies(lead):
                 send(stream_header(welcome.session, 0) + body, there.address)
             for body in false_feedback(lead):
                 send(front + body, here.address)
-        await until(lambda: stream._attendance.counters.foreign == len(list(lies(lead))))
+        await until(lambda: stream._hosted.counters.foreign == len(list(lies(lead))))
         await until(lambda: here.statistics().stream_unknown == len(list(false_feedback(lead))))
         after = source.statistics()
         assert after.nak_packets_received == before.nak_packets_received
@@ -174,11 +174,11 @@ async def test_in_the_clear_a_group_is_believed_from_the_host_of_its_source_only
     ):
         await source.send(0)
         assert await stream.receive() == 0
-        lead, session = source._hosting.source.window.lead, stream._attendance.session
+        lead, session = source._hosted.source.window.lead, stream._hosted.session
         with somebody("127.0.0.2") as send:
             for body in lies(lead):
                 send(stream_header(session, 0) + body, group.address)
-        await until(lambda: stream._attendance.counters.foreign == len(list(lies(lead))))
+        await until(lambda: stream._hosted.counters.foreign == len(list(lies(lead))))
         assert await send_all(source, stream, range(1, 100)) == list(range(1, 100))
 
 
@@ -194,8 +194,8 @@ async def test_a_capture_played_again_to_another_session_says_nothing(
         way.meddle = lambda datagram: old if is_of_stream(datagram) else ()
         await source.send("new")
         assert await stream.receive() == "new"
-        node = stream._attendance.counters
-        session = stream._attendance.session
+        node = stream._hosted.counters
+        session = stream._hosted.session
         way.meddle = lambda datagram: (
             [stream_header(session, it[5]) + it[6:] for it in old] if is_of_stream(datagram) else ()
         )

@@ -54,7 +54,7 @@ async def subscribe(terms: Terms | None = None) -> list[Any]:
         for number in range(20):
             await source.send(number)
         await source.aclose()
-        subscription = stream._attendance.subscription
+        subscription = stream._hosted.subscription
         held = census(subscription)
         assert held.size < MOST_BYTES
         assert held.entries < 50_000
@@ -148,7 +148,7 @@ async def test_a_source_that_says_nonsense_on_its_channel_is_taken_as_gone() -> 
     async with streaming() as (_, _, source, stream):
         await source.send("before")
         assert await stream.receive() == "before"
-        (attendee,) = source._hosting.attendees
-        await attendee.channel.send(b"\xff\xff")
+        (receiver,) = source._hosted.hosted_receivers
+        await receiver.channel.send(b"\xff\xff")
         with pytest.raises(trio.BrokenResourceError, match="its node is gone"):
             await stream.receive()
