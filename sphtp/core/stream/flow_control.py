@@ -23,7 +23,11 @@ from sphtp.core.timers import earliest
 from sphtp.core.token_bucket import TokenBucket
 
 SHARE: Final = 4
-"""Reports in one window: the source is never kept waiting for a report that is on its way."""
+"""Reports in one window: the source is never kept waiting for a report that is on its way.
+
+Also session messages in ``patience``, which ask a receiver whose report is awaited: one that reads
+slowly frees a quarter of a window now and then only, and has to be asked whether it reads at all.
+"""
 
 
 def first_grant(reach: int) -> int:
@@ -114,6 +118,8 @@ class FlowControl:
         """The position up to which datagrams may leave; None when nothing limits them."""
         self.left_behind = 0
         """How often a receiver was left behind."""
+        self.is_awaiting = False
+        """Whether the report of a receiver that has reported before is awaited."""
         self._window = window
         self._patience = patience
         self._nak_budget = nak_budget
@@ -218,6 +224,7 @@ class FlowControl:
         for one in self._followed():
             if one.awaited_since is None and one.limit == self.limit:
                 one.awaited_since = now
+                self.is_awaiting |= one.has_reported
 
     def expire(self, now: float) -> None:
         """Leave behind the receivers whose report was awaited for too long."""
@@ -238,6 +245,9 @@ class FlowControl:
         self.limit = min((one.limit for one in followed), default=None)
         halves = (one.half for one in followed if one.awaited_since is None)
         self._half = min(halves, default=maxsize)
+        self.is_awaiting = any(
+            one.has_reported and one.awaited_since is not None for one in followed
+        )
 
 
 # The receiver's side

@@ -4,7 +4,7 @@ Messages are numbered and bundled into datagrams (``transmission``), which leave
 data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
 They are kept in the transmission window (``transmission_window``), from which NAKs bring repairs,
 or an NCF (``retransmission``). Session messages tell the window when nothing else does
-(``session_messages``). Messages are kept for late join and off-transport recovery (``retention``).
+(``session_messages``). Messages are kept for those who fetch them later (``retention``).
 
 The owner hands in what comes, and after every input asks ``poll_transmit`` until nothing may leave,
 then looks for events and at ``poll_timeout``.
@@ -22,7 +22,7 @@ from sphtp.core.datagrams import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.core.stream.events import SourceClosed, SourceEvent
-from sphtp.core.stream.flow_control import FlowControl, ReceiverLag
+from sphtp.core.stream.flow_control import SHARE, FlowControl, ReceiverLag
 from sphtp.core.stream.rate_limit import RateLimit
 from sphtp.core.stream.retention import History
 from sphtp.core.stream.retransmission import (
@@ -264,6 +264,7 @@ class SourceTransport:
         for numbered in self._numbering.number(topic, payloads, lengths):
             self._transmission.add(now, topic, numbered)
             self.history.add(now, topic, numbered)
+        self._ask_for_reports(now)
         self.counters.messages_sent += len(payloads)
         return first
 
@@ -287,7 +288,7 @@ class SourceTransport:
         """A receiver went."""
         self._flow.leave(receiver)
         self._retransmitter.leave(receiver)
-        self._transmission.update(now)
+        self._update(now)
         self._progress(now)
 
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
@@ -308,7 +309,7 @@ class SourceTransport:
             counters.feedback_invalid += 1
         elif isinstance(feedback, StatusMessage):
             self._flow.handle_status(now, receiver, feedback)
-            self._transmission.update(now)
+            self._update(now)
             self._progress(now)
         else:
             self._retransmitter.handle_nak(now, receiver, known, feedback.spans)
@@ -316,7 +317,7 @@ class SourceTransport:
     def handle_timeout(self, now: float) -> None:
         """A time that was asked for has come."""
         self._flow.expire(now)
-        self._transmission.update(now)
+        self._update(now)
         if self._linger_over is not None and now >= self._linger_over:
             self._step(now, SourceInput.LINGER_OVER)
 
@@ -365,8 +366,18 @@ class SourceTransport:
         bodies += self._transmission.poll(now, self._batch - len(bodies))
         if self._window.lead != lead:
             self._sessions.handle_data(now)
+        self._ask_for_reports(now)
         self._progress(now)
         return OutgoingBodies(ALL_RECEIVERS, bodies) if bodies else None
+
+    def _update(self, now: float) -> None:
+        """See when new data may leave, after something that flow control depends on."""
+        self._transmission.update(now)
+        self._ask_for_reports(now)
+
+    def _ask_for_reports(self, now: float) -> None:
+        if self._flow.is_awaiting:
+            self._sessions.handle_awaited(now, self._settings.patience / SHARE)
 
     def _session_message(self, now: float, number: int) -> bytes:
         # It comes round in silence, too, when nothing else lets go of what is old.

@@ -82,6 +82,8 @@ class Subscription:
             fetches=recover and has_history,
             late_join=is_late or begin < first,
         )
+        self.unread = 0
+        """Bytes of messages that the owner has polled, and its reader has not read."""
         self._late_join = late_join
         self._after = after
         self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join=is_late)
@@ -106,6 +108,11 @@ class Subscription:
     def is_hungry(self) -> bool:
         """Whether the reader has little to read, so that more may be fetched."""
         return self._delivery.is_hungry
+
+    @property
+    def live(self) -> int:
+        """The number of the first message that comes live, and not from the history."""
+        return self._delivery.live
 
     @property
     def settled(self) -> int:
@@ -200,7 +207,7 @@ class Subscription:
             return True
         if self._transport.lead is None:
             return False
-        return self._reports.is_due(*self._transport.taken, self._delivery.room)
+        return self._reports.is_due(*self._transport.taken, self._room)
 
     # Outputs
 
@@ -232,11 +239,15 @@ class Subscription:
         status = self._reports.poll(
             settled,
             *self._transport.taken,
-            self._delivery.room,
+            self._room,
             is_fetching=is_fetching,
             knows_end=self._transport.knows_end,
         )
         return None if status is None else encode_status(status)
+
+    @property
+    def _room(self) -> int:
+        return max(self._delivery.room - self.unread, 0)
 
     # From the one to the other
 

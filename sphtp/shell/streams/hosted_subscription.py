@@ -40,6 +40,8 @@ class HostedSubscription:
         self.subscription = subscription
         self.counters = SubscriptionCounters()
         self.changed = trio.lowlevel.ParkingLot()
+        self.count_unread: Callable[[], int] = int
+        """Counts bytes of messages that were polled, and that the reader has not read."""
         self._touched = touched
         self._is_linked = True
         self._is_sealed = welcome.key is not None
@@ -120,6 +122,7 @@ class HostedSubscription:
     def poll_transmit(self, now: float) -> Datagrams | None:
         """What to send to the source."""
         address = self.channel.peer_address
+        self.subscription.unread = self.count_unread()
         body = self.subscription.poll_transmit(now)
         if body is None or address is None:
             return None

@@ -112,6 +112,9 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         # The numbers of messages that were taken and not decoded yet, and that of the next one.
         self._numbers = list[int]() if is_numbered else None
         self._next = 0
+        # What is decoded had so many bytes, when it was so many items; what is not has so many.
+        self._decoded_bytes = self._decoded_items = self._batch_bytes = 0
+        hosted.count_unread = self._count_unread
         self._ended: StreamEnd | None = None
         self._is_closed = False
         self._undecodable = 0
@@ -188,7 +191,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     def _fill(self, most: int) -> None:
         """Take what there is, and decode it: what came in several datagrams at once."""
         items, most = self._items, min(most, self._encoding.most_at_once)
-        had, size = len(items), 0
+        had, size, unread = len(items), 0, self._count_decoded()
         while len(items) < most and size < READ_BYTES:
             if payloads := self._take_payloads(most - len(items)):
                 size += sum(map(len, payloads))
@@ -200,6 +203,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
                 if type(self._item) is StreamEnd:
                     self._ended = self._item
                 break
+        self._decoded_bytes, self._decoded_items = unread + size, len(items)
         if len(items) > had and self._hosted.subscription.handle_read(trio.current_time()):
             self._hosted.touch()
 
@@ -209,18 +213,30 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         payloads = list(islice(self._batch, most))
         self._count(len(payloads))
         size = sum(map(len, payloads))
+        self._batch_bytes -= size
         while len(payloads) < most and size < READ_BYTES:
             if self._item is None:
                 self._item = poll_item()
             if type(self._item) is not Batch:
                 break
             had, self._next = len(payloads), self._item.first
-            self._batch, self._item = iter(self._item.payloads), None
+            batch, self._item = self._item.payloads, None
+            self._batch = iter(batch)
             more = list(islice(self._batch, most - had))
             self._count(len(more))
-            size += sum(map(len, more))
+            taken = sum(map(len, more))
+            size += taken
             payloads += more
+            self._batch_bytes = sum(map(len, batch)) - taken
         return payloads
+
+    def _count_unread(self) -> int:
+        """Return how many bytes of messages were polled, and have not been received."""
+        return self._count_decoded() + self._batch_bytes
+
+    def _count_decoded(self) -> int:
+        # About: what each of them had is not kept.
+        return self._decoded_bytes * len(self._items) // max(self._decoded_items, 1)
 
     def _count(self, taken: int) -> None:
         """Note the numbers of messages that were taken, if they are wanted."""

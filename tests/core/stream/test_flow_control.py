@@ -1,9 +1,13 @@
 """How far a source may be ahead, of whom, and for how long."""
 
+import pytest
+
+from sphtp.core.stream.events import Batch, Loss
 from sphtp.core.stream.flow_control import FlowControl
 from sphtp.core.stream.settings import OVERHEAD, StreamSettings
 from sphtp.core.stream.transmission_window import TransmissionWindow
 from sphtp.core.stream.wire import DATA_OVERHEAD, StatusMessage, encode_status
+from sphtp.testing.broadcast import Broadcast
 from tests.core.stream.sources import Listening
 
 SIZE = 1000
@@ -210,3 +214,29 @@ def test_the_slowest_counts_in_what_is_not_repaired() -> None:
     flowing.leave(2)
     assert flowing.unrepaired(9) == 0
     assert len(flowing) == 1
+
+
+@pytest.mark.parametrize(("messages_per_second", "left_behind"), [(10, 0), (0, 1)])
+def test_a_reader_is_left_behind_if_it_stands_still_and_not_if_it_is_slow(
+    messages_per_second: int, left_behind: int
+) -> None:
+    """A datagram holds three seconds of what it reads: so long nothing but a question tells."""
+    settings = StreamSettings(max_datagram=31_000, receive_buffer=1 << 20)
+    broadcast = Broadcast(0, settings=settings)
+    (reader,) = broadcast.subscribers
+    reader.is_reading = False
+    source, unread, lost = broadcast.publisher.source, 0, 0
+    for _ in range(50):
+        if source.room:
+            broadcast.send([bytes(1000)] * 300)
+        for _ in range(messages_per_second // 10):
+            if not unread and (item := reader.subscription.poll_item()) is not None:
+                lost += isinstance(item, Loss)
+                unread = len(item.payloads) if isinstance(item, Batch) else 0
+                if reader.subscription.handle_read(broadcast.now):
+                    broadcast.touch(reader)
+            unread -= min(unread, 1)
+        reader.subscription.unread = 1000 * unread
+        broadcast.run(0.1)
+    assert source.statistics().left_behind == left_behind
+    assert lost == 0
