@@ -233,7 +233,9 @@ class FetchStatistics:
 
 
 class Fetcher:
-    """Fetches what is ``wanted``, a set that others change and that is looked at in ``update``.
+    """Late join and off-transport recovery of one topic: fetches what is ``wanted``.
+
+    Others change that set; ``update`` looks at it.
 
     After a ``late_join`` it first asks what there is. Times in seconds.
     """

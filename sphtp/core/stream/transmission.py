@@ -2,7 +2,7 @@
 
 The messages of a topic have consecutive numbers; a message that no datagram holds travels in
 fragments, which share its number. Messages of all topics wait in one queue, in the order in which
-they were sent, and leave bundled (implicit batching): each datagram is as full as it gets. They
+they were sent. Bundling (implicit batching) makes each datagram as full as it gets. Datagrams
 leave no faster than the data rate (``rate_limit``) and no further ahead than the slowest receiver
 allows (``flow_control``), and are then kept in the transmission window.
 

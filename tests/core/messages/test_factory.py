@@ -41,6 +41,7 @@ def records(count: int) -> list[type]:
     return [make_dataclass(f"Record{number:05}", []) for number in range(count)]
 
 
+@brisk
 @given(messages)
 def test_round_trip_as_long_as_measured(message: object) -> None:
     for codec in (factory, squeezing):
@@ -181,6 +182,7 @@ def test_a_type_that_cannot_be_carried_is_refused(types: list[type], complaint: 
         MessageFactory(types)
 
 
+@brisk
 @given(payloads)
 def test_plain_messages_are_whatever_msgpack_carries(payload: object) -> None:
     for codec in (PlainMessages(), PlainMessages(compression=Compression(threshold=0))):

@@ -7,7 +7,7 @@ from enum import Enum, Flag
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.messages import BitStream, MeasureStream, ReadStream, WriteStream
@@ -47,8 +47,10 @@ def run(stream: BitStream, program: list[Call], *, blank: bool = False) -> list[
     ]
 
 
-@given(programs)
-def test_what_is_written_is_read_and_measured(program: list[Call]) -> None:
+@given(programs, st.integers(0))
+def test_what_is_written_is_read_and_measured_and_no_part_of_it(
+    program: list[Call], cut: int
+) -> None:
     values = [value for _, value, _ in program]
     writing, measuring = WriteStream(), MeasureStream()
     assert run(writing, program) == values
@@ -60,16 +62,9 @@ def test_what_is_written_is_read_and_measured(program: list[Call]) -> None:
     assert run(reading, program, blank=True) == values
     assert reading.position == writing.position
     reading.finish()
-
-
-@given(programs, st.integers(0))
-def test_a_row_cut_short_is_refused(program: list[Call], cut: int) -> None:
-    writing = WriteStream()
-    run(writing, program)
-    data = writing.finish()
-    assume(data)
-    with pytest.raises(WireError):
-        run(ReadStream(data[: cut % len(data)]), program, blank=True)
+    if data:
+        with pytest.raises(WireError):
+            run(ReadStream(data[: cut % len(data)]), program, blank=True)
 
 
 def test_bits_are_packed_lowest_first() -> None:
@@ -195,7 +190,7 @@ def test_enumerations_without_single_members_are_refused() -> None:
 
 def test_a_long_sequence_takes_time_in_proportion() -> None:
     # Work that grows with the square of the length would take minutes.
-    values = [True, False, True] * 50_000
+    values = [True, False, True] * 25_000
     writing = WriteStream()
     writing.sequence(values, 2**20, writing.boolean)
     reading = ReadStream(writing.finish())

@@ -1,6 +1,7 @@
 """Bundling: whatever is sent comes out, in order, in datagrams that are as full as they get."""
 
 import random
+import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from sphtp.core.stream.records import (
     decode_records_untrusted,
     encode_run,
 )
-from sphtp.core.stream.transmission import Bundler, Numbering, QueuedRun
+from sphtp.core.stream.transmission import Bundler, Numbering
+from tests.profiles import brisk
 
 TOPICS = 3
 
@@ -24,6 +26,7 @@ sends = st.tuples(st.integers(0, TOPICS - 1), st.lists(sizes, max_size=40))
 scripts = st.lists(st.one_of(sends, st.integers(1, 5)), max_size=30)
 
 
+@brisk
 @given(st.sampled_from([100, 211, 1400]), scripts)
 def test_all_comes_out_in_order(capacity: int, script: list[tuple[int, list[int]] | int]) -> None:
     numbering = Numbering(TOPICS, capacity, 100_000)
@@ -110,12 +113,15 @@ def test_the_last_fragment_shares_its_datagram() -> None:
 def test_what_has_left_is_let_go_of_while_more_comes() -> None:
     numbering = Numbering(1, 1400, 100_000)
     bundler = Bundler(1, 1400, numbering.part)
-    for _ in range(300):
-        for _ in range(22):
-            for numbered in numbering.number(0, [bytes(64)], [64]):
+    payloads = [bytes(64) for _ in range(300 * 22)]
+    unheld = sys.getrefcount(payloads[0])
+    for start in range(0, len(payloads), 22):
+        for payload in payloads[start : start + 22]:
+            for numbered in numbering.number(0, [payload], [64]):
                 bundler.add(0, numbered)
         bundler.pop_many(1)
-    held = sum(len(run._lengths) for run in bundler._queue if isinstance(run, QueuedRun))
+    del payload, numbered
+    held = sum(sys.getrefcount(it) - 1 > unheld for it in payloads)
     assert held <= 2 * (bundler.waiting // 66) + 44
 
 

@@ -14,6 +14,7 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import FragmentRecord, Record, RunRecord
 from sphtp.core.stream.settings import StreamSettings
 from tests.core.stream.topics import TOPIC, Line, Script, drain, told
+from tests.profiles import brisk
 
 SETTINGS = StreamSettings()
 ROOM_FOR_FEW = StreamSettings(order_map=4, order_map_bytes=40, max_message=20)
@@ -114,6 +115,7 @@ def numbers_lost(script: Script, came: set[int]) -> set[int]:
     return {sent.first for sent in script.sent if not holders[sent.first] <= came}
 
 
+@brisk
 @given(st.data(), scripts(), st.booleans())
 def test_each_message_is_told_once_or_its_loss_is(
     data: st.DataObject, script: Script, ordered: bool
@@ -138,6 +140,7 @@ def test_each_message_is_told_once_or_its_loss_is(
     assert play.delivery.statistics().waiting == 0
 
 
+@brisk
 @given(st.data(), scripts(), st.booleans())
 def test_little_room_loses_what_is_missing_and_nothing_that_came(
     data: st.DataObject, script: Script, ordered: bool
@@ -166,6 +169,7 @@ def test_little_room_loses_what_is_missing_and_nothing_that_came(
         assert len(seen.delivered) + statistics.duplicates == len(script.sent)
 
 
+@brisk
 @given(st.data(), scripts(), st.booleans())
 def test_what_the_network_loses_the_history_brings(
     data: st.DataObject, script: Script, ordered: bool
@@ -223,6 +227,7 @@ lies = st.one_of(
 )
 
 
+@brisk
 @given(st.lists(lies, max_size=20), st.booleans(), st.booleans())
 def test_no_lie_is_told_twice_or_keeps_the_end_away(
     lies: list[tuple[str, int, Any]], ordered: bool, fetches: bool

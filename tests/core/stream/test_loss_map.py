@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.stream.loss_map import Gap, GapState, LossMap
+from tests.profiles import brisk
 
 numbers = st.integers(0, 40)
 
@@ -29,6 +30,7 @@ def build(sizes: list[tuple[int, int]]) -> tuple[LossMap, list[Gap]]:
 shapes = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), max_size=8)
 
 
+@brisk
 @given(shapes, numbers, numbers)
 def test_it_finds_what_is_in(sizes: list[tuple[int, int]], a: int, b: int) -> None:
     missing, gaps = build(sizes)
@@ -42,6 +44,7 @@ def test_it_finds_what_is_in(sizes: list[tuple[int, int]], a: int, b: int) -> No
     assert missing.within(a, b) == [it for it in gaps if a <= it.first <= b]
 
 
+@brisk
 @given(shapes, st.lists(numbers, max_size=10), numbers)
 def test_splitting_loses_nothing(sizes: list[tuple[int, int]], cuts: list[int], below: int) -> None:
     missing, gaps = build(sizes)
@@ -61,6 +64,7 @@ def test_splitting_loses_nothing(sizes: list[tuple[int, int]], cuts: list[int], 
     assert numbers_in(taken + left) == model
 
 
+@brisk
 @given(shapes, st.floats(0, 10), st.floats(0, 5))
 def test_those_are_old_that_were_found_so_long_ago(
     sizes: list[tuple[int, int]], now: float, age: float

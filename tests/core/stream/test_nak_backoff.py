@@ -43,7 +43,10 @@ def test_exponential_is_between_nothing_and_the_most(group_size: int) -> None:
     assert draw_exponential(Fixed(1.0), 0.03, group_size) == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize(("receivers", "most_naks"), [(10, 1.1), (100, 1.2), (1000, 1.6)])
+@pytest.mark.parametrize(
+    ("receivers", "most_naks"),
+    [(10, 1.1), (100, 1.2), pytest.param(1000, 1.6, marks=pytest.mark.soak)],
+)
 def test_of_many_that_share_a_loss_few_ask(seed: int, receivers: int, most_naks: float) -> None:
     """One round trip after the first NAK its repair is there, in time for those that draw later."""
     entropy, round_trip, asked, times = Random(seed), 0.0003, 0, 40

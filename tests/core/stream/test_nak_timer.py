@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.stream.loss_map import Gap, GapState
 from sphtp.core.stream.nak import NakTimer
+from tests.profiles import brisk
 
 gaps = st.integers(0, 9)
 steps = st.one_of(
@@ -14,6 +15,7 @@ steps = st.one_of(
 )
 
 
+@brisk
 @given(st.lists(steps, max_size=60))
 def test_it_is_as_good_as_looking_at_all(script: list[tuple[str, int, float]]) -> None:
     timer, model = NakTimer(), dict[int, float]()

@@ -15,6 +15,7 @@ from sphtp.core.stream.source import SourceState
 from sphtp.core.stream.wire import Body, BodyFlag, Ncf, StreamData, Window
 from sphtp.core.token_bucket import BURST, HOLD
 from tests.core.stream.sources import Listening, Said
+from tests.profiles import brisk
 
 TOPICS = 3
 ROUNDING = 1e-9
@@ -87,6 +88,7 @@ profiles = st.builds(
 starts = st.sampled_from([1, 2**32 - 20, 2**40])
 
 
+@brisk
 @given(profiles, starts, scripts, st.booleans())
 def test_it_holds(settings: StreamSettings, first: int, script: list[Step], shared: bool) -> None:
     room = Listening(settings, first=first, topics=TOPICS, shared=shared)

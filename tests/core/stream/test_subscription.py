@@ -43,7 +43,8 @@ class Scene:
         self.subscription = Subscription(
             settings, 0.0, cast("Receiver", self.line), SESSION, TOPIC, first, **modes
         )
-        self.server = FetchServer(Shelf(script, low), SESSION, 16, PART)
+        self.shelf = Shelf(script, low)
+        self.server = FetchServer(self.shelf, SESSION, 16, PART)
         self.frames = deque[bytes]()
         self.is_connected = False
         self.items: list[Item] = []
@@ -86,7 +87,7 @@ class Scene:
         """Refuse or cut the connection."""
         self.is_connected = False
         self.frames.clear()
-        self.server = FetchServer(self.server._archive, SESSION, 16, PART)
+        self.server = FetchServer(self.shelf, SESSION, 16, PART)
         self.subscription.handle_disconnected(self.now)
         self._look()
 
@@ -196,7 +197,9 @@ def torn() -> Script:
 
 
 BOTH = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "arrival"])
-FOUR = pytest.mark.parametrize("make", [four, torn])
+MADE = pytest.mark.parametrize(
+    ("make", "ordered"), [(torn, True), (four, False)], ids=["torn-ordered", "four-arrival"]
+)
 JOINED = pytest.mark.parametrize(
     ("joined", "plays"),
     [
@@ -209,8 +212,7 @@ JOINED = pytest.mark.parametrize(
 )
 
 
-@BOTH
-@FOUR
+@MADE
 @JOINED
 def test_late_join_live_and_recovery_give_one_stream_in_any_order(
     joined: int, plays: int, make: Callable[[], Script], ordered: bool
@@ -228,8 +230,7 @@ def test_late_join_live_and_recovery_give_one_stream_in_any_order(
     assert explore(play) >= plays
 
 
-@BOTH
-@FOUR
+@MADE
 @JOINED
 def test_an_end_at_any_moment_loses_only_what_history_had_no_time_for(
     joined: int, plays: int, make: Callable[[], Script], ordered: bool
@@ -239,7 +240,7 @@ def test_an_end_at_any_moment_loses_only_what_history_had_no_time_for(
         act(scene, joined, choose, patient=False)
         seen = told(scene.items, scene.script)
         # A message that began before the stream is not in it, if any of it was seen.
-        live = scene.subscription._delivery.live
+        live = scene.subscription.live
         first = min((sent.first for sent in scene.script.sent if sent.first >= live), default=live)
         assert set(seen.numbers) >= set(range(first, scene.script.number))
         assert set(seen.numbers) <= set(range(live, scene.script.number))

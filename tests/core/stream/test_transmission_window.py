@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.stream.transmission_window import TransmissionWindow
+from tests.profiles import brisk
 
 LIMIT, AGE = 100, 5.0
 
@@ -16,6 +17,7 @@ batches = st.lists(
 )
 
 
+@brisk
 @given(st.sampled_from([0, 2**32 - 3]), batches)
 def test_it_holds_the_newest_that_are_few_and_young_enough(
     first: int, script: list[tuple[float, list[bytes]]]

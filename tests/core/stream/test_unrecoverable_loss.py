@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.unrecoverable_loss import MessageGap, MessageGaps
+from tests.profiles import brisk
 
 numbers = st.integers(0, 30)
 spans = st.tuples(numbers, numbers).map(lambda pair: Span(min(pair), max(pair)))
@@ -20,6 +21,7 @@ class Where(NamedTuple):
     before: int
 
 
+@brisk
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), max_size=8), st.lists(spans))
 def test_they_hold_what_a_table_holds(layout: list[tuple[int, int]], taken: list[Span]) -> None:
     gaps, model, number = MessageGaps(), dict[int, Where](), 0
