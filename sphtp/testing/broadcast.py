@@ -18,7 +18,7 @@ from sphtp.testing.history_line import LineFaults
 from sphtp.testing.network import Address, Delivery, Flight
 from sphtp.testing.publisher import Publisher
 from sphtp.testing.simulation import Simulation
-from sphtp.testing.subscriber import Subscriber, Terms
+from sphtp.testing.subscriber import Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
 """Where sources are, unless they are told."""
@@ -115,7 +115,7 @@ class Broadcast(Simulation):
     def join(
         self,
         publisher: Publisher | None = None,
-        terms: Terms | None = None,
+        terms: SubscriberTerms | None = None,
         *,
         address: Address | None = None,
         **changes: Any,
@@ -128,7 +128,7 @@ class Broadcast(Simulation):
             settings.for_group() if self._shared else settings,
             address or (f"10.3.{number >> 8}.{number & 255}", 1000),
             publisher or self.publisher,
-            terms or Terms(),
+            terms or SubscriberTerms(),
             self.line,
             now=self.now,
         )

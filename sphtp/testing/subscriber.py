@@ -24,7 +24,7 @@ from sphtp.testing.network import Address
 from sphtp.testing.publisher import Publisher
 
 
-class Terms(NamedTuple):
+class SubscriberTerms(NamedTuple):
     """What a subscriber wants, and how many bytes it takes at once: see ``Subscription``."""
 
     topic: int = 0
@@ -48,7 +48,7 @@ class Subscriber:
         settings: StreamSettings,
         address: Address,
         publisher: Publisher,
-        terms: Terms,
+        terms: SubscriberTerms,
         line: LineFaults,
         *,
         now: float,

@@ -442,7 +442,7 @@ class DescribeStream(BitStream):
 
     @property
     def description(self) -> str:
-        """What has been noted."""
+        """The description so far."""
         return ", ".join(self._notes)
 
     def integer(self, value: int, low: int, high: int) -> int:

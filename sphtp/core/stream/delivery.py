@@ -39,7 +39,7 @@ from sphtp.core.stream.unrecoverable_loss import MissingDatagrams, PendingMessag
 
 
 class DeliveryState(Name):
-    """Where the controller is."""
+    """The states of a delivery controller."""
 
     HOLDING = "keeps what comes: not known yet where the history begins"
     CATCHING_UP = "history is being fetched; what is live waits for it, or is fetched in its turn"
@@ -49,7 +49,7 @@ class DeliveryState(Name):
 
 
 class DeliveryEvent(Name):
-    """What happens to it."""
+    """Its events."""
 
     BEGIN = "it is known where the stream begins"
     MERGED = "nothing of the history is missing any more"
@@ -58,7 +58,7 @@ class DeliveryEvent(Name):
 
 
 class DeliveryAction(Name):
-    """What it then does."""
+    """Its actions."""
 
     BEGIN = "tell what is there from the beginning on"
     FOLLOW = "what is fetched from now on was lost by the transport"
@@ -120,7 +120,7 @@ class DeliveryPipeline:
 
     @property
     def load(self) -> float:
-        """How much is held, as a share of what the settings allow: by number, or by bytes."""
+        """The share of the settings' limits that is in use: of numbers, or of bytes."""
         pending = self.pending
         count = self._order.count + self.partial.count + len(pending.gaps) + len(pending.wanted)
         size = self._order.size + self.partial.size
@@ -301,7 +301,7 @@ class DeliveryController:
 
     @property
     def wanted(self) -> RangeSet:
-        """What has to come from the source's history: to be read, not to be changed."""
+        """The numbers to fetch from the source's history: to be read, not to be changed."""
         return self._pending.wanted
 
     @property
@@ -415,7 +415,7 @@ class DeliveryController:
 
     @property
     def room(self) -> int:
-        """How many bytes of messages may still come."""
+        """The bytes of messages that may still come."""
         held = self._queue.size + self._order.size + self._pipeline.partial.size
         return max(self._settings.receive_buffer - held, 0)
 

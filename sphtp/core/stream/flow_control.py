@@ -42,7 +42,7 @@ def first_grant(reach: int) -> int:
 
 
 class ReceiverLag(NamedTuple):
-    """How far a receiver is: ``behind`` in datagrams, ``room`` in bytes, ``silence`` in seconds.
+    """The lag of a receiver: ``behind`` in datagrams, ``room`` in bytes, ``silence`` in seconds.
 
     ``is_left_behind`` says that the source no longer waits for it.
     """

@@ -41,7 +41,7 @@ from sphtp.errors import RemoteError
 
 
 class FetchState(Name):
-    """Where a fetcher is."""
+    """The states of a fetcher."""
 
     RESTING = "nothing is wanted, and there is no connection"
     CALLING = "a connection is wanted"
@@ -53,7 +53,7 @@ class FetchState(Name):
 
 
 class FetchEvent(Name):
-    """What happens to it."""
+    """Its events."""
 
     WANTED = "something is wanted, maybe more than before"
     SATISFIED = "nothing is wanted any more"
@@ -65,7 +65,7 @@ class FetchEvent(Name):
 
 
 class FetchAction(Name):
-    """What it then does."""
+    """Its actions."""
 
     START = "begin to be patient"
     ASK = "ask for as much as may be on its way"
@@ -191,19 +191,19 @@ MOST_DOUBLED: Final = 10
 
 
 class HistoryStart(NamedTuple):
-    """The history begins at ``first``; None when nobody told."""
+    """The history begins at ``first``; None when that is not known."""
 
     first: int | None
 
 
 class FetchedRecord(NamedTuple):
-    """Messages of the history."""
+    """A record that was fetched."""
 
     record: Record
 
 
 class FetchFailure(NamedTuple):
-    """What of these is wanted cannot be fetched."""
+    """Numbers that cannot be fetched, and why."""
 
     span: Span
     reason: LossReason

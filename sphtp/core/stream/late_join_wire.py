@@ -61,7 +61,7 @@ class FetchFrameKind(IntEnum):
 
 
 class Question(NamedTuple):
-    """Whom a frame is about: a session's topic, and which question of the receiver."""
+    """The session, the topic and the receiver's number of a question."""
 
     session: int
     topic: int
@@ -69,20 +69,20 @@ class Question(NamedTuple):
 
 
 class AskRequest(NamedTuple):
-    """What is there of the topic?"""
+    """ASK: a question for the bounds of a topic's history."""
 
     question: Question
 
 
 class FetchRequest(NamedTuple):
-    """These messages, please; in order, and no number twice."""
+    """FETCH: a request for messages, in order, and no number twice."""
 
     question: Question
     spans: Sequence[Span]
 
 
 class InfoAnswer(NamedTuple):
-    """Kept are the messages from ``low`` on, below ``next``."""
+    """INFO: the messages from ``low`` on, below ``next``, are kept."""
 
     question: Question
     low: int
@@ -90,21 +90,21 @@ class InfoAnswer(NamedTuple):
 
 
 class MessagesAnswer(NamedTuple):
-    """Some of the messages."""
+    """MSG: a record of messages that were asked for."""
 
     question: Question
     record: Record
 
 
 class GoneAnswer(NamedTuple):
-    """These are not kept any more."""
+    """GONE: messages that are not kept any more."""
 
     question: Question
     span: Span
 
 
 class EndAnswer(NamedTuple):
-    """END: that was all."""
+    """END: the answer to a request is complete."""
 
     question: Question
 

@@ -13,7 +13,7 @@ from sphtp.core.stream.ranges import Span
 
 
 class GapState(Name):
-    """Where a range is."""
+    """The states of a range."""
 
     WAIT_FIRST = "found, and maybe only late: no NAK has named it"
     WAIT_REPAIR = "a NAK has named it"
@@ -24,7 +24,7 @@ class GapState(Name):
 
 
 class GapEvent(Name):
-    """What happens to it."""
+    """Its events."""
 
     ASKED = "its timer has fired, and a NAK with it leaves"
     IGNORED = "NCF: it was repaired a moment ago"
@@ -40,7 +40,7 @@ class GapEvent(Name):
 
 
 class GapAction(Name):
-    """What is then done."""
+    """Its actions."""
 
     ARM = "start its timer anew"
     COUNT_RECOVERED = "count it as recovered, with the time and the NAKs that it took"
@@ -132,7 +132,7 @@ class Gap:
 
     @property
     def size(self) -> int:
-        """How many numbers."""
+        """The count of numbers."""
         return self.last - self.first + 1
 
     def cut(self, at: int) -> "Gap":
@@ -153,12 +153,12 @@ class LossMap:
         self._gaps: list[Gap] = []
 
     def __len__(self) -> int:
-        """How many gaps."""
+        """The count of gaps."""
         return len(self._gaps)
 
     @property
     def total(self) -> int:
-        """How many datagrams."""
+        """The count of datagrams."""
         return sum(map(attrgetter("size"), self._gaps))
 
     @property

@@ -1,4 +1,4 @@
-"""How a receiver joins and leaves: messages on a channel between the two nodes.
+"""Membership: messages by which a receiver joins and leaves, on a channel between two nodes.
 
 JOIN       kind u8, version u8, topic (length u8, text), session u32,
            settled u64                                                receiver to source
@@ -27,7 +27,7 @@ from sphtp.errors import RemoteError, untrusted
 
 VERSION: Final = 2
 STREAMS: Final = Schema(["sphtp.Streams: version 2"])
-"""What channels of this kind say they are for."""
+"""The schema of channels for membership."""
 
 KEY_SIZE: Final = 32
 MOST_TEXT: Final = 1000
@@ -56,7 +56,7 @@ class StreamKey(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Somebody wants a topic.
+    """JOIN: a receiver wants a topic.
 
     One that comes back to a ``session``, 0 for none, has every datagram of it up to ``settled``.
     """
@@ -67,7 +67,7 @@ class Join(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """All that a receiver has to know.
+    """WELCOME: what a receiver has to know of the session.
 
     ``topic`` numbers the topic in the session. The message ``next`` is the first that will be sent
     as a whole to one who is new; for one who came back it is the first that has not left yet. The
@@ -95,7 +95,7 @@ class Welcome(NamedTuple):
 
 
 class JoinRefused(NamedTuple):
-    """No, and why, for a person to read."""
+    """REFUSED: the source takes no more receivers, or has no such topic; why, for a person."""
 
     text: str
 

@@ -99,7 +99,7 @@ class DeliveryOrder(Protocol):
         ...
 
     def lead(self, number: int) -> int:
-        """How far a message would be ahead of the one that all wait for."""
+        """Return how far a message would be ahead of the one that all wait for."""
         ...
 
 
@@ -164,7 +164,7 @@ class OrderMap:
             self._release()
 
     def lead(self, number: int) -> int:
-        """How far a message would be ahead of the one that all wait for."""
+        """Return how far a message would be ahead of the one that all wait for."""
         return number - (self._first if self._next == _UNKNOWN else self._next)
 
     def _keep(self, first: int, entry: _Entry) -> None:
@@ -199,7 +199,7 @@ class PartialMessage:
 
     @property
     def count(self) -> int:
-        """How many parts are here."""
+        """The count of parts that are here."""
         return len(self._parts)
 
     def add(self, fragment: FragmentRecord) -> bool:
@@ -259,5 +259,5 @@ class PartialMessages:
         self.size -= message.size
 
     def __len__(self) -> int:
-        """How many messages."""
+        """The count of messages."""
         return len(self._messages)

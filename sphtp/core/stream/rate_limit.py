@@ -62,7 +62,7 @@ class MeanRate:
 
 
 class RateState(Name):
-    """How fast new data may leave, beside what the settings allow."""
+    """The states of the limit on new data."""
 
     FREE = "as fast as the settings allow"
     BRAKING = "no faster than the mean: repairs wait too long for their turn"
@@ -70,7 +70,7 @@ class RateState(Name):
 
 
 class RateEvent(Name):
-    """What happens to it."""
+    """Its events."""
 
     STRAINED = "repairs wait for so long that they are asked for again meanwhile"
     CALM = "for a while they did not"
@@ -78,7 +78,7 @@ class RateEvent(Name):
 
 
 class RateAction(Name):
-    """What is then done."""
+    """Its actions."""
 
     WAIT = "start the clock of calm anew"
 

@@ -43,7 +43,7 @@ from sphtp.errors import RemoteError
 
 
 class ReceiverState(Name):
-    """Where a receiver is in its session."""
+    """The states of a session at its receiver."""
 
     JOINING = "nothing has come yet"
     ACTIVE = "there is a source"
@@ -52,7 +52,7 @@ class ReceiverState(Name):
 
 
 class ReceiverEvent(Name):
-    """What happens to the session."""
+    """Its events."""
 
     ARRIVED = "something of the source came"
     CLOSING = "the source closes"
@@ -63,7 +63,7 @@ class ReceiverEvent(Name):
 
 
 class ReceiverAction(Name):
-    """What the receiver then does."""
+    """Its actions."""
 
     LINGER = "wait for the linger only"
     HURRY = "wait for what may still be on its way"
@@ -169,7 +169,7 @@ class Receiver:
 
     @property
     def taken(self) -> tuple[int, int]:
-        """How many bytes came, and about how many of them are behind what is missing.
+        """The bytes that came, and about how many of them are behind what is missing.
 
         Each datagram is charged as in ``flow_control``.
         """
@@ -186,7 +186,7 @@ class Receiver:
 
     @property
     def end_reason(self) -> EndReason:
-        """Why the session is over, or would be if nothing more came."""
+        """The reason why the session is over, or would be if nothing more came."""
         return self._end_reason
 
     def statistics(self) -> ReceiverStatistics:
@@ -388,7 +388,7 @@ class Receiver:
 
 
 def _start_of(body: Body) -> int:
-    """Where a receiver starts that was told no window: with the first original, or what is next."""
+    """Return the start of a receiver without a window: the first original, or what is next."""
     if isinstance(body, StreamData) and BodyFlag.REPAIR not in body.flags:
         return body.sqn
     return body.window.lead + 1

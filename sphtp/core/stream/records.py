@@ -1,4 +1,4 @@
-"""What a DATA datagram carries: records, each a kind byte and its fields.
+"""Records: the contents of a DATA datagram, each a kind byte and its fields.
 
 RUN        kind u8, topic u16, first u64, count u16, length u16, payloads
 VARIED     kind u8, topic u16, first u64, count u16, lengths u16 each, payloads

@@ -51,7 +51,7 @@ class Kept(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was asked for: messages that are there, and numbers that are gone."""
+    """Messages that are kept, and numbers that are not kept any more."""
 
     kept: list[Kept]
     gone: Span | None
@@ -108,7 +108,7 @@ class Block:
 
 
 class TopicHistory:
-    """What is kept of one topic."""
+    """The messages of one topic that are kept."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self.next = 0
@@ -167,7 +167,7 @@ class TopicHistory:
         return Found(kept, gone if gone.size > 0 else None)
 
     def _block(self, now: float, first: int, parts: int) -> Block:
-        """Where messages with the numbers from ``first`` on are kept."""
+        """Return the block for messages with the numbers from ``first`` on."""
         if self._head < len(self._blocks):
             last = self._blocks[-1]
             is_young = now - last.begun <= self._age * GRAIN
@@ -186,7 +186,7 @@ class TopicHistory:
 
 
 class History:
-    """What is kept of each topic of a source; sizes in bytes, ages in seconds."""
+    """The messages of each topic that are kept; sizes in bytes, ages in seconds."""
 
     def __init__(self, settings: StreamSettings, topics: int) -> None:
         self._topics = [TopicHistory(settings) for _ in range(topics)]
@@ -223,7 +223,7 @@ MOST_IN_FRAME: Final = 8192
 
 
 class Archive(Protocol):
-    """What a source keeps of its topics: its ``History``."""
+    """The interface of a ``History``, for servers."""
 
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
         """Return the lowest and the highest number; of none the lowest is one above the highest."""

@@ -96,7 +96,7 @@ class Retransmitter:
 
     @property
     def waiting(self) -> int:
-        """How many repairs wait for their turn."""
+        """The count of repairs that wait for their turn."""
         return sum(one.waiting for one in self._busy.values())
 
     @property
@@ -205,7 +205,7 @@ class Retransmissions:
 
     @property
     def waiting(self) -> int:
-        """How many datagrams wait for their turn."""
+        """The count of datagrams that wait for their turn."""
         return len(self._queue)
 
     def ask(self, now: float, first: int, last: int) -> None:
@@ -341,7 +341,7 @@ class NcfQueue:
         self._pending: dict[tuple[NcfReason, int], tuple[RangeSet, int]] = {}
 
     def __len__(self) -> int:
-        """How many NCFs wait, at least."""
+        """The count of NCFs that wait, at least."""
         return len(self._pending)
 
     def add(self, now: float, sqn: int, reason: NcfReason, retry_after: float) -> None:

@@ -23,7 +23,7 @@ SEAL_OVERHEAD: Final = 8 + 16
 KEYS: Final = 256
 """Key numbers, which then begin anew."""
 SKIPPED: Final = 15
-"""Epochs of a key that a receiver may miss: a source does not wait for whoever hears nothing."""
+"""Epochs of a key that a receiver may miss: a source does not wait for one that gets nothing."""
 KEPT: Final = 2
 """Keys that a receiver has: the newest, and the one before it, for what was overtaken."""
 
@@ -39,7 +39,7 @@ class SealCounters:
 
 
 class SourceSeal:
-    """What a source puts around its bodies."""
+    """The source's side: seals bodies into datagrams."""
 
     def __init__(self, session: int, secrets: Secrets | None) -> None:
         self._session = session
@@ -111,7 +111,7 @@ class StreamOpener:
 
 
 class FeedbackSeal:
-    """What a receiver puts around its bodies."""
+    """The receiver's side: seals a body into a datagram."""
 
     def __init__(self, session: int, receiver: int, key: bytes) -> None:
         self._front = feedback_header(session, receiver)

@@ -1,4 +1,4 @@
-"""When session messages go out: they tell the tail of a stream that is silent for a while.
+"""Session messages: they tell the tail of a stream that is silent for a while.
 
 The first one leaves a minimum interval after the last data, then the interval doubles up to a
 maximum; neither repairs nor NCFs change that. As long as receivers ask for repairs it does not
@@ -47,22 +47,22 @@ class SessionSchedule:
         self._left: int | None = None
 
     def handle_data(self, now: float) -> None:
-        """Data left, and told as much as a session message would."""
+        """Take note that data left, which tells as much as a session message."""
         self._interval = self._min
         self.due = min(now + self._min, self._last + self._max)
 
     def handle_nak(self, now: float) -> None:
-        """A receiver is missing something."""
+        """Take note that a receiver misses something."""
         self._held_until = now + self._generation
         self._hasten(now + self._min)
 
     def handle_joined(self, now: float) -> None:
-        """A receiver came, which needs to know where the stream is."""
+        """Take note of a new receiver, which needs to know where the stream is."""
         self._interval = 0.0
         self._hasten(now)
 
     def handle_out_of_window(self, now: float) -> None:
-        """A receiver asks for what is gone: tell the trail, once per ignore interval."""
+        """Tell the trail, once in an ignore interval: a receiver asks for what is gone."""
         if now - self._forced >= self._ignore:
             self._forced = now
             self._hasten(now)

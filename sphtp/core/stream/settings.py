@@ -20,7 +20,7 @@ MBIT: Final = 125_000.0
 
 
 class Backoff(Enum):
-    """How the wait before the first NAK of a burst is drawn, and what is random of later ones."""
+    """The distribution of the wait before a NAK."""
 
     UNIFORM = "between half and one and a half of the interval"
     EXPONENTIAL = "up to the interval, early only with the few: for groups (RFC 5401, 3.2)"
@@ -28,7 +28,7 @@ class Backoff(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What a source, or a receiver, does when; times in seconds, sizes in bytes, rates in bytes/s.
+    """Timers and limits of a source or a receiver: seconds, bytes, and bytes a second.
 
     Raises ``SettingsError``, naming the settings, when one is out of range, or two contradict each
     other.

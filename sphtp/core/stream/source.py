@@ -50,7 +50,7 @@ from sphtp.errors import LocalError, RemoteError, SettingsError
 
 
 class SourceState(Name):
-    """Where a source is in its life."""
+    """The states of a source."""
 
     IDLE = "has sent nothing; tells where it will start"
     ACTIVE = "sends, repairs, and tells its tail when it is silent"
@@ -61,7 +61,7 @@ class SourceState(Name):
 
 
 class SourceInput(Name):
-    """What can happen to it."""
+    """Its events."""
 
     SEND = "the application sends"
     CLOSE = "the application closes"
@@ -72,7 +72,7 @@ class SourceInput(Name):
 
 
 class SourceAction(Name):
-    """What the source then does."""
+    """Its actions."""
 
     LINGER = "start the clock of lingering; session messages at the minimum interval"
     FINISH = "drop repairs, wait for no receiver; start the last session messages"
@@ -144,7 +144,7 @@ class SourceTransport:
         self.session = secrets.getrandbits(32) or 1
         """A number that no other session has, in all likelihood; never 0."""
         self.history = History(settings, topics)
-        """What late joiners and off-transport recovery may fetch."""
+        """Messages that are kept for late join."""
         self.size = size = settings.max_datagram - envelope
         """Bytes of a datagram's body, at most."""
         self._settings = settings
@@ -195,7 +195,7 @@ class SourceTransport:
 
     @property
     def room(self) -> int:
-        """How many bytes of messages may be sent now; more go in as long as there are any."""
+        """The bytes of messages that may be sent now; as long as there is one, more go in."""
         return self._transmission.room
 
     @property
@@ -210,16 +210,16 @@ class SourceTransport:
 
     @property
     def reach(self) -> int:
-        """How many bytes it may be ahead of a receiver; 0 for no matter how many."""
+        """The bytes that it may be ahead of a receiver; 0 for no matter how many."""
         return self._flow.reach
 
     @property
     def unrepaired(self) -> int:
-        """How many datagrams are not known to be with all receivers."""
+        """The count of datagrams that are not known to be with all receivers."""
         return self._flow.unrepaired(self._window.lead)
 
     def end(self, topic: int) -> int:
-        """The number after the last message of a topic that was sent, even if it has not left."""
+        """Return the number after the last message of a topic, be it one that has not left."""
         return self._numbering.next[topic]
 
     def begins(self, topic: int) -> int:
@@ -227,7 +227,7 @@ class SourceTransport:
         return self._bundler.begins(topic)
 
     def pace(self, now: float, receiver: int) -> ReceiverLag:
-        """How far a receiver is that has joined and not left."""
+        """Return the lag of a receiver; raises ``LocalError`` when there is none of this number."""
         known = self._flow.find(receiver)
         if known is None:
             raise LocalError(f"there is no receiver {receiver}")
@@ -285,7 +285,7 @@ class SourceTransport:
         self._sessions.handle_joined(now)
 
     def handle_left(self, now: float, receiver: int) -> None:
-        """A receiver went."""
+        """Remove a receiver."""
         self._flow.leave(receiver)
         self._retransmitter.leave(receiver)
         self._update(now)
@@ -315,7 +315,7 @@ class SourceTransport:
             self._retransmitter.handle_nak(now, receiver, known, feedback.spans)
 
     def handle_timeout(self, now: float) -> None:
-        """A time that was asked for has come."""
+        """Do what is due."""
         self._flow.expire(now)
         self._update(now)
         if self._linger_over is not None and now >= self._linger_over:
@@ -343,7 +343,7 @@ class SourceTransport:
         )
 
     def poll_event(self) -> SourceEvent | None:
-        """Take what the application has to know."""
+        """Take the next event for the application; None when there is none."""
         return self._events.popleft() if self._events else None
 
     # How it does that
@@ -388,7 +388,7 @@ class SourceTransport:
         return encode_session(SessionMessage(flags, self.window, number, self.tails))
 
     def _progress(self, now: float) -> None:
-        """See whether that was the last of something."""
+        """Step the table if that was the last datagram, report or session message."""
         if self.state is SourceState.DRAINING and not self._transmission.waiting:
             self._step(now, SourceInput.DRAINED)
         if self.state is SourceState.CLOSING and self._flow.is_done(self._window.lead):

@@ -116,7 +116,7 @@ class SpreadCounter:
 
     @property
     def spread(self) -> Spread | None:
-        """What was counted; None when nothing was."""
+        """The spread of the values; None when there are none."""
         if not self._count:
             return None
         return Spread(self._least, self._sum / self._count, self._most)
@@ -236,7 +236,7 @@ def receiver_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatistics:
-    """What a topic's delivery counts.
+    """A snapshot of a topic's delivery.
 
     ``delivered`` counts messages; all others count numbers, of which a message in parts has one for
     each. ``duplicates`` came although they had been told, or told as lost; ``left`` were not kept

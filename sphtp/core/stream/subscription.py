@@ -32,7 +32,7 @@ _NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatistics:
-    """What transport, delivery and history have counted."""
+    """A snapshot of transport, delivery and late join."""
 
     transport: ReceiverStatistics
     delivery: DeliveryStatistics
@@ -96,7 +96,7 @@ class Subscription:
 
     @property
     def state(self) -> DeliveryState:
-        """Where the topic's delivery is."""
+        """The state of the topic's delivery."""
         return self._delivery.state
 
     @property

@@ -323,12 +323,12 @@ class Transmission:
 
     @property
     def waiting(self) -> int:
-        """How much waits: bytes, and two for each message."""
+        """The size of what waits: bytes, and two for each message."""
         return self._bundler.waiting
 
     @property
     def room(self) -> int:
-        """How much more may wait."""
+        """The size of what may still be added."""
         return max(MOST_WAITING - self._bundler.waiting, 0)
 
     def add(self, now: float, topic: int, numbered: Numbered) -> None:
@@ -357,7 +357,7 @@ class Transmission:
             self.ready = None
 
     def _allowed(self) -> int:
-        """How many datagrams the receivers can take, however large they will be."""
+        """Return how many datagrams the receivers can take, however large they will be."""
         limit = self._flow.limit
         if limit is None:
             return maxsize

@@ -45,7 +45,7 @@ class TransmissionWindow:
 
     @property
     def span(self) -> Window:
-        """What is said of it on every datagram."""
+        """Lead and trail, as every datagram tells them."""
         return Window(self.lead, self.trail)
 
     def add(self, now: float, records: Sequence[bytes]) -> int:

@@ -56,7 +56,7 @@ class BodyFlag(IntFlag):
 
 
 class NcfReason(IntEnum):
-    """Why a repair does not come now."""
+    """The reasons why a repair does not come now."""
 
     NO_RETRY = 0
     """It never will: the window has moved on."""
@@ -69,7 +69,7 @@ class NcfReason(IntEnum):
 
 
 class Window(NamedTuple):
-    """What a source holds: datagrams from ``trail`` to ``lead``; none when trail is above lead."""
+    """The transmission window: datagrams from ``trail`` to ``lead``, none if trail is above."""
 
     lead: int
     trail: int
@@ -85,7 +85,7 @@ class StreamData(NamedTuple):
 
 
 class SessionMessage(NamedTuple):
-    """A session message: there is a source, and so far did each topic get.
+    """A session message: the source is there, and tells the next number of each topic.
 
     ``tails`` are pairs of topic and the number that its next message will have.
     """
@@ -97,7 +97,7 @@ class SessionMessage(NamedTuple):
 
 
 class Ncf(NamedTuple):
-    """A NAK confirmation: these will not be repaired now; ``retry_after`` in seconds, 0 unknown."""
+    """A NAK confirmation: no repair of these comes now; ``retry_after`` in seconds, 0 unknown."""
 
     window: Window
     reason: NcfReason
@@ -106,7 +106,7 @@ class Ncf(NamedTuple):
 
 
 class Nak(NamedTuple):
-    """A negative acknowledgement: these are missing. In order, and no number twice."""
+    """A negative acknowledgement: the numbers that are missing, in order, none of them twice."""
 
     spans: Sequence[Span]
 

@@ -309,7 +309,7 @@ class HostedSource:
         return False
 
     def _places(self, receiver: int) -> list[Address]:
-        """Where a receiver is, or all of them; two behind one socket get one copy."""
+        """Return the addresses of a receiver, or of all; two behind one socket get one copy."""
         those = (
             self._receivers.values() if receiver == ALL_RECEIVERS else [self._receivers[receiver]]
         )

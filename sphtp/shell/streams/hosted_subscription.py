@@ -75,7 +75,7 @@ class HostedSubscription:
 
     @property
     def join(self) -> Join:
-        """What to say to come back."""
+        """The JOIN by which it comes back."""
         return Join(self.topic, self.session, self.subscription.settled)
 
     def relink(self, welcome: Welcome, channel: Channel) -> None:
@@ -120,7 +120,7 @@ class HostedSubscription:
         return self.subscription.poll_timeout()
 
     def poll_transmit(self, now: float) -> Datagrams | None:
-        """What to send to the source."""
+        """Return the next NAK or STATUS, as it travels; None when there is none."""
         address = self.channel.peer_address
         self.subscription.unread = self.count_unread()
         body = self.subscription.poll_transmit(now)

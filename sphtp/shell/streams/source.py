@@ -35,7 +35,7 @@ class Source(trio.abc.AsyncResource):
 
     @property
     def receivers(self) -> Sequence[StreamReceiver]:
-        """Who has subscribed, and how far each of them is: who is slow."""
+        """The receivers, and how far each of them is."""
         return self._hosted.receivers(trio.current_time())
 
     def statistics(self) -> SourceStatistics:

@@ -37,7 +37,7 @@ from sphtp.shell.udp import UdpSocket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What is wanted of a topic; raises ``SettingsError``, naming it, for what cannot be."""
+    """Terms of a subscription; raises ``SettingsError``, naming the one that cannot be."""
 
     ordered: bool = True
     """Messages come in the order of their sending; else as they arrive, each at most once."""
@@ -68,7 +68,7 @@ class Terms:
 
     @property
     def wanted(self) -> int:
-        """How many messages sent before, at most."""
+        """The most messages, sent before this side joined, that are wanted."""
         if isinstance(self.late_join, bool):
             return ALL_HISTORY if self.late_join else 0
         return self.late_join
@@ -86,7 +86,7 @@ class StreamMessage(NamedTuple):
 
 
 class Stream(trio.abc.ReceiveChannel[Any]):
-    """What a source of another node sends on one topic: each message once, or a ``Loss``.
+    """The messages of another node's source on one topic: each once, or a ``Loss`` for it.
 
     ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
     and reason. It ends when the source has closed, and raises ``trio.BrokenResourceError`` when
@@ -126,7 +126,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
 
     @property
     def ended(self) -> StreamEnd | None:
-        """Why and where the stream ended, once all of it was received; None until then."""
+        """The end of the stream, once all of it was received; None until then."""
         return None if self._items else self._ended
 
     @property
