@@ -118,8 +118,8 @@ class FlowControl:
         """The position up to which datagrams may leave; None when nothing limits them."""
         self.left_behind = 0
         """How often a receiver was left behind."""
-        self.is_awaiting = False
-        """Whether the report of a receiver that has reported before is awaited."""
+        self.awaited_since: float | None = None
+        """Since when the report of a receiver that has reported before is awaited."""
         self._window = window
         self._patience = patience
         self._nak_budget = nak_budget
@@ -224,7 +224,8 @@ class FlowControl:
         for one in self._followed():
             if one.awaited_since is None and one.limit == self.limit:
                 one.awaited_since = now
-                self.is_awaiting |= one.has_reported
+                if one.has_reported and self.awaited_since is None:
+                    self.awaited_since = now
 
     def expire(self, now: float) -> None:
         """Leave behind the receivers whose report was awaited for too long."""
@@ -245,9 +246,7 @@ class FlowControl:
         self.limit = min((one.limit for one in followed), default=None)
         halves = (one.half for one in followed if one.awaited_since is None)
         self._half = min(halves, default=maxsize)
-        self.is_awaiting = any(
-            one.has_reported and one.awaited_since is not None for one in followed
-        )
+        self.awaited_since = earliest(*(one.awaited_since for one in followed if one.has_reported))
 
 
 # The receiver's side

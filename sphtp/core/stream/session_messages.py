@@ -67,9 +67,10 @@ class SessionSchedule:
             self._forced = now
             self._hasten(now)
 
-    def handle_awaited(self, now: float, interval: float) -> None:
-        """Ask for a report that is awaited: a session message leaves in every ``interval``."""
-        self._hasten(max(self._last + interval, now))
+    def handle_awaited(self, now: float, since: float, interval: float) -> None:
+        """Ask for a report that is awaited ``since`` then: once in every ``interval``."""
+        # Most reports come by themselves within a round trip.
+        self._hasten(max(self._last + interval, since + interval, now))
 
     def close(self, now: float) -> None:
         """From now on leave at the minimum interval."""

@@ -376,8 +376,8 @@ class SourceTransport:
         self._ask_for_reports(now)
 
     def _ask_for_reports(self, now: float) -> None:
-        if self._flow.is_awaiting:
-            self._sessions.handle_awaited(now, self._settings.patience / SHARE)
+        if (since := self._flow.awaited_since) is not None:
+            self._sessions.handle_awaited(now, since, self._settings.patience / SHARE)
 
     def _session_message(self, now: float, number: int) -> bytes:
         # It comes round in silence, too, when nothing else lets go of what is old.
