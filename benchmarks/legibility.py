@@ -1,4 +1,4 @@
-"""Measures how well an engineer finds his way in ``sphtp/core/channel``.
+"""Measures how well an engineer finds his way in ``sphtp/core/channel`` and ``sphtp/core/stream``.
 
 Five figures: how many files there are; how many layers their import graph has, and whether folders
 import each other in a circle; which callables are stored; which class names mean two things; and
@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 LIBRARY: Final = Path(__file__).resolve().parents[1] / "sphtp"
 CHANNEL: Final = LIBRARY / "core" / "channel"
+STREAM: Final = LIBRARY / "core" / "stream"
 
 TERMS: Final[Mapping[str, str]] = {
     # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
@@ -44,6 +45,32 @@ TERMS: Final[Mapping[str, str]] = {
     "replay": "responder",
     "reassembly": "reassembly",
     "handshake": "handshake",
+}
+
+STREAM_TERMS: Final[Mapping[str, str]] = {
+    # What Ultra Messaging calls it.
+    "source": "source",
+    "receiver": "receiver",
+    "transmission window": "transmission_window",
+    "nak generation": "nak",
+    "backoff": "nak",
+    "suppression": "nak",
+    "loss map": "loss_map",
+    "retransmission": "retransmission",
+    "ignore interval": "retransmission",
+    "retransmit rate limit": "rate_limit",
+    "rate limit": "rate_limit",
+    "session message": "session_messages",
+    "bundling": "transmission",
+    "flow control": "flow_control",
+    "late join": "late_join",
+    "off-transport recovery": "late_join",
+    "retention": "retention",
+    "unrecoverable loss": "unrecoverable_loss",
+    "ordered delivery": "ordered_delivery",
+    "order map": "ordered_delivery",
+    "delivery controller": "delivery",
+    "status message": "wire",
 }
 
 USER_PREDICATES: Final = (
@@ -178,15 +205,15 @@ def squeeze(text: str) -> str:
     return re.sub(r"[\s_-]+", "", text).lower()
 
 
-def find(terms: Mapping[str, str]) -> dict[str, Found | None]:
-    """Find the file of the channel, or of the leaves it stands on, that bears each term first.
+def find(terms: Mapping[str, str], folder: Path = CHANNEL) -> dict[str, Found | None]:
+    """Find the file of a folder, or of the leaves it stands on, that bears each term first.
 
     Who looks for a word reads names before prose: so a file whose own name bears it comes first,
     then the one with most names that do (``names_in``), then the one with most words. A file that
     merely uses what another one defines says its name more often than that one does.
     """
     core = LIBRARY / "core"
-    paths = (*modules(CHANNEL).values(), *core.glob("*.py"), *core.joinpath("secure").glob("*.py"))
+    paths = (*modules(folder).values(), *core.glob("*.py"), *core.joinpath("secure").glob("*.py"))
     files = [
         (squeeze(it.stem), list(map(squeeze, names_in(it))), squeeze(it.read_text()), it.stem)
         for it in paths
@@ -203,34 +230,44 @@ def find(terms: Mapping[str, str]) -> dict[str, Found | None]:
     return found
 
 
+def measure(folder: Path, terms: Mapping[str, str]) -> dict[str, Any]:
+    """The figures of a folder."""
+    graph = import_graph(folder)
+    overruled = sum(
+        path.read_text(encoding="utf-8").count("noqa: SLF001") for path in LIBRARY.rglob("*.py")
+    )
+    return {
+        "files": len(graph),
+        "lines": sum(len(path.read_text().splitlines()) for path in modules(folder).values()),
+        "imports": sum(map(len, graph.values())),
+        "layers": layers(graph),
+        "folder_cycles": folder_cycles(graph),
+        "stored_callables": stored_callables(folder),
+        "double_names": double_names(folder),
+        "private_names_reached": overruled,
+        "terms": {term: it._asdict() if it else None for term, it in find(terms, folder).items()},
+    }
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one object instead of lines.")
 def main(*, as_json: bool) -> None:
     """Print the figures."""
-    graph = import_graph(CHANNEL)
-    found = find(TERMS)
-    overruled = sum(
-        path.read_text(encoding="utf-8").count("noqa: SLF001") for path in LIBRARY.rglob("*.py")
-    )
-    figures = {
-        "files": len(graph),
-        "lines": sum(len(path.read_text().splitlines()) for path in modules(CHANNEL).values()),
-        "layers": layers(graph),
-        "folder_cycles": folder_cycles(graph),
-        "stored_callables": stored_callables(CHANNEL),
-        "double_names": double_names(CHANNEL),
-        "private_names_reached": overruled,
-        "terms": {term: it._asdict() if it else None for term, it in found.items()},
+    measured = {
+        folder.name: measure(folder, terms)
+        for folder, terms in ((CHANNEL, TERMS), (STREAM, STREAM_TERMS))
     }
     if as_json:
-        click.echo(json.dumps(figures))
+        click.echo(json.dumps(measured))
         return
-    for name, value in figures.items():
-        if name != "terms":
-            click.echo(f"{name:22} {value}")
-    for term, it in found.items():
-        where = "nowhere" if it is None else f"{it.file}{'' if it.expected else ' ?'}"
-        click.echo(f"{term:22} {where}")
+    for folder, figures in measured.items():
+        click.echo(f"sphtp/core/{folder}")
+        for name, value in figures.items():
+            if name != "terms":
+                click.echo(f"  {name:22} {value}")
+        for term, it in figures["terms"].items():
+            where = "nowhere" if it is None else f"{it['file']}{'' if it['expected'] else ' ?'}"
+            click.echo(f"  {term:22} {where}")
 
 
 if __name__ == "__main__":

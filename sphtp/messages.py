@@ -5,6 +5,7 @@ Not loaded by ``import sphtp``, for without types there is no need of it.
 
 from sphtp.core.messages import BitMessage as BitMessage
 from sphtp.core.messages import Bits as Bits
+from sphtp.core.messages import BitStream as BitStream
 from sphtp.core.messages import Compressed as Compressed
 from sphtp.core.messages import Compression as Compression
 from sphtp.core.messages import Float32 as Float32
@@ -13,5 +14,4 @@ from sphtp.core.messages import MessageCodec as MessageCodec
 from sphtp.core.messages import MessageFactory as MessageFactory
 from sphtp.core.messages import PlainMessages as PlainMessages
 from sphtp.core.messages import Range as Range
-from sphtp.core.messages import Stream as Stream
 from sphtp.core.messages import difference as difference

@@ -31,13 +31,13 @@ SOURCES = (
     Source("noise-responder", "sphtp.core.channel.responder", "RESPONDER"),
     Source("path-mtu", "sphtp.core.channel.path_mtu", "PATH_MTU"),
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
-    Source("stream-receiver", "sphtp.core.stream.receiver.table", "RECEIVER"),
-    Source("stream-missing-range", "sphtp.core.stream.receiver.gap_table", "GAP"),
+    Source("stream-receiver", "sphtp.core.stream.receiver", "RECEIVER"),
+    Source("stream-missing-range", "sphtp.core.stream.loss_map", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant", "TOLERANT"),
-    Source("stream-source", "sphtp.core.stream.source.table", "SOURCE"),
-    Source("stream-tempo", "sphtp.core.stream.source.tempo_table", "TEMPO"),
-    Source("stream-delivery", "sphtp.core.stream.delivery.table", "DELIVERY"),
-    Source("stream-fetcher", "sphtp.core.stream.fetch.table", "FETCH"),
+    Source("stream-source", "sphtp.core.stream.source", "SOURCE"),
+    Source("stream-rate-limit", "sphtp.core.stream.rate_limit", "RATE_LIMIT"),
+    Source("stream-delivery", "sphtp.core.stream.delivery", "DELIVERY"),
+    Source("stream-fetcher", "sphtp.core.stream.late_join", "FETCH"),
 )
 
 PAGE = """\

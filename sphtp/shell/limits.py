@@ -8,7 +8,7 @@ from typing import Final
 from sphtp.core.channel.security import HandshakeCounters
 from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
 from sphtp.core.control.counters import Count, Counters
-from sphtp.core.stream.source.counters import SourceCounters
+from sphtp.core.stream.statistics import SourceCounters
 
 SETTINGS: Final[Mapping[str, str]] = {
     "handshakes_over_rate": "handshakes_per_second",

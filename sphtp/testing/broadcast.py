@@ -8,9 +8,9 @@ from operator import attrgetter
 from random import Random
 from typing import Any, Final
 
-from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.retransmission import OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.repair_desk import Outgoing
 from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
@@ -18,7 +18,7 @@ from sphtp.testing.history_line import LineFaults
 from sphtp.testing.network import Address, Delivery, Flight
 from sphtp.testing.publisher import Publisher
 from sphtp.testing.simulation import Simulation
-from sphtp.testing.subscriber import Subscriber, Terms
+from sphtp.testing.subscriber import Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
 """Where sources are, unless they are told."""
@@ -32,7 +32,7 @@ Party = Publisher | Subscriber
 class Observer:
     """Sees what is said on a broadcast; does nothing unless a subclass does."""
 
-    def said(self, now: float, publisher: Publisher, outgoing: Outgoing) -> None:
+    def said(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
         """A source lets bodies leave, for all or for one."""
 
     def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
@@ -115,7 +115,7 @@ class Broadcast(Simulation):
     def join(
         self,
         publisher: Publisher | None = None,
-        terms: Terms | None = None,
+        terms: SubscriberTerms | None = None,
         *,
         address: Address | None = None,
         **changes: Any,
@@ -128,7 +128,7 @@ class Broadcast(Simulation):
             settings.for_group() if self._shared else settings,
             address or (f"10.3.{number >> 8}.{number & 255}", 1000),
             publisher or self.publisher,
-            terms or Terms(),
+            terms or SubscriberTerms(),
             self.line,
             now=self.now,
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from sphtp.core.stream.fetch.server import FetchServer
+from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.subscription import Subscription
 from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError

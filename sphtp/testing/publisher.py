@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.fronts import FEEDBACK_FRONT, decode_feedback_front_untrusted, stream_front
+from sphtp.core.stream.events import SourceEvent
+from sphtp.core.stream.retention import FetchServer
+from sphtp.core.stream.retransmission import ALL_RECEIVERS, OutgoingBodies
 from sphtp.core.stream.sealing import envelope
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.events import SourceEvent
-from sphtp.core.stream.source.repair_desk import ALL, Outgoing
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.source.table import SourceState
+from sphtp.core.stream.source import SourceState, SourceTransport
+from sphtp.core.stream.wire import FEEDBACK_HEADER, decode_feedback_header_untrusted, stream_header
 from sphtp.errors import RemoteError
 from sphtp.testing.network import Address
 
@@ -36,7 +35,7 @@ class Publisher:
     ) -> None:
         self.settings = settings
         self.address = address
-        self.source = Source(
+        self.source = SourceTransport(
             secrets,
             settings,
             now=now,
@@ -49,7 +48,7 @@ class Publisher:
         self.events: list[SourceEvent] = []
         self.foreign = 0
         self._topics = topics
-        self._front = stream_front(self.source.session, 0)
+        self._front = stream_header(self.source.session, 0)
         self._places: dict[int, Address] = {}
         self._joined = 0
 
@@ -65,7 +64,7 @@ class Publisher:
 
     def places(self, receiver: int) -> Sequence[Address]:
         """Where a receiver is, or all of them; several at one address are one place."""
-        if receiver != ALL:
+        if receiver != ALL_RECEIVERS:
             return (self._places[receiver],)
         return tuple(dict.fromkeys(self._places.values()))
 
@@ -89,14 +88,14 @@ class Publisher:
     def handle_datagram(self, now: float, sender: Address, datagram: bytes) -> None:
         """Take what a receiver sent; what is for another session, or from elsewhere, is counted."""
         try:
-            session, receiver = decode_feedback_front_untrusted(datagram)
+            session, receiver = decode_feedback_header_untrusted(datagram)
         except RemoteError:
             self.foreign += 1
             return
         if session != self.session or self._places.get(receiver) != sender:
             self.foreign += 1
             return
-        self.source.handle_feedback_untrusted(now, receiver, datagram[FEEDBACK_FRONT.size :])
+        self.source.handle_feedback_untrusted(now, receiver, datagram[FEEDBACK_HEADER.size :])
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due by now."""
@@ -106,7 +105,7 @@ class Publisher:
         """When it has something to do."""
         return self.source.poll_timeout() if self.is_on_air else None
 
-    def poll_transmit(self, now: float) -> Iterator[Outgoing]:
+    def poll_transmit(self, now: float) -> Iterator[OutgoingBodies]:
         """Take bodies and for whom they leave, until no more may leave now."""
         while self.is_on_air and (outgoing := self.source.poll_transmit(now)) is not None:
             yield outgoing

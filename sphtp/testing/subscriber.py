@@ -5,14 +5,18 @@ from random import Random
 from sys import maxsize
 from typing import NamedTuple
 
-from sphtp.core.stream.bodies import Window
-from sphtp.core.stream.delivery.items import Item
-from sphtp.core.stream.delivery.table import Delivering
+from sphtp.core.stream.delivery import DeliveryState
 from sphtp.core.stream.events import Batch, StreamEnd
-from sphtp.core.stream.fronts import STREAM_FRONT, decode_stream_front_untrusted, feedback_front
-from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.wire import (
+    STREAM_HEADER,
+    Window,
+    decode_stream_header_untrusted,
+    feedback_header,
+)
 from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 from sphtp.testing.history_line import HistoryLine, LineFaults
@@ -20,7 +24,7 @@ from sphtp.testing.network import Address
 from sphtp.testing.publisher import Publisher
 
 
-class Terms(NamedTuple):
+class SubscriberTerms(NamedTuple):
     """What a subscriber wants, and how many bytes it takes at once: see ``Subscription``."""
 
     topic: int = 0
@@ -44,7 +48,7 @@ class Subscriber:
         settings: StreamSettings,
         address: Address,
         publisher: Publisher,
-        terms: Terms,
+        terms: SubscriberTerms,
         line: LineFaults,
         *,
         now: float,
@@ -77,7 +81,7 @@ class Subscriber:
         self.items: list[Item] = []
         self.is_reading = True
         self.foreign = 0
-        self._front = feedback_front(publisher.session, self.number)
+        self._front = feedback_header(publisher.session, self.number)
 
     @property
     def payloads(self) -> list[bytes]:
@@ -88,18 +92,18 @@ class Subscriber:
     @property
     def is_over(self) -> bool:
         """Whether the stream has ended, and all of it was told."""
-        return self.subscription.state is Delivering.ENDED
+        return self.subscription.state is DeliveryState.ENDED
 
     def admit(self, datagrams: Sequence[bytes]) -> list[bytes]:
         """Return the bodies of those datagrams that are of its session; others are counted."""
         bodies = list[bytes]()
         for datagram in datagrams:
             try:
-                session, _ = decode_stream_front_untrusted(datagram)
+                session, _ = decode_stream_header_untrusted(datagram)
             except RemoteError:
                 session = 0
             if session == self.publisher.session:
-                bodies.append(datagram[STREAM_FRONT.size :])
+                bodies.append(datagram[STREAM_HEADER.size :])
             else:
                 self.foreign += 1
         return bodies

@@ -12,7 +12,7 @@ from sphtp.core.stream.ranges import RangeSet
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import LocalError
 from sphtp.testing import Broadcast, Faults
-from sphtp.testing.subscriber import Subscriber, Terms
+from sphtp.testing.subscriber import Subscriber, SubscriberTerms
 from tests.fuzz.choices import Choices
 from tests.fuzz.speaker import FIRST
 
@@ -80,7 +80,7 @@ class Airing:
         """A receiver comes."""
         if len(self._staying) < MOST_RECEIVERS:
             choices = self._choices
-            terms = Terms(
+            terms = SubscriberTerms(
                 ordered=choices.below(3) > 0,
                 late_join=choices.pick(HISTORIES),
                 recover=choices.below(2) > 0,

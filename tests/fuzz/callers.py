@@ -12,13 +12,26 @@ from typing import Any, Final, cast
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from sphtp.core.stream.fetch.wire import Ask, Fetch, Question, encode_ask, encode_fetch, prefixed
+from sphtp.core.stream.late_join_wire import (
+    AskRequest,
+    FetchRequest,
+    Question,
+    encode_ask,
+    encode_fetch,
+    prefixed,
+)
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.admission import PendingReceivers, receive_message_untrusted
-from sphtp.shell.streams.history import HELLO, SALT_SIZE, HistoryConnection, _hear_untrusted, _serve
+from sphtp.shell.streams.history import (
+    HELLO,
+    SALT_SIZE,
+    HistoryConnection,
+    _receive_answers_untrusted,
+    _serve,
+)
 from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from tests.fuzz.choices import Choices, Script
 from tests.fuzz.mutations import mutate
@@ -39,13 +52,13 @@ async def call_history(choices: Choices) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_serve, hosting, strangers, Random(3), cast("Any", there))
         with suppress(trio.BrokenResourceError):
-            await _ask(choices, attendance, here)
+            await _send_requests(choices, attendance, here)
         nursery.start_soon(_read_out, here)
     assert not len(strangers)
-    assert not hosting._lines
+    assert not hosting._connections
 
 
-async def _ask(
+async def _send_requests(
     choices: Choices, attendance: HostedSubscription, stream: trio.StapledStream[Any, Any]
 ) -> None:
     welcome = attendance.welcome
@@ -69,7 +82,11 @@ def _questions(choices: Choices, session: int) -> Sequence[bytes]:
         question = Question(session, 0, number)
         first = choices.below(60)
         spans = [Span(first, first + choices.pick((0, 5, 60_000)))]
-        whole = encode_fetch(Fetch(question, spans)) if number else encode_ask(Ask(question))
+        whole = (
+            encode_fetch(FetchRequest(question, spans))
+            if number
+            else encode_ask(AskRequest(question))
+        )
         asked.append((whole if choices.below(4) else mutate(choices, whole)) or b"?")
     return asked
 
@@ -88,7 +105,7 @@ async def hear_history(choices: Choices) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_send, choices, here, sealed)
         with suppress(RemoteError, trio.BrokenResourceError):
-            await _hear_untrusted(attendance, line)
+            await _receive_answers_untrusted(attendance, line)
         nursery.cancel_scope.cancel()
 
 

@@ -10,27 +10,36 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from sphtp.core.stream.bodies import BodyFlag, Ncf, NcfReason, Session, Window
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Loss, StreamEnd
-from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.fetch.wire import (
-    Done,
-    Gone,
-    Info,
-    Msg,
+from sphtp.core.stream.late_join_wire import (
+    EndAnswer,
+    GoneAnswer,
+    InfoAnswer,
+    MessagesAnswer,
     Question,
     encode_done,
     encode_gone,
     encode_info,
     encode_msg,
 )
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import RangeSet, Span
-from sphtp.core.stream.receiver.receiver import Receiver
-from sphtp.core.stream.records import Fragment, Record, Run, encode_fragment, encode_run
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.subscription import ALL, Subscription
-from sphtp.core.stream.wire import cut, encode_data, encode_ncf, encode_session
+from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.records import FragmentRecord, Record, RunRecord, encode_fragment, encode_run
+from sphtp.core.stream.retention import FetchServer
+from sphtp.core.stream.source import SourceTransport
+from sphtp.core.stream.subscription import ALL_HISTORY, Subscription
+from sphtp.core.stream.wire import (
+    BodyFlag,
+    Ncf,
+    NcfReason,
+    SessionMessage,
+    Window,
+    cut,
+    encode_data,
+    encode_ncf,
+    encode_session,
+)
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import EDGES, mutate
 from tests.fuzz.speaker import FIRST, MOST_SAID, NEAR, SETTINGS, SIZES, WAITS
@@ -48,7 +57,9 @@ class Reading:
     def __init__(self, choices: Choices) -> None:
         self.now = 100.0
         self._choices = choices
-        self._source = Source(Random(1), SETTINGS, now=self.now, topics=TOPICS, first=FIRST)
+        self._source = SourceTransport(
+            Random(1), SETTINGS, now=self.now, topics=TOPICS, first=FIRST
+        )
         self._bodies: deque[bytes] = deque(maxlen=KEPT)
         self._frames: deque[bytes] = deque(maxlen=KEPT)
         if choices.below(2):
@@ -62,7 +73,7 @@ class Reading:
             TOPIC,
             self._source.begins(TOPIC),
             ordered=self.is_ordered,
-            late_join=choices.pick((0, 5, ALL)),
+            late_join=choices.pick((0, 5, ALL_HISTORY)),
             recover=choices.below(4) > 0,
             reach=self._source.reach,
         )
@@ -101,7 +112,7 @@ class Reading:
         """A datagram that nobody sent."""
         choices, sqn = self._choices, self._sqn()
         record = self._record()
-        encoded = encode_run(record) if isinstance(record, Run) else encode_fragment(record)
+        encoded = encode_run(record) if isinstance(record, RunRecord) else encode_fragment(record)
         window = Window(sqn + choices.pick((0, 0, 1, 2**29)), sqn - choices.pick((0, 1, 30)))
         self._hear(encode_data(sqn, window, encoded, repair=choices.below(2) > 0))
 
@@ -111,7 +122,7 @@ class Reading:
         flags = choices.pick((BodyFlag.NONE, BodyFlag.NONE, BodyFlag.CLOSING, BodyFlag.CLOSED))
         tails = [(TOPIC, choices.pick((choices.below(300), *EDGES[-3:])))]
         window = Window(lead, lead + 1 - choices.below(NEAR))
-        self._hear(encode_session(Session(flags, window, choices.below(2**32), tails)))
+        self._hear(encode_session(SessionMessage(flags, window, choices.below(2**32), tails)))
 
     def hear_ncf(self) -> None:
         """An NCF that nobody sent."""
@@ -203,28 +214,28 @@ class Reading:
         first = choices.pick((choices.below(300), choices.pick(EDGES) & BITS_63))
         payload = bytes(choices.pick(SIZES[:7]))
         if choices.below(2):
-            return Run(TOPIC, first, [payload] * (1 + choices.below(10)))
+            return RunRecord(TOPIC, first, [payload] * (1 + choices.below(10)))
         parts = choices.pick(PARTS)
         part = min(choices.below(parts), first)
-        return Fragment(TOPIC, first, part, parts, payload or b"x")
+        return FragmentRecord(TOPIC, first, part, parts, payload or b"x")
 
     def _question(self) -> Question:
         return Question(self._source.session, TOPIC, 1 + self._choices.below(8))
 
     def _info(self) -> bytes:
         low = self._choices.pick((0, self._choices.below(300), 2**64 - 1))
-        return encode_info(Info(self._question(), low, max(low, self._choices.pick(EDGES))))
+        return encode_info(InfoAnswer(self._question(), low, max(low, self._choices.pick(EDGES))))
 
     def _msg(self) -> bytes:
-        return encode_msg(Msg(self._question(), self._record()))
+        return encode_msg(MessagesAnswer(self._question(), self._record()))
 
     def _gone(self) -> bytes:
         first = self._choices.pick((0, self._choices.below(300)))
         last = max(first, self._choices.pick(EDGES))
-        return encode_gone(Gone(self._question(), Span(first, last)))
+        return encode_gone(GoneAnswer(self._question(), Span(first, last)))
 
     def _done(self) -> bytes:
-        return encode_done(Done(self._question()))
+        return encode_done(EndAnswer(self._question()))
 
     def _settle(self) -> None:
         subscription = self.subscription

@@ -9,16 +9,22 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from sphtp.core.stream.bodies import Nak, Status
-from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.fetch.wire import Ask, Fetch, Question, encode_ask, encode_fetch
+from sphtp.core.stream.late_join_wire import (
+    AskRequest,
+    FetchRequest,
+    Question,
+    encode_ask,
+    encode_fetch,
+)
 from sphtp.core.stream.ranges import RangeSet, Span
+from sphtp.core.stream.retention import FetchServer
+from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.repair_desk import ALL
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.source.table import SourceState
+from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.core.stream.wire import (
     MOST_RANGES,
+    Nak,
+    StatusMessage,
     cut,
     decode_body_untrusted,
     encode_nak,
@@ -66,7 +72,7 @@ class Speaker:
     def __init__(self, choices: Choices) -> None:
         self.now = 100.0
         self._is_shared = choices.below(2) > 0
-        self.source = Source(
+        self.source = SourceTransport(
             Random(1), SETTINGS, now=self.now, topics=TOPICS, first=FIRST, shared=self._is_shared
         )
         self._choices = choices
@@ -117,7 +123,9 @@ class Speaker:
     def hear_status(self) -> None:
         """Somebody says how far it is."""
         choices = self._choices
-        self._hear(encode_status(Status(self._sqn(), choices.pick(EDGES), choices.below(2) > 0)))
+        self._hear(
+            encode_status(StatusMessage(self._sqn(), choices.pick(EDGES), choices.below(2) > 0))
+        )
 
     def hear_changed(self) -> None:
         """What was said before comes again, changed or not."""
@@ -174,14 +182,14 @@ class Speaker:
         return max(near + self._choices.below(NEAR) - NEAR // 2, 0)
 
     def _ask(self) -> bytes:
-        return encode_ask(Ask(self._question()))
+        return encode_ask(AskRequest(self._question()))
 
     def _fetch(self) -> bytes:
         choices, spans = self._choices, RangeSet()
         for _ in range(1 + choices.below(4)):
             first = choices.pick((choices.below(300), choices.pick(EDGES) & 2**63 - 1))
             spans.add(first, first + choices.pick((0, 1, 20, 60_000)))
-        return encode_fetch(Fetch(self._question(), [Span(*it) for it in cut(spans, 8)]))
+        return encode_fetch(FetchRequest(self._question(), [Span(*it) for it in cut(spans, 8)]))
 
     def _question(self) -> Question:
         return Question(self.source.session, self._choices.below(TOPICS), self._choices.below(9))
@@ -212,7 +220,7 @@ class Speaker:
         while (outgoing := source.poll_transmit(self.now)) is not None:
             said += len(outgoing.bodies)
             receiver = outgoing.receiver
-            assert receiver in (ALL, *self._present), f"{receiver} is not here"
+            assert receiver in (ALL_RECEIVERS, *self._present), f"{receiver} is not here"
             assert said < MOST_SAID, f"still talking after {said} datagrams at {self.now} s"
             for body in outgoing.bodies:
                 decode_body_untrusted(body, source.window.lead)

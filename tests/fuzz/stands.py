@@ -14,7 +14,7 @@ import trio
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.events import Batch
 from sphtp.core.stream.membership import Join, StreamKey
-from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.dispatcher import StreamDispatcher
@@ -131,7 +131,7 @@ class Stand:
     def rekey(self) -> None:
         """Somebody else joins and leaves, and the receiver is told of the new key some day."""
         other = self._hosting.welcome(self.now, Join(TOPIC), make_channel(STRANGER))
-        self._hosting.dismiss(self.now, other.receiver)
+        self._hosting.remove_receiver(self.now, other.receiver)
         if (key := self._hosting.renew_key()) is not None:
             self._keys.append(key)
 

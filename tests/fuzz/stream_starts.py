@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from sphtp.core.stream.bodies import BodyFlag, Nak, Ncf, NcfReason, Session, Status, Window
-from sphtp.core.stream.fetch.wire import (
-    Ask,
-    Done,
-    Fetch,
-    Gone,
-    Info,
-    Msg,
+from sphtp.core.stream.late_join_wire import (
+    AskRequest,
+    EndAnswer,
+    FetchRequest,
+    GoneAnswer,
+    InfoAnswer,
+    MessagesAnswer,
     Question,
     encode_ask,
     encode_done,
@@ -20,25 +19,33 @@ from sphtp.core.stream.fetch.wire import (
     encode_msg,
     prefixed,
 )
-from sphtp.core.stream.fronts import feedback_front, stream_front
 from sphtp.core.stream.membership import (
     KEY_SIZE,
     Closing,
     Join,
+    JoinRefused,
     Member,
-    Refused,
     StreamKey,
     Welcome,
     encode_member,
 )
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.records import Fragment, Record, Run, encode_fragment, encode_run
+from sphtp.core.stream.records import FragmentRecord, Record, RunRecord, encode_fragment, encode_run
 from sphtp.core.stream.wire import (
+    BodyFlag,
+    Nak,
+    Ncf,
+    NcfReason,
+    SessionMessage,
+    StatusMessage,
+    Window,
     encode_data,
     encode_nak,
     encode_ncf,
     encode_session,
     encode_status,
+    feedback_header,
+    stream_header,
 )
 
 WINDOW: Final = Window(5, 2)
@@ -47,41 +54,41 @@ QUESTION: Final = Question(7, 1, 3)
 KEY: Final = StreamKey(1, bytes(KEY_SIZE), 9)
 
 RECORDS: Final[Iterable[Record]] = (
-    Run(1, 3, [b"one", b"two"]),
-    Run(1, 5, [b"", b"three"]),
-    Fragment(1, 9, 1, 3, b"part"),
+    RunRecord(1, 3, [b"one", b"two"]),
+    RunRecord(1, 5, [b"", b"three"]),
+    FragmentRecord(1, 9, 1, 3, b"part"),
 )
 MEMBERS: Final[Iterable[Member]] = (
     Join("positions"),
     Welcome(1, 2, 3, WINDOW, 4),
     Welcome(1, 2, 3, WINDOW, 4, 99, 4711, "239.1.2.3", 9000, KEY, bytes(KEY_SIZE)),
-    Refused("no"),
+    JoinRefused("no"),
     KEY,
     Closing(WINDOW, 5),
 )
 
 
 def _fronts() -> Iterable[bytes]:
-    yield stream_front(7, 1)
-    yield feedback_front(7, 9)
+    yield stream_header(7, 1)
+    yield feedback_header(7, 9)
 
 
 def _records() -> Iterable[bytes]:
     for record in RECORDS:
-        yield encode_run(record) if isinstance(record, Run) else encode_fragment(record)
+        yield encode_run(record) if isinstance(record, RunRecord) else encode_fragment(record)
 
 
 def _bodies() -> Iterable[bytes]:
     """What is known of the lead, and a body."""
     said = [encode_data(4, WINDOW, record, repair=True) for record in _records()]
-    said.append(encode_session(Session(BodyFlag.CLOSING, WINDOW, 3, [(0, 7), (1, 2**40)])))
+    said.append(encode_session(SessionMessage(BodyFlag.CLOSING, WINDOW, 3, [(0, 7), (1, 2**40)])))
     said += [encode_ncf(Ncf(WINDOW, reason, 0.05, SPANS)) for reason in NcfReason]
     return (b"\0" + body for body in said)
 
 
 def _feedback() -> Iterable[bytes]:
     yield b"\0" + encode_nak(Nak(SPANS))
-    yield b"\0" + encode_status(Status(4, 65_536, is_fetching=True))
+    yield b"\0" + encode_status(StatusMessage(4, 65_536, is_fetching=True))
 
 
 def _members() -> Iterable[bytes]:
@@ -89,15 +96,15 @@ def _members() -> Iterable[bytes]:
 
 
 def _requests() -> Iterable[bytes]:
-    yield encode_ask(Ask(QUESTION))
-    yield encode_fetch(Fetch(QUESTION, SPANS))
+    yield encode_ask(AskRequest(QUESTION))
+    yield encode_fetch(FetchRequest(QUESTION, SPANS))
 
 
 def _answers() -> Iterable[bytes]:
-    yield encode_info(Info(QUESTION, 2, 9))
-    yield from (encode_msg(Msg(QUESTION, record)) for record in RECORDS)
-    yield encode_gone(Gone(QUESTION, Span(0, 1)))
-    yield encode_done(Done(QUESTION))
+    yield encode_info(InfoAnswer(QUESTION, 2, 9))
+    yield from (encode_msg(MessagesAnswer(QUESTION, record)) for record in RECORDS)
+    yield encode_gone(GoneAnswer(QUESTION, Span(0, 1)))
+    yield encode_done(EndAnswer(QUESTION))
 
 
 def _frames() -> Iterable[bytes]:

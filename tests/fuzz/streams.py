@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sphtp.core.stream.bodies import Data, Ncf, Session, Status
-from sphtp.core.stream.fetch.wire import (
+from sphtp.core.stream.late_join_wire import (
     Answer,
-    Ask,
-    Done,
+    AskRequest,
+    EndAnswer,
     Framing,
-    Gone,
-    Info,
+    GoneAnswer,
+    InfoAnswer,
     decode_answer_untrusted,
     decode_request_untrusted,
     encode_ask,
@@ -21,31 +20,33 @@ from sphtp.core.stream.fetch.wire import (
     encode_msg,
     prefixed,
 )
-from sphtp.core.stream.fronts import (
-    FEEDBACK_FRONT,
-    STREAM_FRONT,
-    decode_feedback_front_untrusted,
-    decode_stream_front_untrusted,
-    feedback_front,
-    stream_front,
-)
 from sphtp.core.stream.membership import Join, Welcome, decode_member_untrusted, encode_member
 from sphtp.core.stream.records import (
     Record,
-    Run,
+    RunRecord,
     decode_records_untrusted,
     encode_fragment,
     encode_run,
 )
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.core.stream.wire import (
+    FEEDBACK_HEADER,
+    STREAM_HEADER,
+    Ncf,
+    SessionMessage,
+    StatusMessage,
+    StreamData,
     decode_body_untrusted,
+    decode_feedback_header_untrusted,
     decode_feedback_untrusted,
+    decode_stream_header_untrusted,
     encode_data,
     encode_nak,
     encode_ncf,
     encode_session,
     encode_status,
+    feedback_header,
+    stream_header,
 )
 from sphtp.errors import RemoteError
 from tests.fuzz.choices import Script
@@ -60,8 +61,8 @@ SALTS: Final = bytes(32)
 def front(data: bytes) -> None:
     """The first bytes of a datagram of a stream, from either side."""
     for decode, encode, size in (
-        (decode_stream_front_untrusted, stream_front, STREAM_FRONT.size),
-        (decode_feedback_front_untrusted, feedback_front, FEEDBACK_FRONT.size),
+        (decode_stream_header_untrusted, stream_header, STREAM_HEADER.size),
+        (decode_feedback_header_untrusted, feedback_header, FEEDBACK_HEADER.size),
     ):
         try:
             decoded = decode(data)
@@ -77,11 +78,11 @@ def body(data: bytes) -> None:
     window = said.window
     assert window.trail <= window.lead + 1
     match said:
-        case Data():
+        case StreamData():
             assert window.trail <= said.sqn <= window.lead
             again = encode_data(said.sqn, window, bytes(said.records))
             assert decode_body_untrusted(again, lead)[1:] == said[1:]
-        case Session():
+        case SessionMessage():
             assert decode_body_untrusted(encode_session(said), lead) == said
         case Ncf():
             assert decode_body_untrusted(encode_ncf(said), lead) == said
@@ -91,7 +92,7 @@ def feedback(data: bytes) -> None:
     """What a receiver says."""
     lead = Script(data).pick(LEADS)
     said = decode_feedback_untrusted(data[1:], lead)
-    again = encode_status(said) if isinstance(said, Status) else encode_nak(said)
+    again = encode_status(said) if isinstance(said, StatusMessage) else encode_nak(said)
     assert decode_feedback_untrusted(again, lead) == said
 
 
@@ -99,11 +100,11 @@ def records(data: bytes) -> None:
     """What a datagram holds."""
     decoded = decode_records_untrusted(data)
     assert decode_records_untrusted(b"".join(map(_record, decoded))) == decoded
-    assert sum(len(it.payloads) for it in decoded if isinstance(it, Run)) <= len(data)
+    assert sum(len(it.payloads) for it in decoded if isinstance(it, RunRecord)) <= len(data)
 
 
 def _record(record: Record) -> bytes:
-    return encode_run(record) if isinstance(record, Run) else encode_fragment(record)
+    return encode_run(record) if isinstance(record, RunRecord) else encode_fragment(record)
 
 
 def member(data: bytes) -> None:
@@ -119,7 +120,7 @@ def member(data: bytes) -> None:
 def request(data: bytes) -> None:
     """What a receiver asks of the history."""
     asked = decode_request_untrusted(data)
-    assert (encode_ask(asked) if isinstance(asked, Ask) else encode_fetch(asked)) == data
+    assert (encode_ask(asked) if isinstance(asked, AskRequest) else encode_fetch(asked)) == data
 
 
 def answer(data: bytes) -> None:
@@ -130,11 +131,11 @@ def answer(data: bytes) -> None:
 
 def _answer(said: Answer) -> bytes:
     match said:
-        case Info():
+        case InfoAnswer():
             return encode_info(said)
-        case Gone():
+        case GoneAnswer():
             return encode_gone(said)
-        case Done():
+        case EndAnswer():
             return encode_done(said)
         case _:
             return encode_msg(said)

@@ -50,8 +50,9 @@ class Hoarding(Endpoint):
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         super().handle_datagrams_untrusted(now, datagrams)
-        # Not zeros, which take no memory until they are written.
-        kept = [b"x" * 50_000 for _ in datagrams.datagrams]
+        # Not zeros, which take no memory until they are written; and so much that what earlier
+        # tests have given back to the allocator does not hold it.
+        kept = [b"x" * 200_000 for _ in datagrams.datagrams]
         self.__dict__.setdefault("kept", []).extend(kept)
 
 

@@ -5,16 +5,15 @@ from random import Random
 import pytest
 
 from sphtp.core.secure.seal import Opener
-from sphtp.core.stream.bodies import Window
-from sphtp.core.stream.delivery.gate import Gate
-from sphtp.core.stream.delivery.items import Items
+from sphtp.core.stream.nak import NakGenerator
+from sphtp.core.stream.ordered_delivery import ReaderQueue
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver.recovery import Recovery
-from sphtp.core.stream.records import Run, encode_run
+from sphtp.core.stream.records import RunRecord, encode_run
+from sphtp.core.stream.retransmission import RetransmitQueue
 from sphtp.core.stream.sealing import TcpSeal
-from sphtp.core.stream.source.repair_queue import RepairQueue
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.wire import encode_data
+from sphtp.core.stream.source import SourceTransport
+from sphtp.core.stream.unrecoverable_loss import PendingMessages
+from sphtp.core.stream.wire import Window, encode_data
 from sphtp.core.token_bucket import TokenBucket
 from tests.fuzz.targets import TARGETS
 
@@ -28,38 +27,38 @@ def run(name: str) -> None:
 
 
 def test_a_source_that_takes_any_number_of_repairs_is_seen(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(RepairQueue, "is_full", False)
+    monkeypatch.setattr(RetransmitQueue, "is_full", False)
     monkeypatch.setattr(TokenBucket, "take_up_to", lambda _, __, wanted: min(wanted, 100))
     with pytest.raises(AssertionError, match="repair"):
         run("stream-source")
 
 
 def test_a_source_that_is_woken_for_nothing_is_seen(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Source, "poll_timeout", lambda _: 1.0)
+    monkeypatch.setattr(SourceTransport, "poll_timeout", lambda _: 1.0)
     with pytest.raises(AssertionError, match="busy at"):
         run("stream-source")
 
 
 def test_a_receiver_that_asks_without_end_is_seen(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Recovery, "poll_nak", lambda *_: b"?")
+    monkeypatch.setattr(NakGenerator, "poll_nak", lambda *_: b"?")
     with pytest.raises(AssertionError, match="still talking"):
         run("stream-subscription")
 
 
 def test_a_message_that_is_told_twice_is_seen(monkeypatch: Patch) -> None:
-    honest = Gate.take_known
+    honest = PendingMessages.take_known
 
-    def generous(gate: Gate, first: int, last: int) -> list[Span]:
+    def generous(gate: PendingMessages, first: int, last: int) -> list[Span]:
         return honest(gate, first, last) or [Span(first, last)]
 
-    monkeypatch.setattr(Gate, "take_known", generous)
+    monkeypatch.setattr(PendingMessages, "take_known", generous)
     with pytest.raises(AssertionError, match=r"told twice|after \d+"):
         run("stream-subscription")
 
 
 def test_a_desk_that_believes_what_was_forged_is_seen(monkeypatch: Patch) -> None:
     """Whatever was not sealed by the source is taken for what it might have said."""
-    honest, forged = Opener.open, encode_run(Run(0, 0, [b"forged!!"]))
+    honest, forged = Opener.open, encode_run(RunRecord(0, 0, [b"forged!!"]))
 
     def credulous(opener: Opener, data: bytes, size: int) -> list[bytes]:
         return honest(opener, data, size) or [encode_data(1, Window(1, 1), forged)]
@@ -79,6 +78,6 @@ def test_a_line_that_raises_what_it_should_not_is_seen(monkeypatch: Patch) -> No
 
 
 def test_a_stream_that_loses_a_message_in_silence_is_seen(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Items, "_add_loss", lambda *_: None)
+    monkeypatch.setattr(ReaderQueue, "_add_loss", lambda *_: None)
     with pytest.raises(AssertionError, match="neither told nor lost"):
         run("stream-airing")

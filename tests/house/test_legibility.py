@@ -1,7 +1,9 @@
-"""The channel can be found by the words that an engineer knows, and read from the bottom up."""
+"""Channels and streams are found by the words that an engineer knows, and read bottom up."""
 
 import importlib.util
 from pathlib import Path
+
+import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "legibility.py"
 SPEC = importlib.util.spec_from_file_location("legibility", SCRIPT)
@@ -13,8 +15,14 @@ SPEC.loader.exec_module(legibility)
 MOST_LAYERS = 8
 
 
-def test_imports_run_downwards_in_few_layers() -> None:
-    graph = legibility.import_graph(legibility.CHANNEL)
+PARTS = pytest.mark.parametrize(
+    "folder", [legibility.CHANNEL, legibility.STREAM], ids=lambda it: it.name
+)
+
+
+@PARTS
+def test_imports_run_downwards_in_few_layers(folder: Path) -> None:
+    graph = legibility.import_graph(folder)
     assert legibility.layers(graph) <= MOST_LAYERS
     assert legibility.folder_cycles(graph) == []
 
@@ -24,11 +32,32 @@ def test_the_channel_calls_nobody_back_but_its_users_predicates() -> None:
     assert found == list(legibility.USER_PREDICATES)
 
 
-def test_a_class_name_means_one_thing() -> None:
-    assert legibility.double_names(legibility.CHANNEL) == {}
+def test_streams_call_nobody_back() -> None:
+    assert legibility.stored_callables(legibility.STREAM) == []
 
 
-def test_each_term_of_the_field_is_found_where_the_thing_is() -> None:
-    found = legibility.find(legibility.TERMS)
+@PARTS
+def test_a_class_name_means_one_thing(folder: Path) -> None:
+    assert legibility.double_names(folder) == {}
+
+
+def test_streams_and_messages_share_no_class_name_with_others() -> None:
+    shared = legibility.double_names(legibility.LIBRARY).items()
+    ours = ("core/stream/", "core/messages/", "shell/streams/")
+    assert [name for name, files in shared if any(it.startswith(ours) for it in files)] == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "terms"),
+    [
+        (legibility.CHANNEL, legibility.TERMS),
+        (legibility.STREAM, legibility.STREAM_TERMS),
+    ],
+    ids=["channel", "stream"],
+)
+def test_each_term_of_the_field_is_found_where_the_thing_is(
+    folder: Path, terms: dict[str, str]
+) -> None:
+    found = legibility.find(terms, folder)
     elsewhere = {term: it and it.file for term, it in found.items() if not (it and it.expected)}
     assert elsewhere == {}

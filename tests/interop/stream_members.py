@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from sphtp.core.stream.bodies import Window
-from sphtp.core.stream.fetch import wire
-from sphtp.core.stream.fetch.wire import FrameKind, Framing, Question
+from sphtp.core.stream import late_join_wire
+from sphtp.core.stream.late_join_wire import FetchFrameKind, Framing, Question
 from sphtp.core.stream.membership import (
     VERSION,
     Closing,
     Join,
+    JoinRefused,
     Member,
     MemberKind,
-    Refused,
     StreamKey,
     Welcome,
     decode_member_untrusted,
@@ -20,6 +19,7 @@ from sphtp.core.stream.membership import (
 )
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import decode_records_untrusted
+from sphtp.core.stream.wire import Window
 from tests.interop.streams import Named, message_in, name_record, payload_of, write_record
 
 # Membership
@@ -82,7 +82,7 @@ def key_of(named: Named) -> StreamKey:
 MEMBERS: dict[MemberKind, Callable[[Named], Member]] = {
     MemberKind.JOIN: lambda named: Join(named["topic"], named["session"], named["lacks"] - 1),
     MemberKind.WELCOME: welcome_of,
-    MemberKind.REFUSED: lambda named: Refused(named["text"]),
+    MemberKind.REFUSED: lambda named: JoinRefused(named["text"]),
     MemberKind.KEY: key_of,
     MemberKind.END: lambda named: Closing(
         Window(named["after"] - 1, named["trail"]), named["next"]
@@ -92,7 +92,7 @@ MEMBERS: dict[MemberKind, Callable[[Named], Member]] = {
 MEMBER_NAMES: dict[type, tuple[MemberKind, Callable[[Any], Named]]] = {
     Join: (MemberKind.JOIN, name_join),
     Welcome: (MemberKind.WELCOME, name_welcome),
-    Refused: (MemberKind.REFUSED, lambda refused: {"text": refused.text}),
+    JoinRefused: (MemberKind.REFUSED, lambda refused: {"text": refused.text}),
     StreamKey: (MemberKind.KEY, name_key),
     Closing: (MemberKind.END, name_closing),
 }
@@ -104,8 +104,10 @@ MEMBER_NAMES: dict[type, tuple[MemberKind, Callable[[Any], Named]]] = {
 def read_frame(data: bytes) -> Named:
     """Read a frame with its length, of either side, and name its fields."""
     (frame,) = Framing().feed_untrusted(data) or [b""]
-    asks = frame[:1] in {bytes([FrameKind.ASK]), bytes([FrameKind.FETCH])}
-    decode = wire.decode_request_untrusted if asks else wire.decode_answer_untrusted
+    asks = frame[:1] in {bytes([FetchFrameKind.ASK]), bytes([FetchFrameKind.FETCH])}
+    decode = (
+        late_join_wire.decode_request_untrusted if asks else late_join_wire.decode_answer_untrusted
+    )
     said: Any = decode(frame)
     kind, name = FRAME_NAMES[type(said)]
     return {"kind": int(kind), **said.question._asdict(), **name(said)}
@@ -114,43 +116,55 @@ def read_frame(data: bytes) -> Named:
 def write_frame(named: Named) -> bytes:
     """Write a frame with its length of these named fields."""
     question = Question(named["session"], named["topic"], named["number"])
-    return wire.prefixed(FRAMES[FrameKind(named["kind"])](question, named))
+    return late_join_wire.prefixed(FRAMES[FetchFrameKind(named["kind"])](question, named))
 
 
-def name_spans(fetch: wire.Fetch) -> Named:
+def name_spans(fetch: late_join_wire.FetchRequest) -> Named:
     return {"ranges": [{"first": first, "further": last - first} for first, last in fetch.spans]}
 
 
 def write_fetch(question: Question, named: Named) -> bytes:
     spans = [Span(one["first"], one["first"] + one["further"]) for one in named["ranges"]]
-    return wire.encode_fetch(wire.Fetch(question, spans))
+    return late_join_wire.encode_fetch(late_join_wire.FetchRequest(question, spans))
 
 
 def write_msg(question: Question, named: Named) -> bytes:
     (record,) = decode_records_untrusted(write_record(named["record"]))
-    return wire.encode_msg(wire.Msg(question, record))
+    return late_join_wire.encode_msg(late_join_wire.MessagesAnswer(question, record))
 
 
 def write_gone(question: Question, named: Named) -> bytes:
-    return wire.encode_gone(wire.Gone(question, Span(named["first"], named["last"])))
+    return late_join_wire.encode_gone(
+        late_join_wire.GoneAnswer(question, Span(named["first"], named["last"]))
+    )
 
 
-FRAMES: dict[FrameKind, Callable[[Question, Named], bytes]] = {
-    FrameKind.ASK: lambda question, _: wire.encode_ask(wire.Ask(question)),
-    FrameKind.FETCH: write_fetch,
-    FrameKind.INFO: lambda question, named: wire.encode_info(
-        wire.Info(question, named["low"], named["next"])
+FRAMES: dict[FetchFrameKind, Callable[[Question, Named], bytes]] = {
+    FetchFrameKind.ASK: lambda question, _: late_join_wire.encode_ask(
+        late_join_wire.AskRequest(question)
     ),
-    FrameKind.MSG: write_msg,
-    FrameKind.GONE: write_gone,
-    FrameKind.END: lambda question, _: wire.encode_done(wire.Done(question)),
+    FetchFrameKind.FETCH: write_fetch,
+    FetchFrameKind.INFO: lambda question, named: late_join_wire.encode_info(
+        late_join_wire.InfoAnswer(question, named["low"], named["next"])
+    ),
+    FetchFrameKind.MSG: write_msg,
+    FetchFrameKind.GONE: write_gone,
+    FetchFrameKind.END: lambda question, _: late_join_wire.encode_done(
+        late_join_wire.EndAnswer(question)
+    ),
 }
 
-FRAME_NAMES: dict[type, tuple[FrameKind, Callable[[Any], Named]]] = {
-    wire.Ask: (FrameKind.ASK, lambda _: {}),
-    wire.Fetch: (FrameKind.FETCH, name_spans),
-    wire.Info: (FrameKind.INFO, lambda info: {"low": info.low, "next": info.next}),
-    wire.Msg: (FrameKind.MSG, lambda msg: {"record": name_record(msg.record)}),
-    wire.Gone: (FrameKind.GONE, lambda gone: gone.span._asdict()),
-    wire.Done: (FrameKind.END, lambda _: {}),
+FRAME_NAMES: dict[type, tuple[FetchFrameKind, Callable[[Any], Named]]] = {
+    late_join_wire.AskRequest: (FetchFrameKind.ASK, lambda _: {}),
+    late_join_wire.FetchRequest: (FetchFrameKind.FETCH, name_spans),
+    late_join_wire.InfoAnswer: (
+        FetchFrameKind.INFO,
+        lambda info: {"low": info.low, "next": info.next},
+    ),
+    late_join_wire.MessagesAnswer: (
+        FetchFrameKind.MSG,
+        lambda msg: {"record": name_record(msg.record)},
+    ),
+    late_join_wire.GoneAnswer: (FetchFrameKind.GONE, lambda gone: gone.span._asdict()),
+    late_join_wire.EndAnswer: (FetchFrameKind.END, lambda _: {}),
 }

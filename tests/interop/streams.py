@@ -5,18 +5,18 @@ from typing import Any
 
 from sphtp.core.datagrams import Kind
 from sphtp.core.packing import MALFORMED, pack, unpack
-from sphtp.core.stream import bodies, fronts, wire
-from sphtp.core.stream.bodies import BodyFlag, BodyType, NcfReason, Window
+from sphtp.core.stream import wire
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import (
-    Fragment,
+    FragmentRecord,
     Record,
     RecordKind,
-    Run,
+    RunRecord,
     decode_records_untrusted,
     encode_fragment,
     encode_run,
 )
+from sphtp.core.stream.wire import BodyFlag, BodyType, NcfReason, Window
 from sphtp.errors import RemoteError
 
 Named = dict[str, Any]
@@ -34,14 +34,14 @@ def write_record(named: Named) -> bytes:
     if named["kind"] == RecordKind.FRAGMENT:
         payload = bytes.fromhex(named["payload"])
         place = named["first"], named["part"], named["parts"]
-        return encode_fragment(Fragment(named["topic"], *place, payload))
+        return encode_fragment(FragmentRecord(named["topic"], *place, payload))
     payloads = [bytes.fromhex(payload) for payload in named["payloads"]]
-    return encode_run(Run(named["topic"], named["first"], payloads))
+    return encode_run(RunRecord(named["topic"], named["first"], payloads))
 
 
 def name_record(record: Record) -> Named:
     """Name the fields of a record."""
-    if isinstance(record, Fragment):
+    if isinstance(record, FragmentRecord):
         fields = record._asdict() | {"payload": record.payload.hex()}
         return {"kind": int(RecordKind.FRAGMENT), **fields}
     lengths = set(map(len, record.payloads))
@@ -66,25 +66,25 @@ def read_record(data: bytes) -> Named:
 
 def read_stream(data: bytes) -> Named:
     """Read a STREAM in the clear, and name its fields."""
-    session, key = fronts.decode_stream_front_untrusted(data)
-    body = wire.decode_body_untrusted(data[fronts.STREAM_FRONT.size :], REFERENCE)
+    session, key = wire.decode_stream_header_untrusted(data)
+    body = wire.decode_body_untrusted(data[wire.STREAM_HEADER.size :], REFERENCE)
     front = {"kind": int(Kind.STREAM), "session": session, "key": key}
     return front | SAID[type(body)](body)
 
 
-def name_data(data: bodies.Data) -> Named:
+def name_data(data: wire.StreamData) -> Named:
     records = decode_records_untrusted(bytes(data.records))
     named = {"sqn": data.sqn % SHORT, "records": [name_record(record) for record in records]}
     return name_head(BodyType.DATA, data.flags, data.window) | named
 
 
-def name_session(session: bodies.Session) -> Named:
+def name_session(session: wire.SessionMessage) -> Named:
     tails = [{"topic": topic, "next": number} for topic, number in session.tails]
     head = name_head(BodyType.SESSION, session.flags, session.window)
     return head | {"number": session.number, "tails": tails}
 
 
-def name_ncf(ncf: bodies.Ncf) -> Named:
+def name_ncf(ncf: wire.Ncf) -> Named:
     after = round(ncf.retry_after * 1000)
     head = name_head(BodyType.NCF, BodyFlag.NONE, ncf.window)
     reason = {"reason": int(ncf.reason), "retry_after": after}
@@ -101,15 +101,15 @@ def name_ranges(spans: Sequence[Span]) -> list[Named]:
 
 
 SAID: dict[type, Callable[[Any], Named]] = {
-    bodies.Data: name_data,
-    bodies.Session: name_session,
-    bodies.Ncf: name_ncf,
+    wire.StreamData: name_data,
+    wire.SessionMessage: name_session,
+    wire.Ncf: name_ncf,
 }
 
 
 def write_stream(named: Named) -> bytes:
     """Write a STREAM in the clear of these named fields."""
-    front = fronts.stream_front(named["session"], named["key"])
+    front = wire.stream_header(named["session"], named["key"])
     return front + SAY[BodyType(named["type"])](named)
 
 
@@ -122,12 +122,12 @@ def write_data(named: Named) -> bytes:
 def write_session(named: Named) -> bytes:
     tails = [(tail["topic"], tail["next"]) for tail in named["tails"]]
     flags = BodyFlag(named["flags"])
-    return wire.encode_session(bodies.Session(flags, window_of(named), named["number"], tails))
+    return wire.encode_session(wire.SessionMessage(flags, window_of(named), named["number"], tails))
 
 
 def write_ncf(named: Named) -> bytes:
     reason, after = NcfReason(named["reason"]), named["retry_after"] / 1000
-    return wire.encode_ncf(bodies.Ncf(window_of(named), reason, after, spans_of(named)))
+    return wire.encode_ncf(wire.Ncf(window_of(named), reason, after, spans_of(named)))
 
 
 def window_of(named: Named) -> Window:
@@ -150,10 +150,10 @@ SAY: dict[BodyType, Callable[[Named], bytes]] = {
 
 def read_feedback(data: bytes) -> Named:
     """Read a FEEDBACK in the clear, and name its fields."""
-    session, receiver = fronts.decode_feedback_front_untrusted(data)
-    body = wire.decode_feedback_untrusted(data[fronts.FEEDBACK_FRONT.size :], REFERENCE)
+    session, receiver = wire.decode_feedback_header_untrusted(data)
+    body = wire.decode_feedback_untrusted(data[wire.FEEDBACK_HEADER.size :], REFERENCE)
     front = {"kind": int(Kind.FEEDBACK), "session": session, "receiver": receiver}
-    if isinstance(body, bodies.Nak):
+    if isinstance(body, wire.Nak):
         return front | {"type": int(BodyType.NAK), "flags": 0, "ranges": name_ranges(body.spans)}
     flags = BodyFlag.FETCHING * body.is_fetching | BodyFlag.CLOSING * body.knows_end
     numbers = {"lead": body.lead % SHORT, "room": body.room}
@@ -162,12 +162,12 @@ def read_feedback(data: bytes) -> Named:
 
 def write_feedback(named: Named) -> bytes:
     """Write a FEEDBACK in the clear of these named fields."""
-    front = fronts.feedback_front(named["session"], named["receiver"])
+    front = wire.feedback_header(named["session"], named["receiver"])
     if named["type"] == BodyType.NAK:
-        return front + wire.encode_nak(bodies.Nak(spans_of(named)))
+        return front + wire.encode_nak(wire.Nak(spans_of(named)))
     is_fetching = bool(named["flags"] & BodyFlag.FETCHING)
     knows_end = bool(named["flags"] & BodyFlag.CLOSING)
-    status = bodies.Status(named["lead"], named["room"], is_fetching, knows_end)
+    status = wire.StatusMessage(named["lead"], named["room"], is_fetching, knows_end)
     return front + wire.encode_status(status)
 
 

@@ -7,12 +7,11 @@ import pytest
 
 from sphtp.core.datagrams import Kind
 from sphtp.core.secure.seal import Sealer
-from sphtp.core.stream import fronts, records, wire
-from sphtp.core.stream.bodies import BodyFlag, BodyType, NcfReason
-from sphtp.core.stream.fetch import wire as fetch
-from sphtp.core.stream.fetch.wire import FrameKind, prefixed
+from sphtp.core.stream import late_join_wire as fetch
+from sphtp.core.stream import records, wire
+from sphtp.core.stream.late_join_wire import FetchFrameKind, prefixed
 from sphtp.core.stream.membership import STREAMS, Member, MemberKind, StreamKey
-from sphtp.core.stream.receiver.receiver import REACH
+from sphtp.core.stream.receiver import REACH
 from sphtp.core.stream.records import RecordKind
 from sphtp.core.stream.sealing import (
     KEPT,
@@ -24,6 +23,7 @@ from sphtp.core.stream.sealing import (
     TcpSeal,
     fetch_keys,
 )
+from sphtp.core.stream.wire import BodyFlag, BodyType, NcfReason
 from sphtp.errors import RemoteError
 from sphtp.shell.streams import admission, history
 from tests.cases import Decorator, each
@@ -85,7 +85,7 @@ def test_varied_lengths_that_are_equal_are_read_as_a_run_is() -> None:
 def test_a_source_seals_so(vector: Vector) -> None:
     fields = vector.fields
     key, plain = bytes.fromhex(fields["key"]), bytes.fromhex(fields["plain"])
-    front, first = fronts.stream_front(fields["session"], fields["number"]), fields["counter"]
+    front, first = wire.stream_header(fields["session"], fields["number"]), fields["counter"]
     assert Sealer(key, front, first).seal(plain, len(plain))[0] == vector.data
     opener = StreamOpener(StreamKey(fields["number"], key, first), SealCounters())
     assert opener.open(vector.data, len(vector.data)) == [plain]
@@ -152,7 +152,7 @@ def shown(kind: str, key: str) -> set[Any]:
         ("NCF", NcfReason),
         ("Records", RecordKind),
         ("Joining", MemberKind),
-        ("Questions and answers", FrameKind),
+        ("Questions and answers", FetchFrameKind),
     ],
 )
 def test_every_number_has_a_row(title: str, numbers: type[IntEnum]) -> None:
@@ -171,7 +171,7 @@ def test_every_number_has_a_vector() -> None:
     assert shown("stream", "reason") == set(NcfReason)
     assert shown("record", "kind") == set(RecordKind)
     assert shown("membership", "kind") == set(MemberKind)
-    assert shown("history", "kind") == set(FrameKind)
+    assert shown("history", "kind") == set(FetchFrameKind)
 
 
 def test_every_type_of_ours_is_named() -> None:

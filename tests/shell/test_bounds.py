@@ -20,13 +20,12 @@ from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import Content, Fragment, Messages, Unreliable
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.statistics import BoundCounters
-from sphtp.core.stream.bodies import Nak
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.wire import encode_nak
+from sphtp.core.stream.wire import Nak, encode_nak
 from sphtp.errors import RefusedError, RemoteError
 from sphtp.shell.bus import Publisher
 from sphtp.shell.limits import LimitLog
-from tests.core.stream.source.listening import Listening
+from tests.core.stream.sources import Listening
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
 

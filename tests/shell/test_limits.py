@@ -10,7 +10,7 @@ from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.limits import ClientLimits, ServerLimits
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.counters import SourceCounters
+from sphtp.core.stream.statistics import SourceCounters
 from sphtp.shell.limits import QUIET, SETTINGS, LimitLog
 from sphtp_server.daemon import LIMITS as OF_SERVERS
 

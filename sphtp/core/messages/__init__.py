@@ -10,12 +10,12 @@ from sphtp.core.messages.bounds import Bits, Compressed, Float32, Limit, Range
 from sphtp.core.messages.codec import MessageCodec, PlainMessages
 from sphtp.core.messages.compression import Compression
 from sphtp.core.messages.factory import MessageFactory
-from sphtp.core.messages.stream import Stream
-from sphtp.core.messages.streams import MeasureStream, ReadStream, WriteStream
+from sphtp.core.messages.streams import BitStream, MeasureStream, ReadStream, WriteStream
 from sphtp.core.schema import difference, fingerprint
 
 __all__ = [
     "BitMessage",
+    "BitStream",
     "Bits",
     "Compressed",
     "Compression",
@@ -27,7 +27,6 @@ __all__ = [
     "PlainMessages",
     "Range",
     "ReadStream",
-    "Stream",
     "WriteStream",
     "difference",
     "fingerprint",

@@ -2,9 +2,8 @@
 
 from typing import Self
 
-from sphtp.core.messages.annotations import record_of
-from sphtp.core.messages.stream import Stream
-from sphtp.core.messages.streams import MeasureStream, ReadStream, WriteStream, read_all
+from sphtp.core.messages.shapes import record_of
+from sphtp.core.messages.streams import BitStream, MeasureStream, ReadStream, WriteStream, read_all
 from sphtp.errors import WireError, untrusted
 
 
@@ -17,7 +16,7 @@ class BitMessage:
             def __init__(self, angle: float = 0.0, power: int = 0) -> None:
                 self.angle, self.power = angle, power
 
-            def serialize(self, stream: Stream) -> None:
+            def serialize(self, stream: BitStream) -> None:
                 self.angle = stream.compressed(self.angle, -180.0, 180.0, 0.01)
                 self.power = stream.integer(self.power, 0, 100)
 
@@ -31,7 +30,7 @@ class BitMessage:
 
     __slots__ = ()
 
-    def serialize(self, stream: Stream) -> None:
+    def serialize(self, stream: BitStream) -> None:
         """Pass every field through the stream, and keep what comes back.
 
         As it stands here, it goes by the annotations of a dataclass.

@@ -1,4 +1,4 @@
-"""What a channel wants of whatever turns messages into bytes; and the plain one."""
+"""Message codecs: the interface that channels use, and the codec of plain msgpack."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ class MessageCodec(Protocol):
         """64 bits that stand for ``describe``; 0 when that says nothing."""
 
     def describe(self) -> list[str]:
-        """Say, sorted and in one line each, what both peers must have alike."""
+        """Return what both peers must have alike, sorted, in one line each."""
 
     @property
     def compression(self) -> Compression | None:
@@ -64,7 +64,7 @@ class PlainMessages:
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
-        """Say what both peers must have alike: bounds, if they are unusual; compression, if any."""
+        """Return what both peers must have alike: unusual bounds, and compression."""
         lines = self._packing.describe()
         return [*lines, self.compression.describe()] if self.compression else lines
 

@@ -39,7 +39,7 @@ class Compression:
 
     @property
     def most_at_once(self) -> int:
-        """How many messages may be inflated before somebody takes them."""
+        """Messages that may be inflated before they are taken."""
         return max(1, ROOM // self.max_size)
 
     def deflate(self, data: bytes, compress: bool | None) -> bytes | None:

@@ -1,16 +1,151 @@
-"""The message factory: all types of message that a program knows."""
+"""The message factory: all types of message that a program knows, by number.
+
+The number of a type stands before its message, in the fewest bits that the number of types needs
+(``TypeHeader``). A ``BitMessage`` follows at once, bit by bit; a dataclass, carried by msgpack,
+begins with the next byte.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, Protocol
 
-from sphtp.core.messages.codec import decode_each_untrusted, deflate, inflate
+from sphtp.core.messages.bit_message import BitMessage
+from sphtp.core.messages.codec import (
+    decode_each_untrusted,
+    deflate,
+    from_msgpack,
+    inflate,
+    to_msgpack,
+)
 from sphtp.core.messages.compression import Compression
-from sphtp.core.messages.entries import BitEntry, Entry, Header, PackedEntry, entry_for
-from sphtp.core.messages.streams import ReadStream
+from sphtp.core.messages.shapes import record_of
+from sphtp.core.messages.streams import (
+    BitStream,
+    MeasureStream,
+    ReadStream,
+    WriteStream,
+    describe_bits,
+    read_all,
+)
 from sphtp.core.packing import MAX_DEPTH, MAX_ELEMENTS, Packing
 from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, WireError, untrusted
+
+
+class TypeHeader:
+    """The type number, in the fewest bits that the number of types needs.
+
+    Where messages may be deflated, a bit before it says that this one is not.
+    """
+
+    __slots__ = ("_compressible", "_count")
+
+    def __init__(self, count: int, compressible: bool) -> None:
+        self._count = count
+        self._compressible = compressible
+
+    def serialize(self, stream: BitStream, number: int) -> int:
+        """Pass a type number through a stream."""
+        if self._compressible and stream.boolean(False):
+            raise WireError("deflated, and yet not")
+        return stream.integer(number, 0, self._count - 1)
+
+    @property
+    def width(self) -> int:
+        """Bits of it."""
+        return (self._count - 1).bit_length() + self._compressible
+
+    def front(self, number: int) -> int:
+        """Return the header alone, as a number of ``width`` bits."""
+        return number << self._compressible
+
+    def prefix(self, number: int) -> bytes:
+        """Return the header alone, filled up to a byte."""
+        return self.front(number).to_bytes((self.width + 7) >> 3, "little")
+
+
+class Entry(Protocol):
+    """One type of message."""
+
+    @property
+    def text(self) -> str:
+        """Its description, equal on all machines."""
+
+    def write(self, message: Any) -> bytes:
+        """Return header and message; raises ``WireError``."""
+
+    def measure(self, message: Any) -> int:
+        """Return the bits of header and message; raises ``WireError``."""
+
+
+class BitEntry:
+    """A type packed into bits: its bits follow those of the header at once."""
+
+    __slots__ = ("_front", "_kind", "_width", "text")
+
+    def __init__(self, kind: type[BitMessage], number: int, header: TypeHeader) -> None:
+        self._kind = kind
+        self._front = header.front(number)
+        self._width = header.width
+        self.text = f"bits {describe_bits(kind)}"
+
+    def write(self, message: BitMessage) -> bytes:
+        """Return header and message."""
+        stream = WriteStream(self._front, self._width)
+        message.serialize(stream)
+        return stream.finish()
+
+    def measure(self, message: BitMessage) -> int:
+        """Return the bits of header and message."""
+        stream = MeasureStream()
+        message.serialize(stream)
+        return self._width + stream.position
+
+    def read(self, stream: ReadStream) -> BitMessage:
+        """Return the message that follows the header; raises ``WireError``."""
+        return read_all(self._kind, stream)
+
+
+class PackedEntry:
+    """A dataclass carried by msgpack: header in whole bytes, then an array of the fields."""
+
+    __slots__ = ("_packing", "_record", "prefix", "text", "unpack")
+
+    def __init__(self, kind: type, number: int, header: TypeHeader, packing: Packing) -> None:
+        self._packing = packing
+        self.prefix = header.prefix(number)
+        self._record = record_of(kind)
+        self.unpack = self._record.unpack
+        self.text = f"msgpack {self._record.text}"
+
+    def write(self, message: Any) -> bytes:
+        """Return header and message."""
+        return to_msgpack(self._packing, self._record.pack(message), self.prefix)
+
+    def measure(self, message: Any) -> int:
+        """Return the bits of header and message."""
+        return 8 * len(self.write(message))
+
+    def read(self, data: bytes, start: int) -> Any:
+        """Return the message that follows the header, up to ``start``; raises ``WireError``."""
+        return self.unpack(from_msgpack(self._packing, data, start))
+
+
+def entry_for(
+    kind: type, number: int, header: TypeHeader, packing: Packing
+) -> BitEntry | PackedEntry:
+    """Return the entry of a type.
+
+    Raises:
+        SettingsError: it is neither a ``BitMessage`` nor a dataclass, or its fields have no form.
+    """
+    if issubclass(kind, BitMessage):
+        return BitEntry(kind, number, header)
+    if is_dataclass(kind):
+        return PackedEntry(kind, number, header, packing)
+    raise SettingsError(f"{kind.__name__} is neither a BitMessage nor a dataclass")
+
 
 # First bit set, the rest of the byte zero: a deflated message follows.
 _DEFLATED = b"\x01"
@@ -48,7 +183,7 @@ class MessageFactory:
         _check_names(self.types)
         self.compression = compression
         self._packing = Packing(max_elements, max_depth)
-        self._header = Header(len(self.types), compression is not None)
+        self._header = TypeHeader(len(self.types), compression is not None)
         self._entries: dict[type, Entry] = {}
         self._packed: dict[bytes, PackedEntry] = {}
         self._in_bits: dict[int, BitEntry] = {}

@@ -1,18 +1,57 @@
-"""What an annotation stands for: its msgpack form, its bits and its description."""
+"""Shapes: one for each kind of annotation, with its msgpack form, its bits and its description.
 
+A message's class is turned into shapes once, by its annotations (``shape_of``); then each value is
+packed, unpacked and serialized by its shape. ``pack`` and ``unpack`` check every value that they
+let through: what ``unpack`` is given is whatever the peer sent. Where a value of just one type is
+its own msgpack form, ``exact`` names that type, and whole lists and records pass unchanged.
+
+The shapes: Integer, Float, Boolean, Text, Bytes, Choice (an enumeration), Anything (whatever
+msgpack carries), Nested (a message that serializes itself), Items (a list, or a tuple of one item),
+FixedTuple, Table (a dict), Optional, Record (a dataclass).
+"""
+
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sized
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from sphtp.core.messages.bounds import Limit
-from sphtp.core.messages.stream import Stream
+from sphtp.core.messages.bounds import Bits, Bound, Compressed, Float32, Limit, Range
+from sphtp.core.messages.streams import (
+    BitStream,
+    ReadStream,
+    Serializable,
+    WriteStream,
+    describe_bits,
+    enum_text,
+    float_of,
+    integer_of,
+    members_of,
+    place_of,
+    read_all,
+    utf8,
+)
 from sphtp.errors import SettingsError, WireError
 
 V = TypeVar("V")
 
 
 class Shape(ABC):
-    """What an annotation stands for."""
+    """The form of one kind of value."""
 
     exact: type | None = None
     """Set where every value of just this type is right, and is its own msgpack form."""
@@ -33,7 +72,7 @@ class Shape(ABC):
     def unpack(self, plain: Any) -> Any:
         """Turn the msgpack form back, of whatever the peer sent; raises ``WireError``."""
 
-    def serialize(self, stream: Stream, value: Any) -> Any:
+    def serialize(self, stream: BitStream, value: Any) -> Any:
         """Pass a value through a stream of bits; raises ``WireError``."""
         raise SettingsError(f"{self.text} has no form in bits without a bound")
 
@@ -74,3 +113,532 @@ def check_limit(limit: Limit | None, value: Sized) -> None:
     """
     if limit is not None and len(value) > limit.maximum:
         raise WireError(f"{len(value)} over the limit of {limit.maximum}")
+
+
+# Single values
+
+
+class Integer(Shape):
+    """An integer of 64 bits or, where bits are counted, within a range."""
+
+    accepts = (Range, Bits)
+
+    def __init__(self, bound: Any) -> None:
+        self._range: Range | None = bound.range if isinstance(bound, Bits) else bound
+        self.exact = None if self._range else int
+
+    @property
+    def text(self) -> str:
+        return str(self._range or "integer")
+
+    def pack(self, value: Any) -> int:
+        return self._checked(integer_of(value))
+
+    def unpack(self, plain: Any) -> int:
+        return self._checked(only(int, plain))
+
+    def serialize(self, stream: BitStream, value: Any) -> int:
+        if self._range is None:
+            raise SettingsError("an integer in bits wants Range or Bits beside it")
+        return stream.integer(value, self._range.low, self._range.high)
+
+    def _checked(self, number: int) -> int:
+        bound = self._range
+        if bound and not bound.low <= number <= bound.high:
+            raise WireError(f"{number} is outside {bound.low}..{bound.high}")
+        return number
+
+
+class Float(Shape):
+    """A float; msgpack carries it whole, whatever the bound leaves of it in bits."""
+
+    accepts = (Float32, Compressed)
+
+    def __init__(self, bound: Any) -> None:
+        self._bound: Float32 | Compressed | None = bound
+        self._compressed = bound if isinstance(bound, Compressed) else None
+        self.exact = None if self._compressed else float
+
+    @property
+    def text(self) -> str:
+        return str(self._bound or "float")
+
+    def pack(self, value: Any) -> float:
+        return self._checked(float_of(value))
+
+    def unpack(self, plain: Any) -> float:
+        return self._checked(only(float, plain))
+
+    def serialize(self, stream: BitStream, value: Any) -> float:
+        if (bound := self._compressed) is not None:
+            return stream.compressed(value, bound.low, bound.high, bound.resolution)
+        return stream.float32(value) if self._bound else stream.float64(value)
+
+    def _checked(self, number: float) -> float:
+        if self._compressed is not None:
+            self._compressed.check(number)
+        return number
+
+
+class Boolean(Shape):
+    """True or false."""
+
+    exact = bool
+
+    def __init__(self, bound: Any) -> None:
+        pass
+
+    @property
+    def text(self) -> str:
+        return "boolean"
+
+    def pack(self, value: Any) -> bool:
+        return only(bool, value)
+
+    def unpack(self, plain: Any) -> bool:
+        return only(bool, plain)
+
+    def serialize(self, stream: BitStream, value: Any) -> bool:
+        return stream.boolean(value)
+
+
+class Text(Shape):
+    """Text; a limit counts bytes of UTF-8."""
+
+    accepts = (Limit,)
+
+    def __init__(self, bound: Any) -> None:
+        self._limit: Limit | None = bound
+        self.exact = None if bound else str
+
+    @property
+    def text(self) -> str:
+        return limited("text", self._limit)
+
+    def pack(self, value: Any) -> str:
+        check_limit(self._limit, utf8(value))
+        return str(value)
+
+    def unpack(self, plain: Any) -> str:
+        check_limit(self._limit, utf8(plain))
+        return only(str, plain)
+
+    def serialize(self, stream: BitStream, value: Any) -> str:
+        return stream.text(value, needed(self._limit, "text"))
+
+
+class Bytes(Shape):
+    """Bytes."""
+
+    accepts = (Limit,)
+
+    def __init__(self, bound: Any) -> None:
+        self._limit: Limit | None = bound
+        self.exact = None if bound else bytes
+
+    @property
+    def text(self) -> str:
+        return limited("bytes", self._limit)
+
+    def pack(self, value: Any) -> bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise WireError(f"bytes wanted, {type(value).__name__} given")
+        return self.unpack(bytes(value))
+
+    def unpack(self, plain: Any) -> bytes:
+        check_limit(self._limit, data := only(bytes, plain))
+        return data
+
+    def serialize(self, stream: BitStream, value: Any) -> bytes:
+        return stream.data(value, needed(self._limit, "bytes"))
+
+
+class Anything(Shape):
+    """Whatever msgpack carries."""
+
+    def __init__(self, bound: Any) -> None:
+        pass
+
+    @property
+    def text(self) -> str:
+        return "anything"
+
+    def pack(self, value: Any) -> Any:
+        return value
+
+    def unpack(self, plain: Any) -> Any:
+        return plain
+
+
+class Choice(Shape):
+    """A member of an enumeration, carried as its position."""
+
+    def __init__(self, kind: type[Enum]) -> None:
+        self._kind = kind
+        self._members: tuple[Enum, ...] = members_of(kind)
+
+    @property
+    def text(self) -> str:
+        return enum_text(self._members)
+
+    def pack(self, value: Any) -> int:
+        return place_of(value, self._kind)
+
+    def unpack(self, plain: Any) -> Enum:
+        place = only(int, plain)
+        if not 0 <= place < len(self._members):
+            raise WireError(f"{self._kind.__name__} has no member {place}")
+        return self._members[place]
+
+    def serialize(self, stream: BitStream, value: Any) -> Any:
+        return stream.enum(value, self._kind)
+
+
+class Nested(Shape):
+    """A message with a ``serialize`` of its own; msgpack carries it as bytes."""
+
+    def __init__(self, kind: type[Serializable]) -> None:
+        self._kind = kind
+
+    @property
+    def text(self) -> str:
+        return describe_bits(self._kind)
+
+    def pack(self, value: Any) -> bytes:
+        stream = WriteStream()
+        stream.message(value, self._kind)
+        return stream.finish()
+
+    def unpack(self, plain: Any) -> Any:
+        return read_all(self._kind, ReadStream(only(bytes, plain)))
+
+    def serialize(self, stream: BitStream, value: Any) -> Any:
+        return stream.message(value, self._kind)
+
+
+# Shapes that hold other shapes
+
+
+Way = tuple[str, Callable[[Any], Any]]
+
+
+class Items(Shape):
+    """Any number of equal shapes, as a list or a tuple."""
+
+    accepts = (Limit,)
+
+    def __init__(
+        self, make: type[list[Any]] | type[tuple[Any, ...]], item: Shape, bound: Any
+    ) -> None:
+        self._make = make
+        self._item = item
+        self._limit: Limit | None = bound
+
+    @property
+    def text(self) -> str:
+        return f"{limited(self._make.__name__, self._limit)}({self._item.text})"
+
+    def pack(self, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise WireError(f"{self._make.__name__} wanted, {type(value).__name__} given")
+        check_limit(self._limit, value)
+        return value if self._are_exact(value) else [self._item.pack(one) for one in value]
+
+    def unpack(self, plain: Any) -> Any:
+        check_limit(self._limit, only(list, plain))
+        if self._are_exact(plain):
+            return plain if self._make is list else self._make(plain)
+        return self._make([self._item.unpack(one) for one in plain])
+
+    def serialize(self, stream: BitStream, value: Any) -> Any:
+        maximum = needed(self._limit, self._make.__name__)
+        items = stream.sequence(value, maximum, lambda one: self._item.serialize(stream, one))
+        return self._make(items) if stream.reading else value
+
+    def _are_exact(self, values: Iterable[Any]) -> bool:
+        return self._item.exact is not None and set(map(type, values)) <= {self._item.exact}
+
+
+class FixedTuple(Shape):
+    """A tuple with a shape for each place."""
+
+    def __init__(self, items: Sequence[Shape]) -> None:
+        self._items = items
+
+    @property
+    def text(self) -> str:
+        return f"tuple({', '.join(item.text for item in self._items)})"
+
+    def pack(self, value: Any) -> Any:
+        if not isinstance(value, tuple | list):
+            raise WireError(f"tuple wanted, {type(value).__name__} given")
+        self._check_arity(value)
+        return [item.pack(one) for item, one in zip(self._items, value, strict=True)]
+
+    def unpack(self, plain: Any) -> Any:
+        self._check_arity(only(list, plain))
+        return tuple(item.unpack(one) for item, one in zip(self._items, plain, strict=True))
+
+    def serialize(self, stream: BitStream, value: Any) -> Any:
+        values = [None] * len(self._items) if stream.reading else value
+        self._check_arity(values)
+        return tuple(
+            item.serialize(stream, one) for item, one in zip(self._items, values, strict=True)
+        )
+
+    def _check_arity(self, values: Sequence[Any]) -> None:
+        if len(values) != len(self._items):
+            raise WireError(f"a tuple of {len(self._items)} wanted, of {len(values)} given")
+
+
+class Table(Shape):
+    """A dict; it has no form in bits."""
+
+    accepts = (Limit,)
+
+    def __init__(self, key: Shape, value: Shape, bound: Any) -> None:
+        self._key = key
+        self._value = value
+        self._limit: Limit | None = bound
+
+    @property
+    def text(self) -> str:
+        return f"{limited('dict', self._limit)}({self._key.text}, {self._value.text})"
+
+    def pack(self, value: Any) -> Any:
+        check_limit(self._limit, only(dict, value))
+        return {self._key.pack(key): self._value.pack(one) for key, one in value.items()}
+
+    def unpack(self, plain: Any) -> Any:
+        check_limit(self._limit, only(dict, plain))
+        return {self._key.unpack(key): self._value.unpack(one) for key, one in plain.items()}
+
+
+class Optional(Shape):
+    """A shape, or None."""
+
+    def __init__(self, item: Shape) -> None:
+        self._item = item
+
+    @property
+    def text(self) -> str:
+        return f"optional({self._item.text})"
+
+    def pack(self, value: Any) -> Any:
+        return None if value is None else self._item.pack(value)
+
+    def unpack(self, plain: Any) -> Any:
+        return None if plain is None else self._item.unpack(plain)
+
+    def serialize(self, stream: BitStream, value: Any) -> Any:
+        return stream.optional(value, lambda one: self._item.serialize(stream, one))
+
+
+class Record(Shape):
+    """A dataclass, carried as the row of the fields that its constructor takes."""
+
+    def __init__(self, kind: type, shape_of: Callable[[str], Shape]) -> None:
+        self._kind = kind
+        carried = [field for field in fields(kind) if field.init]
+        names = [field.name for field in carried]
+        check_constructor(kind, names)
+        self.shapes = {name: shape_of(name) for name in names}
+        self._by_name = any(field.kw_only for field in carried)
+        self._values_of = _getter(names)
+        self._packers = [(name, shape.pack) for name, shape in self.shapes.items()]
+        self._unpackers = [(name, shape.unpack) for name, shape in self.shapes.items()]
+        exact = tuple(shape.exact for shape in self.shapes.values())
+        self._exact = None if None in exact else exact
+
+    @property
+    def text(self) -> str:
+        return f"{self._kind.__name__}({', '.join(self._field_texts())})"
+
+    def pack(self, value: Any) -> Any:
+        if type(value) is not self._kind:
+            raise WireError(f"{self._kind.__name__} wanted, {type(value).__name__} given")
+        values = self._values_of(value)
+        if tuple(map(type, values)) == self._exact:
+            return values
+        return _each(self._packers, values)
+
+    def unpack(self, plain: Any) -> Any:
+        if type(plain) is not list or len(plain) != len(self.shapes):
+            raise WireError(f"{self._kind.__name__} wants {len(self.shapes)} fields in an array")
+        if tuple(map(type, plain)) == self._exact:
+            return self._construct(plain)
+        return self._construct(_each(self._unpackers, plain))
+
+    def serialize(self, stream: BitStream, value: Any) -> Any:
+        if not stream.reading and type(value) is not self._kind:
+            raise WireError(f"{self._kind.__name__} wanted, {type(value).__name__} given")
+
+        def carry(one: Any) -> list[Any]:
+            given = [None] * len(self.shapes) if stream.reading else self._values_of(one)
+            shapes = zip(self.shapes.values(), given, strict=True)
+            return [shape.serialize(stream, field) for shape, field in shapes]
+
+        title = f"{self._kind.__name__}[{', '.join(self.shapes)}]"
+        return stream.record(value, title, carry, self._construct)
+
+    def _field_texts(self) -> list[str]:
+        return [f"{name}: {shape.text}" for name, shape in self.shapes.items()]
+
+    def _construct(self, values: Sequence[Any]) -> Any:
+        try:
+            if self._by_name:
+                return self._kind(**dict(zip(self.shapes, values, strict=True)))
+            return self._kind(*values)
+        except Exception as error:
+            # The class is the user's, and may refuse a value with any error it likes.
+            raise WireError(f"{self._kind.__name__} refuses it: {error}") from error
+
+
+def check_constructor(kind: type, names: Sequence[str]) -> None:
+    """Refuse a dataclass that its fields alone cannot construct again.
+
+    Raises:
+        SettingsError: its constructor wants something else, or does not take a field.
+    """
+    parameters = inspect.signature(kind).parameters
+    wanted = {name for name, one in parameters.items() if one.default is one.empty}
+    odd = sorted((wanted - set(names)) | (set(names) - set(parameters)))
+    if odd:
+        raise SettingsError(f"{kind.__name__}: fields and constructor differ in {', '.join(odd)}")
+
+
+def _getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+    """Return what takes all fields off an object; ``attrgetter`` gives no tuple below two."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _each(ways: Sequence[Way], values: Sequence[Any]) -> list[Any]:
+    done = []
+    for (name, way), value in zip(ways, values, strict=True):
+        try:
+            done.append(way(value))
+        except WireError as error:
+            raise WireError(f"{name}: {error}") from error
+    return done
+
+
+# From annotations to shapes
+
+
+Within = tuple[type, ...]
+
+
+def record_of(kind: type[Any]) -> Record:
+    """Return the shape of a dataclass; the same for the same one.
+
+    Raises:
+        SettingsError: a field's type has no shape; the message names the field.
+    """
+    # mypy holds the __hash__ of instances against a class; no class lacks one.
+    key: Any = kind
+    return _cached_record(key)
+
+
+def shape_of(annotation: Any, bound: Bound | None = None, within: Within = ()) -> Shape:
+    """Return the shape of a type, which may come with a bound in ``Annotated``.
+
+    Raises:
+        SettingsError: there is none, or the bound is not one for this type.
+    """
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *beside = get_args(annotation)
+        return shape_of(inner, _bound_among(beside, bound), within)
+    if origin in _UNIONS:
+        return Optional(shape_of(_other_than_none(annotation), bound, within))
+    shape = _build(annotation, origin, bound, within)
+    if bound is not None and not isinstance(bound, shape.accepts):
+        raise SettingsError(f"{bound!r} is no bound for {shape.text}")
+    return shape
+
+
+def _build(annotation: Any, origin: Any, bound: Bound | None, within: Within) -> Shape:
+    if origin in _CONTAINERS:
+        return _CONTAINERS[origin](get_args(annotation), bound, within)
+    if annotation in _SINGLE:
+        return _SINGLE[annotation](bound)
+    if isinstance(annotation, type):
+        if issubclass(annotation, Enum):
+            return Choice(annotation)
+        if callable(getattr(annotation, "serialize", None)):
+            return Nested(cast("type[Serializable]", annotation))
+        if is_dataclass(annotation):
+            return _record(annotation, within)
+    raise SettingsError(f"messages cannot hold {annotation}")
+
+
+def _record(kind: type, within: Within) -> Record:
+    if kind in within:
+        raise SettingsError(f"{kind.__name__} holds a message of its own kind")
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise SettingsError(f"{kind.__name__}: {error}") from error
+
+    def shape(name: str) -> Shape:
+        try:
+            return shape_of(hints[name], within=(*within, kind))
+        except SettingsError as error:
+            raise SettingsError(f"{kind.__name__}.{name}: {error}") from error
+
+    return Record(kind, shape)
+
+
+@cache
+def _cached_record(kind: Any) -> Record:
+    return _record(kind, ())
+
+
+def _list(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
+    return Items(list, shape_of(arguments[0], within=within), bound)
+
+
+def _tuple(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return Items(tuple, shape_of(arguments[0], within=within), bound)
+    return FixedTuple([shape_of(one, within=within) for one in arguments])
+
+
+def _dict(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
+    key, value = (shape_of(one, within=within) for one in arguments)
+    if not isinstance(key, _KEYS):
+        raise SettingsError(f"{key.text} cannot be the key of a dict here")
+    return Table(key, value, bound)
+
+
+def _bound_among(beside: Iterable[Any], outer: Bound | None) -> Bound | None:
+    bounds = [one for one in (*beside, outer) if isinstance(one, Bound)]
+    if len(bounds) > 1:
+        raise SettingsError(f"more than one bound: {bounds}")
+    return bounds[0] if bounds else None
+
+
+def _other_than_none(annotation: Any) -> Any:
+    others = [one for one in get_args(annotation) if one is not NoneType]
+    if len(others) != 1 or len(get_args(annotation)) != 2:
+        raise SettingsError(f"messages cannot hold {annotation}: only one type, or None")
+    return others[0]
+
+
+_UNIONS = (Union, UnionType)
+_KEYS = (Integer, Float, Boolean, Text, Bytes, Choice)
+_SINGLE: dict[Any, Callable[[Any], Shape]] = {
+    int: Integer,
+    float: Float,
+    bool: Boolean,
+    str: Text,
+    bytes: Bytes,
+    Any: Anything,
+}
+_CONTAINERS: dict[Any, Callable[[tuple[Any, ...], Any, Within], Shape]] = {
+    list: _list,
+    tuple: _tuple,
+    dict: _dict,
+}

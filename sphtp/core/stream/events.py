@@ -1,4 +1,4 @@
-"""What transport and delivery controller of a stream tell: what arrived, and what never will."""
+"""Outputs of source, receiver and delivery controller: what came, what is lost, what has ended."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from sphtp.core.stream.records import Record
 
 
 class LossReason(Name):
-    """Why something that was sent will not be there."""
+    """The reason of a loss."""
 
     WINDOW = "the source's transmission window moved on"
     TIMEOUT = "it was missing for a whole generation interval"
@@ -22,7 +22,7 @@ class LossReason(Name):
 
 
 class EndReason(Name):
-    """Why a stream is over."""
+    """The reason of a stream's end."""
 
     CLOSED = "its source has closed it"
     VANISHED = "the source vanished: nothing came from it for too long, or its node is gone"
@@ -30,7 +30,7 @@ class EndReason(Name):
 
 
 class Origin(Name):
-    """On which way a message came."""
+    """The way on which a message came."""
 
     LIVE = "the stream, be it at first or as a repair"
     RETRANSMIT = "late join: it was sent before this side came"
@@ -38,7 +38,7 @@ class Origin(Name):
 
 
 class Arrived(NamedTuple):
-    """A datagram of the stream; the transport hands each on once."""
+    """A datagram that the transport hands on; each comes once."""
 
     sqn: int
     repair: bool
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Messages of a topic, with the numbers from ``first`` to ``last``, that will not come."""
+    """Messages of a topic that are lost, with the numbers from ``first`` to ``last``."""
 
     first: int
     last: int
@@ -69,7 +69,7 @@ class Loss(NamedTuple):
 
 
 class StreamEnd(NamedTuple):
-    """The stream is over; every message below ``next``, from where it began, was told.
+    """The end of a stream: every message below ``next`` was delivered, or its loss told.
 
     Where the source has ``CLOSED``, that is all there was. Else it may have sent messages with
     ``next`` and higher numbers of which this side has never heard: they are lost, too.
@@ -77,3 +77,18 @@ class StreamEnd(NamedTuple):
 
     reason: EndReason
     next: int
+
+
+class Crybaby(NamedTuple):
+    """A receiver asks for more than its NAK budget; what is over it is left out."""
+
+    receiver: int
+
+
+class SourceClosed(NamedTuple):
+    """The session is over; ``unrepaired`` datagrams are not known to be with all receivers."""
+
+    unrepaired: int
+
+
+SourceEvent = Crybaby | SourceClosed

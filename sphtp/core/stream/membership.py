@@ -1,4 +1,4 @@
-"""How a receiver joins and leaves: messages on a channel between the two nodes.
+"""Membership: messages by which a receiver joins and leaves, on a channel between two nodes.
 
 JOIN       kind u8, version u8, topic (length u8, text), session u32,
            settled u64                                                receiver to source
@@ -21,13 +21,13 @@ from typing import Final, NamedTuple
 
 from sphtp.core.printable import printable
 from sphtp.core.schema import Schema
-from sphtp.core.stream.bodies import Window
+from sphtp.core.stream.wire import Window
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
 
 VERSION: Final = 2
 STREAMS: Final = Schema(["sphtp.Streams: version 2"])
-"""What channels of this kind say they are for."""
+"""The schema of channels for membership."""
 
 KEY_SIZE: Final = 32
 MOST_TEXT: Final = 1000
@@ -56,7 +56,7 @@ class StreamKey(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Somebody wants a topic.
+    """JOIN: a receiver wants a topic.
 
     One that comes back to a ``session``, 0 for none, has every datagram of it up to ``settled``.
     """
@@ -67,7 +67,7 @@ class Join(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """All that a receiver has to know.
+    """WELCOME: what a receiver has to know of the session.
 
     ``topic`` numbers the topic in the session. The message ``next`` is the first that will be sent
     as a whole to one who is new; for one who came back it is the first that has not left yet. The
@@ -94,8 +94,8 @@ class Welcome(NamedTuple):
         return f"Welcome({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
 
-class Refused(NamedTuple):
-    """No, and why, for a person to read."""
+class JoinRefused(NamedTuple):
+    """REFUSED: the source takes no more receivers, or has no such topic; why, for a person."""
 
     text: str
 
@@ -107,7 +107,7 @@ class Closing(NamedTuple):
     next: int
 
 
-Member = Join | Welcome | Refused | StreamKey | Closing
+Member = Join | Welcome | JoinRefused | StreamKey | Closing
 
 
 def encode_member(message: Member) -> bytes:
@@ -178,12 +178,12 @@ def _decode_welcome(reader: Reader) -> Welcome:
     )
 
 
-def _encode_refused(writer: Writer, refused: Refused) -> None:
+def _encode_refused(writer: Writer, refused: JoinRefused) -> None:
     writer.raw(refused.text.encode(errors="replace"))
 
 
-def _decode_refused(reader: Reader) -> Refused:
-    return Refused(_text(reader.rest()[:MOST_TEXT]))
+def _decode_refused(reader: Reader) -> JoinRefused:
+    return JoinRefused(_text(reader.rest()[:MOST_TEXT]))
 
 
 def _encode_key(writer: Writer, key: StreamKey) -> None:
@@ -222,7 +222,7 @@ def _text(data: bytes) -> str:
 _ENCODERS: Final[dict[type, tuple[MemberKind, Callable[..., None]]]] = {
     Join: (MemberKind.JOIN, _encode_join),
     Welcome: (MemberKind.WELCOME, _encode_welcome),
-    Refused: (MemberKind.REFUSED, _encode_refused),
+    JoinRefused: (MemberKind.REFUSED, _encode_refused),
     StreamKey: (MemberKind.KEY, _encode_key),
     Closing: (MemberKind.END, _encode_closing),
 }

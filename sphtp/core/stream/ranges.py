@@ -13,7 +13,7 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers."""
+        """The count of numbers."""
         return self.last - self.first + 1
 
 
@@ -83,7 +83,7 @@ class RangeSet:
 
     @property
     def total(self) -> int:
-        """How many numbers are in."""
+        """The count of numbers."""
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
 
     @property
@@ -104,5 +104,5 @@ class RangeSet:
         return map(Span, self._firsts, self._lasts)
 
     def __len__(self) -> int:
-        """How many spans."""
+        """The count of spans."""
         return len(self._firsts)

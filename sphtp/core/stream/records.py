@@ -1,4 +1,4 @@
-"""What a DATA datagram carries: records, each a kind byte and its fields.
+"""Records: the contents of a DATA datagram, each a kind byte and its fields.
 
 RUN        kind u8, topic u16, first u64, count u16, length u16, payloads
 VARIED     kind u8, topic u16, first u64, count u16, lengths u16 each, payloads
@@ -26,7 +26,7 @@ class RecordKind(IntEnum):
     FRAGMENT = 3
 
 
-class Run(NamedTuple):
+class RunRecord(NamedTuple):
     """Whole messages of a topic, the first of them with the number ``first``."""
 
     topic: int
@@ -39,7 +39,7 @@ class Run(NamedTuple):
         return self.first + len(self.payloads) - 1
 
 
-class Fragment(NamedTuple):
+class FragmentRecord(NamedTuple):
     """One of the ``parts`` of the message with the number ``first``, counted from 0."""
 
     topic: int
@@ -54,7 +54,7 @@ class Fragment(NamedTuple):
         return self.first
 
 
-Record = Run | Fragment
+Record = RunRecord | FragmentRecord
 
 _RUN: Final = Struct("<BHQHH")
 _VARIED: Final = Struct("<BHQH")
@@ -69,7 +69,7 @@ MOST_PARTS: Final = 1 << 20
 """Fragments of one message."""
 
 
-def encode_run(run: Run) -> bytes:
+def encode_run(run: RunRecord) -> bytes:
     """Encode whole messages."""
     topic, first, payloads = run
     return b"".join((run_front(topic, first, list(map(len, payloads))), *payloads))
@@ -89,7 +89,7 @@ def equal_front(topic: int, first: int, count: int, length: int) -> bytes:
     return _RUN.pack(RecordKind.RUN, topic, first, count, length)
 
 
-def encode_fragment(fragment: Fragment) -> bytes:
+def encode_fragment(fragment: FragmentRecord) -> bytes:
     """Encode a part of a message."""
     topic, number, part, parts, payload = fragment
     kind = RecordKind.FRAGMENT
@@ -107,7 +107,7 @@ def decode_records_untrusted(data: bytes, start: int = 0) -> list[Record]:
         while start < len(data):
             record, start = _DECODERS[data[start]](data, start)
             records.append(record)
-            if type(record) is Run:
+            if type(record) is RunRecord:
                 messages += len(record.payloads)
     except KeyError as error:
         raise RemoteError(f"no record is of kind {error}") from error
@@ -119,19 +119,19 @@ def decode_records_untrusted(data: bytes, start: int = 0) -> list[Record]:
     return records
 
 
-def _decode_run(data: bytes, start: int) -> tuple[Run, int]:
+def _decode_run(data: bytes, start: int) -> tuple[RunRecord, int]:
     _, topic, first, count, length = _RUN.unpack_from(data, start)
     payloads, end = take_equal(data, start + _RUN.size, count, length)
-    return Run(topic, first, payloads), end
+    return RunRecord(topic, first, payloads), end
 
 
-def _decode_varied(data: bytes, start: int) -> tuple[Run, int]:
+def _decode_varied(data: bytes, start: int) -> tuple[RunRecord, int]:
     _, topic, first, count = _VARIED.unpack_from(data, start)
     payloads, end = take_varied(data, start + _VARIED.size, count)
-    return Run(topic, first, payloads), end
+    return RunRecord(topic, first, payloads), end
 
 
-def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
+def _decode_fragment(data: bytes, start: int) -> tuple[FragmentRecord, int]:
     _, topic, number, part, parts, length = _FRAGMENT.unpack_from(data, start)
     start += _FRAGMENT.size
     end = start + length
@@ -139,7 +139,7 @@ def _decode_fragment(data: bytes, start: int) -> tuple[Fragment, int]:
         raise RemoteError(f"a fragment of {length} bytes, {len(data) - start} left")
     if part >= parts or parts > MOST_PARTS:
         raise RemoteError(f"part {part} of {parts}")
-    return Fragment(topic, number, part, parts, data[start:end]), end
+    return FragmentRecord(topic, number, part, parts, data[start:end]), end
 
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Record, int]]]] = {

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from sphtp.core.entropy import Secrets
 from sphtp.core.secure.seal import Opener, Sealer
-from sphtp.core.stream.fronts import FEEDBACK_FRONT, STREAM_FRONT, feedback_front, stream_front
 from sphtp.core.stream.membership import KEY_SIZE, StreamKey
+from sphtp.core.stream.wire import FEEDBACK_HEADER, STREAM_HEADER, feedback_header, stream_header
 from sphtp.errors import RemoteError
 
 SEAL_OVERHEAD: Final = 8 + 16
@@ -23,7 +23,7 @@ SEAL_OVERHEAD: Final = 8 + 16
 KEYS: Final = 256
 """Key numbers, which then begin anew."""
 SKIPPED: Final = 15
-"""Epochs of a key that a receiver may miss: a source does not wait for whoever hears nothing."""
+"""Epochs of a key that a receiver may miss: a source does not wait for one that gets nothing."""
 KEPT: Final = 2
 """Keys that a receiver has: the newest, and the one before it, for what was overtaken."""
 
@@ -39,13 +39,13 @@ class SealCounters:
 
 
 class SourceSeal:
-    """What a source puts around its bodies."""
+    """The source's side: seals bodies into datagrams."""
 
     def __init__(self, session: int, secrets: Secrets | None) -> None:
         self._session = session
         self._secrets = secrets
         self._number = 0
-        self._front = stream_front(session, 0)
+        self._front = stream_header(session, 0)
         self._sealer: Sealer | None = None
         if secrets is not None:
             self._sealer = Sealer(draw_key(secrets), self._front)
@@ -62,7 +62,7 @@ class SourceSeal:
         if self._secrets is None:
             return None
         self._number = (self._number + 1) % KEYS
-        self._front = stream_front(self._session, self._number)
+        self._front = stream_header(self._session, self._number)
         self._sealer = Sealer(draw_key(self._secrets), self._front)
         return self.key
 
@@ -93,7 +93,7 @@ class StreamOpener:
         """Take a new key; those before the last one are forgotten, and one that is known stays."""
         if key.number in self._openers:
             return
-        opener = Opener(key.key, STREAM_FRONT.size, self._counters, key.first, skip=SKIPPED)
+        opener = Opener(key.key, STREAM_HEADER.size, self._counters, key.first, skip=SKIPPED)
         self._openers[key.number] = opener
         for number in list(self._openers)[:-KEPT]:
             del self._openers[number]
@@ -101,9 +101,9 @@ class StreamOpener:
     def open(self, data: bytes, size: int) -> list[bytes]:
         """Return the bodies of datagrams that came together; the last may be shorter than size."""
         if not self._is_sealed:
-            head = STREAM_FRONT.size
+            head = STREAM_HEADER.size
             return [data[at + head : at + size] for at in range(0, len(data), size)]
-        opener = self._openers.get(data[STREAM_FRONT.size - 1])
+        opener = self._openers.get(data[STREAM_HEADER.size - 1])
         if opener is None:
             self._counters.unknown_key += -(-len(data) // size)
             return []
@@ -111,10 +111,10 @@ class StreamOpener:
 
 
 class FeedbackSeal:
-    """What a receiver puts around its bodies."""
+    """The receiver's side: seals a body into a datagram."""
 
     def __init__(self, session: int, receiver: int, key: bytes) -> None:
-        self._front = feedback_front(session, receiver)
+        self._front = feedback_header(session, receiver)
         self._sealer = Sealer(key, self._front) if key else None
 
     def seal(self, body: bytes) -> bytes:
@@ -128,12 +128,12 @@ class FeedbackOpener:
     """Takes one receiver's bodies out of their datagrams, at the source."""
 
     def __init__(self, key: bytes, counters: SealCounters) -> None:
-        self._opener = Opener(key, FEEDBACK_FRONT.size, counters) if key else None
+        self._opener = Opener(key, FEEDBACK_HEADER.size, counters) if key else None
 
     def open(self, data: bytes, size: int) -> list[bytes]:
         """Return the bodies of datagrams that came together."""
         if self._opener is None:
-            head = FEEDBACK_FRONT.size
+            head = FEEDBACK_HEADER.size
             return [data[at + head : at + size] for at in range(0, len(data), size)]
         return self._opener.open(data, size)
 
@@ -174,7 +174,7 @@ def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 def envelope(*, is_sealed: bool) -> int:
     """Return how many bytes a source's datagram has beside its body."""
-    return STREAM_FRONT.size + (SEAL_OVERHEAD if is_sealed else 0)
+    return STREAM_HEADER.size + (SEAL_OVERHEAD if is_sealed else 0)
 
 
 def fetch_keys(receiver_key: bytes, salts: bytes) -> tuple[bytes, bytes]:

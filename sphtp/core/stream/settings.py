@@ -1,4 +1,4 @@
-"""Timers and limits of a stream, in three profiles.
+"""Timers and limits of a stream, in three profiles, and what a datagram is charged.
 
 ``um`` has the defaults of Ultra Messaging, defects and all, to compare with; ``lan`` is for one
 machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a stream
@@ -10,16 +10,17 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, Self
 
-from sphtp.core.stream.grants import OVERHEAD
 from sphtp.errors import SettingsError
 
+OVERHEAD: Final = 768
+"""Bytes charged for a datagram beside its body: Linux takes as many for the smallest one."""
 MEBIBYTE: Final = 1 << 20
 MBIT: Final = 125_000.0
 """Bytes a second."""
 
 
 class Backoff(Enum):
-    """How the wait before the first NAK of a burst is drawn, and what is random of later ones."""
+    """The distribution of the wait before a NAK."""
 
     UNIFORM = "between half and one and a half of the interval"
     EXPONENTIAL = "up to the interval, early only with the few: for groups (RFC 5401, 3.2)"
@@ -27,7 +28,7 @@ class Backoff(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What a source, or a receiver, does when; times in seconds, sizes in bytes, rates in bytes/s.
+    """Timers and limits of a source or a receiver: seconds, bytes, and bytes a second.
 
     Raises ``SettingsError``, naming the settings, when one is out of range, or two contradict each
     other.

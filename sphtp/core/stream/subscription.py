@@ -1,28 +1,30 @@
 """One topic of one source, as its reader has it: transport, delivery and history tied together."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from sys import maxsize
-from typing import Any, Final
+from typing import Final
 
-from sphtp.core.stream.bodies import Window
-from sphtp.core.stream.delivery.delivery import Delivery
-from sphtp.core.stream.delivery.items import Item
-from sphtp.core.stream.delivery.statistics import DeliveryStatistics
-from sphtp.core.stream.delivery.table import Delivering
+from sphtp.core.stream.delivery import DeliveryController, DeliveryState
 from sphtp.core.stream.events import LossReason
-from sphtp.core.stream.fetch.fetcher import Came, Fetcher, FetchStatistics, Known, Missed
-from sphtp.core.stream.fetch.table import Fetching
+from sphtp.core.stream.flow_control import StatusReports
+from sphtp.core.stream.late_join import (
+    FetchedRecord,
+    Fetcher,
+    FetchFailure,
+    FetchState,
+    FetchStatistics,
+    HistoryStart,
+)
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver.receiver import Receiver
-from sphtp.core.stream.receiver.statistics import ReceiverStatistics
-from sphtp.core.stream.receiver.status import StatusReports
-from sphtp.core.stream.receiver.table import ReceiverState
+from sphtp.core.stream.receiver import Receiver, ReceiverState
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import encode_status
+from sphtp.core.stream.statistics import DeliveryStatistics, ReceiverStatistics
+from sphtp.core.stream.wire import Window, encode_status
 from sphtp.core.timers import earliest
 
-ALL: Final = 1 << 63
+ALL_HISTORY: Final = 1 << 63
 """Of a late join: everything that the source keeps."""
 
 _NOWHERE: Final = -1
@@ -30,7 +32,7 @@ _NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatistics:
-    """What transport, delivery and history have counted."""
+    """A snapshot of transport, delivery and late join."""
 
     transport: ReceiverStatistics
     delivery: DeliveryStatistics
@@ -70,34 +72,31 @@ class Subscription:
         begin = first if after is None else min(after + 1, first)
         is_late = has_history and (late_join > 0 or begin < first)
         self._transport = transport
-        self._delivery = Delivery(
+        self._delivery = DeliveryController(
             settings,
             topic,
             first,
             _NOWHERE if lead is None else lead,
-            transport.is_missing_between,
+            transport.missing,
             ordered=ordered,
             fetches=recover and has_history,
             late_join=is_late or begin < first,
         )
+        self.unread = 0
+        """Bytes of messages that the owner has polled, and its reader has not read."""
         self._late_join = late_join
         self._after = after
         self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join=is_late)
         # A source that may fill the reader's buffer, and no more, waits until part of it is read.
         burst = min(burst, settings.receive_buffer)
         self._reports = StatusReports(reach, burst, knows_lead=lead is not None)
-        self._heed: Mapping[type, Callable[[Any], None]] = {
-            Known: self._begin,
-            Came: self._take,
-            Missed: self._miss,
-        }
         if begin < first and not has_history:
-            self._begin(Known(None))
+            self._begin(None)
         self._fetcher.update(now)
 
     @property
-    def state(self) -> Delivering:
-        """Where the topic's delivery is."""
+    def state(self) -> DeliveryState:
+        """The state of the topic's delivery."""
         return self._delivery.state
 
     @property
@@ -109,6 +108,11 @@ class Subscription:
     def is_hungry(self) -> bool:
         """Whether the reader has little to read, so that more may be fetched."""
         return self._delivery.is_hungry
+
+    @property
+    def live(self) -> int:
+        """The number of the first message that comes live, and not from the history."""
+        return self._delivery.live
 
     @property
     def settled(self) -> int:
@@ -198,12 +202,12 @@ class Subscription:
 
     def handle_read(self, now: float) -> bool:
         """The reader took something; return whether that is news for the source."""
-        if self._fetcher.state is not Fetching.RESTING:
+        if self._fetcher.state is not FetchState.RESTING:
             self._follow(now)
             return True
         if self._transport.lead is None:
             return False
-        return self._reports.is_due(*self._transport.taken, self._delivery.room)
+        return self._reports.is_due(*self._transport.taken, self._room)
 
     # Outputs
 
@@ -231,15 +235,19 @@ class Subscription:
         settled = self._transport.settled
         if settled is None or self._transport.state is ReceiverState.ENDED:
             return None
-        is_fetching = self._fetcher.state is not Fetching.RESTING
+        is_fetching = self._fetcher.state is not FetchState.RESTING
         status = self._reports.poll(
             settled,
             *self._transport.taken,
-            self._delivery.room,
+            self._room,
             is_fetching=is_fetching,
             knows_end=self._transport.knows_end,
         )
         return None if status is None else encode_status(status)
+
+    @property
+    def _room(self) -> int:
+        return max(self._delivery.room - self.unread, 0)
 
     # From the one to the other
 
@@ -252,10 +260,10 @@ class Subscription:
             delivery.handle_arrived(now, arrived)
         if (tails := transport.poll_tails()) is not None:
             self._see_tails(now, tails)
-        delivery.hand_over()
+        delivery.settle()
         if transport.state is ReceiverState.ENDED and not delivery.is_over:
             self._end(now)
-        if delivery.wanted or self._fetcher.state is not Fetching.RESTING:
+        if delivery.wanted or self._fetcher.state is not FetchState.RESTING:
             self._follow(now)
 
     def _see_tails(self, now: float, tails: Sequence[tuple[int, int]]) -> None:
@@ -268,7 +276,7 @@ class Subscription:
     def _end(self, now: float) -> None:
         self._fetcher.end(now)
         self._settle()
-        is_fetching = self._fetcher.state is Fetching.LAST
+        is_fetching = self._fetcher.state is FetchState.LAST
         self._delivery.handle_end(self._transport.end_reason, fetching=is_fetching)
 
     def _follow(self, now: float) -> None:
@@ -277,22 +285,23 @@ class Subscription:
 
     def _settle(self) -> None:
         while (outcome := self._fetcher.poll_outcome()) is not None:
-            self._heed[type(outcome)](outcome)
+            match outcome:
+                case HistoryStart():
+                    self._begin(outcome.first)
+                case FetchedRecord():
+                    self._delivery.handle_fetched(outcome.record)
+                case FetchFailure():
+                    self._delivery.handle_not_fetched(outcome.span, outcome.reason)
 
-    def _begin(self, known: Known) -> None:
+    def _begin(self, kept: int | None) -> None:
+        """Begin with what is wanted of a history that is ``kept`` from a number on, if any is."""
         live = self._delivery.live
         if self._after is not None:
             # What is gone of that is told: the history says so when it is asked for it.
             wanted = begin = min(self._after + 1, live)
         else:
             wanted = max(live - self._late_join, 0)
-            begin = max(wanted, known.first or 0)
+            begin = max(wanted, kept or 0)
         self._delivery.begin(begin)
-        if known.first is None:
-            self._delivery.handle_missed(Span(wanted, live - 1), LossReason.SESSION_END)
-
-    def _take(self, came: Came) -> None:
-        self._delivery.handle_fetched(came.record)
-
-    def _miss(self, missed: Missed) -> None:
-        self._delivery.handle_missed(*missed)
+        if kept is None:
+            self._delivery.handle_not_fetched(Span(wanted, live - 1), LossReason.SESSION_END)

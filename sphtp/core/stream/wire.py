@@ -1,12 +1,12 @@
-"""The datagrams of a stream, byte by byte.
+"""The datagrams of a stream, byte by byte, and what they mean (Ultra Messaging's terms).
 
 From the source to all receivers or to one of them, and from a receiver to the source:
 
-STREAM     front (session u32), key u8, body
-FEEDBACK   front (session u32), receiver u32, body
+STREAM     header (session u32), key u8, body
+FEEDBACK   header (session u32), receiver u32, body
 
 A sealed body has a counter u64 before it and a tag of 16 bytes behind it (``sphtp.core.secure``).
-A body is one of these; every one that the source sends tells the window's lead and trail:
+A body is one of these; every body of the source tells the window's lead and trail:
 
 DATA       type u8, flags u8, lead u32, trail u32, sqn u32, records
 SESSION    type u8, flags u8, lead u32, trail u32, number u32, topics u16, (topic u16, next u64)*
@@ -16,29 +16,162 @@ STATUS     type u8, flags u8, lead u32, room u32
 
 with ranges as count u16, (first u32, further u16)*, where ``further`` are the numbers behind the
 first. An empty window has its trail one above its lead. The numbers of datagrams are cut to 32 bits
-here and have 64 inside, see ``sphtp.core.serial``.
+here and have 64 inside (``sphtp.core.serial``).
 """
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum, IntFlag
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
+from sphtp.core.datagrams import VERSION, Kind
 from sphtp.core.serial import SerialNumber
-from sphtp.core.stream.bodies import (
-    Body,
-    BodyFlag,
-    BodyType,
-    Data,
-    Nak,
-    Ncf,
-    NcfReason,
-    Session,
-    Status,
-    Window,
-)
 from sphtp.core.stream.ranges import Span
 from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
+
+
+class BodyType(IntEnum):
+    """The first byte of a body."""
+
+    DATA = 1
+    SESSION = 2
+    NCF = 3
+    NAK = 4
+    STATUS = 5
+
+
+class BodyFlag(IntFlag):
+    """The second byte of a body."""
+
+    NONE = 0
+    REPAIR = 1
+    """DATA that was sent before."""
+    CLOSING = 2
+    """The source sends nothing new, and repairs for its linger; in a STATUS: that is known."""
+    CLOSED = 4
+    """The source is gone."""
+    FETCHING = 8
+    """STATUS of a receiver that has not all of the history that it wants."""
+
+
+class NcfReason(IntEnum):
+    """The reasons why a repair does not come now."""
+
+    NO_RETRY = 0
+    """It never will: the window has moved on."""
+    IGNORED = 1
+    """It was repaired a moment ago."""
+    RX_DELAY = 2
+    """It waits for its turn, and will come."""
+    SHED = 3
+    """Too much waits already; it has to be asked for again."""
+
+
+class Window(NamedTuple):
+    """The transmission window: datagrams from ``trail`` to ``lead``, none if trail is above."""
+
+    lead: int
+    trail: int
+
+
+class StreamData(NamedTuple):
+    """A datagram of the stream: ``records`` are those of ``sphtp.core.stream.records``."""
+
+    flags: BodyFlag
+    window: Window
+    sqn: int
+    records: memoryview
+
+
+class SessionMessage(NamedTuple):
+    """A session message: the source is there, and tells the next number of each topic.
+
+    ``tails`` are pairs of topic and the number that its next message will have.
+    """
+
+    flags: BodyFlag
+    window: Window
+    number: int
+    tails: Sequence[tuple[int, int]]
+
+
+class Ncf(NamedTuple):
+    """A NAK confirmation: no repair of these comes now; ``retry_after`` in seconds, 0 unknown."""
+
+    window: Window
+    reason: NcfReason
+    retry_after: float
+    spans: Sequence[Span]
+
+
+class Nak(NamedTuple):
+    """A negative acknowledgement: the numbers that are missing, in order, none of them twice."""
+
+    spans: Sequence[Span]
+
+
+class StatusMessage(NamedTuple):
+    """A receiver has, or has given up, everything up to ``lead``, and ``room`` bytes for more.
+
+    While it ``is_fetching`` from the history, it is not done with the source; once it
+    ``knows_end``, nothing that it does not know of will come.
+    """
+
+    lead: int
+    room: int
+    is_fetching: bool = False
+    knows_end: bool = False
+
+
+Body = StreamData | SessionMessage | Ncf
+
+
+# Headers, in the clear
+
+
+STREAM_HEADER: Final = Struct("<BIB")
+FEEDBACK_HEADER: Final = Struct("<BII")
+_STREAM_FIRST: Final = VERSION << 4 | Kind.STREAM
+_FEEDBACK_FIRST: Final = VERSION << 4 | Kind.FEEDBACK
+
+
+def stream_header(session: int, key: int) -> bytes:
+    """Start a datagram of the source; ``key`` numbers the key that seals it, 0 in the clear."""
+    return STREAM_HEADER.pack(_STREAM_FIRST, session, key)
+
+
+def feedback_header(session: int, receiver: int) -> bytes:
+    """Start a datagram of a receiver."""
+    return FEEDBACK_HEADER.pack(_FEEDBACK_FIRST, session, receiver)
+
+
+def decode_stream_header_untrusted(datagram: bytes) -> tuple[int, int]:
+    """Return session and key of a STREAM datagram; its body starts at ``STREAM_HEADER.size``."""
+    if len(datagram) < STREAM_HEADER.size or datagram[0] != _STREAM_FIRST:
+        raise RemoteError(f"{len(datagram)} bytes that are no STREAM datagram")
+    _, session, key = STREAM_HEADER.unpack_from(datagram)
+    return session, key
+
+
+def decode_feedback_header_untrusted(datagram: bytes) -> tuple[int, int]:
+    """Return session and receiver of a FEEDBACK; its body starts at ``FEEDBACK_HEADER.size``."""
+    if len(datagram) < FEEDBACK_HEADER.size or datagram[0] != _FEEDBACK_FIRST:
+        raise RemoteError(f"{len(datagram)} bytes that are no FEEDBACK datagram")
+    _, session, receiver = FEEDBACK_HEADER.unpack_from(datagram)
+    return session, receiver
+
+
+def is_of_stream(data: bytes) -> bool:
+    """Whether a datagram belongs to streams, and not to a channel."""
+    return data[:1] in _FIRSTS
+
+
+_FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
+
+
+# Bodies
+
 
 MOST_RANGES: Final = 128
 """Ranges in one NAK or NCF: they fit any datagram, and no receiver asks for all at once."""
@@ -89,7 +222,7 @@ def encode_new(first: int, trail: int, batch: Sequence[bytes]) -> list[bytes]:
     ]
 
 
-def encode_session(session: Session) -> bytes:
+def encode_session(session: SessionMessage) -> bytes:
     """Encode a session message."""
     writer = _head(BodyType.SESSION, session.flags, session.window)
     writer.u32(session.number & _MASK).u16(len(session.tails))
@@ -159,7 +292,7 @@ def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
     return Nak(_decode_spans(reader, lead))
 
 
-def encode_status(status: Status) -> bytes:
+def encode_status(status: StatusMessage) -> bytes:
     """Encode a STATUS; more room than 32 bits hold is told as what they hold."""
     room = min(status.room, _MASK)
     flags = BodyFlag.FETCHING * status.is_fetching | BodyFlag.CLOSING * status.knows_end
@@ -167,7 +300,7 @@ def encode_status(status: Status) -> bytes:
 
 
 @untrusted
-def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Status:
+def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | StatusMessage:
     """Decode what a receiver says; ``lead`` is the source's."""
     if body[:1] != _STATUS_FIRST:
         return decode_nak_untrusted(body, lead)
@@ -175,7 +308,7 @@ def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Stat
         raise RemoteError(f"a STATUS of {len(body)} bytes")
     _, flags, short, room = _STATUS.unpack(body)
     is_fetching, knows_end = flags & BodyFlag.FETCHING, flags & BodyFlag.CLOSING
-    return Status(SQN.unwrap(short, lead), room, bool(is_fetching), bool(knows_end))
+    return StatusMessage(SQN.unwrap(short, lead), room, bool(is_fetching), bool(knows_end))
 
 
 def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
@@ -189,7 +322,7 @@ def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
     return ranges
 
 
-def _decode_data(view: memoryview, lead: int) -> Data:
+def _decode_data(view: memoryview, lead: int) -> StreamData:
     if len(view) < _DATA.size:
         raise RemoteError(f"DATA of {len(view)} bytes")
     _, flags, short_lead, trail, sqn = _DATA.unpack_from(view)
@@ -198,16 +331,16 @@ def _decode_data(view: memoryview, lead: int) -> Data:
     # It was in the window when it left; a trail above it would forbid to hand it on.
     if not back <= reach < SQN.half:
         raise RemoteError(f"a datagram {back} behind the lead of a window of {reach + 1}")
-    return Data(_flags(flags), Window(lead, lead - reach), lead - back, view[_DATA.size :])
+    return StreamData(_flags(flags), Window(lead, lead - reach), lead - back, view[_DATA.size :])
 
 
-def _decode_session(reader: Reader, flags: BodyFlag, window: Window) -> Session:
+def _decode_session(reader: Reader, flags: BodyFlag, window: Window) -> SessionMessage:
     number, count = reader.u32(), reader.u16()
     if count > MOST_TAILS:
         raise RemoteError(f"a session of {count} topics")
     tails = [_TAIL.unpack(reader.take(_TAIL.size)) for _ in range(count)]
     reader.finish()
-    return Session(flags, window, number, tails)
+    return SessionMessage(flags, window, number, tails)
 
 
 def _head(kind: BodyType, flags: BodyFlag, window: Window) -> Writer:

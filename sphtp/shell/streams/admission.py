@@ -1,4 +1,4 @@
-"""Admission of receivers to a node's sources, each over a channel that its user never sees."""
+"""Admission: receivers join a node's sources, each over a channel that its user never sees."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,8 +9,8 @@ import trio
 
 from sphtp.core.stream.membership import (
     Join,
+    JoinRefused,
     Member,
-    Refused,
     decode_member_untrusted,
     encode_member,
 )
@@ -22,9 +22,10 @@ from sphtp.shell.streams.hosted_source import HostedSource
 
 
 class PendingReceivers:
-    """At most ``most`` at once, for ``patience`` seconds each; the one who came first makes room.
+    """Channels on which a JOIN is awaited: ``most`` of them, for ``patience`` seconds each.
 
-    Who means well is done within a round trip, and is shut out only by a flood that is faster.
+    Of more, the oldest is dropped. An honest receiver sends its JOIN within a round trip, and is
+    dropped only by a flood that is faster.
     """
 
     def __init__(self, most: int, patience: float) -> None:
@@ -38,7 +39,7 @@ class PendingReceivers:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Let the block be the time of one; raises ``trio.TooSlowError`` when that is over."""
+        """Count the block as one channel; raises ``trio.TooSlowError`` when it is dropped."""
         with trio.CancelScope(deadline=trio.current_time() + self._patience) as scope:
             self._scopes[scope] = None
             if len(self._scopes) > self._most:
@@ -56,9 +57,9 @@ class PendingReceivers:
 
 
 PATIENCE: Final = 5.0
-"""Seconds within which whoever opened such a channel has to say what it wants."""
-MOST_STRANGERS: Final = 64
-"""Channels whose peers have not said it yet, or take their time to hear that it cannot be."""
+"""Seconds from the opening of such a channel to its JOIN, at most."""
+MOST_PENDING: Final = 64
+"""Channels whose JOIN is awaited, or that take their time to receive a refusal."""
 
 GATHERING: Final = 0.05
 """Seconds from a receiver's leaving to the key that it does not get."""
@@ -68,23 +69,23 @@ GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceE
 
 
 class ReceiverAdmission:
-    """Serves the channels by which receivers join the sources of a desk."""
+    """Serves the channels over which receivers join the sources of a dispatcher."""
 
     def __init__(self, dispatcher: StreamDispatcher) -> None:
         self._dispatcher = dispatcher
-        self._strangers = PendingReceivers(MOST_STRANGERS, PATIENCE)
+        self._pending = PendingReceivers(MOST_PENDING, PATIENCE)
         self._arrived, self._arriving = trio.open_memory_channel[Channel](64)
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Serve whoever comes."""
+        """Serve all channels that are admitted."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             async for channel in self._arriving:
                 nursery.start_soon(self._serve, channel)
 
     def admit(self, channel: Channel) -> None:
-        """Serve one more; raises ``trio.WouldBlock`` when too many wait already."""
+        """Serve a channel; raises ``trio.WouldBlock`` when too many wait already."""
         self._arrived.send_nowait(channel)
 
     async def _serve(self, channel: Channel) -> None:
@@ -93,12 +94,12 @@ class ReceiverAdmission:
             async with channel:
                 joined = await self._receive(channel)
                 if joined is not None:
-                    await self._attend(channel, *joined)
+                    await self._serve_receiver(channel, *joined)
 
     async def _receive(self, channel: Channel) -> tuple[HostedSource, Join] | None:
-        """Hear what a peer wants of which source here; None if it was refused."""
+        """Receive a JOIN, and find its source; None if it was refused."""
         try:
-            with self._strangers.one():
+            with self._pending.one():
                 join = await receive_message_untrusted(channel)
                 if not isinstance(join, Join):
                     return None
@@ -114,36 +115,36 @@ class ReceiverAdmission:
             channel.abort("too slow to join")
         return None
 
-    async def _attend(self, channel: Channel, hosted: HostedSource, join: Join) -> None:
+    async def _serve_receiver(self, channel: Channel, hosted: HostedSource, join: Join) -> None:
         """Keep a receiver for as long as its channel lives, and tell it where the stream ends."""
         welcome = hosted.welcome(trio.current_time(), join, channel)
         try:
             with hosted.until_over():
                 await send_message(channel, welcome)
                 hosted.touched()
-                async with running(partial(_tell_closing, hosted, join.topic, channel)):
+                async with running(partial(_send_closing, hosted, join.topic, channel)):
                     with suppress(*GONE, RemoteError):
                         while True:
                             await receive_message_untrusted(channel)
                 return
             # Even of a source that was cancelled: what has not left will not.
-            await send_message(channel, hosted.last_word(join.topic))
+            await send_message(channel, hosted.closing_now(join.topic))
         finally:
-            is_first = hosted.dismiss(trio.current_time(), welcome.receiver)
+            is_first = hosted.remove_receiver(trio.current_time(), welcome.receiver)
             if is_first and self._nursery is not None:
                 self._nursery.start_soon(_renew_key, hosted)
 
 
-async def _tell_closing(hosted: HostedSource, topic: str, channel: Channel) -> None:
-    """Say END as soon as nothing more will leave: then there is time to ask for what is missing."""
+async def _send_closing(hosted: HostedSource, topic: str, channel: Channel) -> None:
+    """Send END as soon as nothing more will leave, in time to ask for what is missing."""
     with suppress(*GONE):
         await send_message(channel, await hosted.closing(topic))
 
 
-def _refusal(hosted: HostedSource | None, topic: str) -> Refused:
+def _refusal(hosted: HostedSource | None, topic: str) -> JoinRefused:
     if hosted is None:
-        return Refused(f"this node has no source of the topic {topic!r}")
-    return Refused(f"the topic {topic!r} has all receivers that it may have")
+        return JoinRefused(f"this node has no source of the topic {topic!r}")
+    return JoinRefused(f"the topic {topic!r} has all receivers that it may have")
 
 
 async def _renew_key(hosted: HostedSource) -> None:
@@ -153,11 +154,11 @@ async def _renew_key(hosted: HostedSource) -> None:
     if key is None:
         return
     message = encode_member(key)
-    for attendee in hosted.attendees:
+    for known in hosted.hosted_receivers:
         try:
-            attendee.channel.send_nowait(message)
+            known.channel.send_nowait(message)
         except trio.WouldBlock:
-            attendee.channel.abort("it does not take the key of the stream")
+            known.channel.abort("it does not take the key of the stream")
         except GONE:
             continue  # on its way out
 
@@ -171,5 +172,5 @@ async def receive_message_untrusted(channel: Channel) -> Member:
     """Wait for the next one; raises ``RemoteError`` for what is none."""
     data = await channel.receive()
     if not isinstance(data, bytes):
-        raise RemoteError("what is said of membership is bytes")
+        raise RemoteError("a message of membership is bytes")
     return decode_member_untrusted(data)

@@ -10,11 +10,11 @@ from typing import Final, Protocol
 import trio
 
 from sphtp.core.datagrams import Address, Datagrams, Kind, split_by_front
-from sphtp.core.stream.fronts import (
-    FEEDBACK_FRONT,
-    STREAM_FRONT,
-    decode_feedback_front_untrusted,
-    decode_stream_front_untrusted,
+from sphtp.core.stream.wire import (
+    FEEDBACK_HEADER,
+    STREAM_HEADER,
+    decode_feedback_header_untrusted,
+    decode_stream_header_untrusted,
     is_of_stream,
 )
 from sphtp.core.timers import earliest
@@ -197,7 +197,7 @@ class StreamDispatcher:
     def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
         """Take datagrams of one kind that came together; what is for nobody is counted."""
         is_stream = row.data[0] & 0x0F == Kind.STREAM
-        front = STREAM_FRONT if is_stream else FEEDBACK_FRONT
+        front = STREAM_HEADER if is_stream else FEEDBACK_HEADER
         handle = self._handle_stream_untrusted if is_stream else self._handle_feedback_untrusted
         for part in split_by_front(row, front.size):
             try:
@@ -213,7 +213,7 @@ class StreamDispatcher:
                 one.handle_timeout(now)
 
     def _handle_stream_untrusted(self, now: float, row: Datagrams) -> None:
-        session, _ = decode_stream_front_untrusted(row.data)
+        session, _ = decode_stream_header_untrusted(row.data)
         subscriptions = self._subscribed.get(session)
         if subscriptions is None:
             if not self._early.keep(session, row):
@@ -223,7 +223,7 @@ class StreamDispatcher:
             subscription.handle_row_untrusted(now, row)
 
     def _handle_feedback_untrusted(self, now: float, row: Datagrams) -> None:
-        session, receiver = decode_feedback_front_untrusted(row.data)
+        session, receiver = decode_feedback_header_untrusted(row.data)
         hosted = self._hosted.get(session)
         if hosted is None or not hosted.handle_feedback_untrusted(now, receiver, row):
             self.counters.stream_unknown += row.number

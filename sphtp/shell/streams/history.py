@@ -13,8 +13,8 @@ from typing import Final
 import trio
 
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.fetch.wire import Framing, prefixed
+from sphtp.core.stream.late_join_wire import Framing, prefixed
+from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.sealing import TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RemoteError
@@ -27,7 +27,7 @@ HELLO: Final = Struct("<II16s")
 SALT_SIZE: Final = 16
 PATIENCE: Final = 5.0
 """Seconds in which a connection has to be made, and to say who it is."""
-MOST_STRANGERS: Final = 64
+MOST_PENDING: Final = 64
 """Connections that have not said yet who they are."""
 CHUNK: Final = 65_536
 
@@ -72,7 +72,7 @@ async def serving_history(
         return
     listeners = await trio.open_tcp_listeners(0, host=host)
     hosted.history_port = listeners[0].socket.getsockname()[1]
-    strangers = PendingReceivers(MOST_STRANGERS, PATIENCE)
+    strangers = PendingReceivers(MOST_PENDING, PATIENCE)
     serve = partial(_serve, hosted, strangers, secrets)
     async with running(partial(trio.serve_listeners, serve, listeners)):
         yield
@@ -87,11 +87,11 @@ async def _serve(
     with suppress(*LOST, RemoteError):
         async with stream:
             with strangers.one():
-                line, receiver = await _answer_untrusted(hosted, secrets, stream)
+                connection, receiver = await _answer_untrusted(hosted, secrets, stream)
                 # A hello can be repeated by anyone; what is sealed shows who it is.
-                asked = await line.receive_untrusted()
-            with hosted.only_line_of(receiver):
-                await _answer_all(hosted, line, asked)
+                asked = await connection.receive_untrusted()
+            with hosted.only_connection_of(receiver):
+                await _answer_all(hosted, connection, asked)
 
 
 async def _answer_untrusted(
@@ -99,31 +99,31 @@ async def _answer_untrusted(
 ) -> tuple[HistoryConnection, int]:
     hello = await _receive_exactly(stream, HELLO.size)
     session, receiver, salt = HELLO.unpack(hello)
-    attendee = hosted.find(receiver) if session == hosted.session else None
-    if attendee is None:
+    known = hosted.find(receiver) if session == hosted.session else None
+    if known is None:
         raise RemoteError("nobody who joined here")
     own = _draw_salt(secrets)
     await stream.send_all(own)
-    incoming, outgoing = fetch_keys(attendee.key, salt + own)
+    incoming, outgoing = fetch_keys(known.key, salt + own)
     return HistoryConnection(stream, TcpSeal(outgoing, incoming, hosted.seals)), receiver
 
 
 async def _answer_all(
-    hosted: HostedSource, line: HistoryConnection, asked: Sequence[bytes]
+    hosted: HostedSource, connection: HistoryConnection, asked: Sequence[bytes]
 ) -> None:
     server = hosted.fetch_server()
     while asked:
         for frame in asked:
             server.handle_frame_untrusted(frame)
-        await _send_answers(server, line)
-        asked = await line.receive_untrusted()
+        await _send_answers(server, connection)
+        asked = await connection.receive_untrusted()
 
 
-async def _send_answers(server: FetchServer, line: HistoryConnection) -> None:
+async def _send_answers(server: FetchServer, connection: HistoryConnection) -> None:
     while True:
         frames = _gather(server)
         if frames:
-            await line.send(*frames)
+            await connection.send(*frames)
         elif (due := server.poll_timeout()) is not None:
             await trio.sleep_until(due)
         else:
@@ -149,13 +149,13 @@ async def fetch(hosted: HostedSubscription, secrets: Secrets) -> None:
         while not subscription.wants_connection:
             await hosted.changed.park()
         with suppress(*LOST, RemoteError):
-            await _talk(hosted, secrets)
+            await _fetch_over_connection(hosted, secrets)
         subscription.handle_disconnected(trio.current_time())
         hosted.touch()
         await trio.lowlevel.checkpoint()
 
 
-async def _talk(hosted: HostedSubscription, secrets: Secrets) -> None:
+async def _fetch_over_connection(hosted: HostedSubscription, secrets: Secrets) -> None:
     address, welcome = hosted.channel.peer_address, hosted.welcome
     if address is None or not welcome.history:
         return
@@ -163,15 +163,15 @@ async def _talk(hosted: HostedSubscription, secrets: Secrets) -> None:
         stream = await trio.open_tcp_stream(address[0], welcome.history)
     async with stream:
         with trio.fail_after(PATIENCE):
-            line = await _introduce(hosted, secrets, stream)
+            connection = await _open_history(hosted, secrets, stream)
         hosted.subscription.handle_connected(trio.current_time())
         hosted.touch()
         async with trio.open_nursery() as nursery:
-            for work in (_ask, _hear_untrusted):
-                nursery.start_soon(_until_lost, work, hosted, line, nursery.cancel_scope)
+            for work in (_send_requests, _receive_answers_untrusted):
+                nursery.start_soon(_until_lost, work, hosted, connection, nursery.cancel_scope)
 
 
-async def _introduce(
+async def _open_history(
     hosted: HostedSubscription, secrets: Secrets, stream: trio.SocketStream
 ) -> HistoryConnection:
     own, welcome = _draw_salt(secrets), hosted.welcome
@@ -184,31 +184,33 @@ async def _introduce(
 async def _until_lost(
     work: Callable[[HostedSubscription, HistoryConnection], Awaitable[None]],
     hosted: HostedSubscription,
-    line: HistoryConnection,
+    connection: HistoryConnection,
     scope: trio.CancelScope,
 ) -> None:
-    """Do one half of the talk; when it ends, or fails, the other one has no more to do."""
+    """Run one direction of the connection; when it ends, or fails, the other one ends, too."""
     with suppress(*LOST, RemoteError):
-        await work(hosted, line)
+        await work(hosted, connection)
     scope.cancel()
 
 
-async def _ask(hosted: HostedSubscription, line: HistoryConnection) -> None:
+async def _send_requests(hosted: HostedSubscription, connection: HistoryConnection) -> None:
     subscription = hosted.subscription
     while subscription.wants_connection:
         request = subscription.poll_request()
         if request is None:
             await hosted.changed.park()
         else:
-            await line.send(request)
+            await connection.send(request)
 
 
-async def _hear_untrusted(hosted: HostedSubscription, line: HistoryConnection) -> None:
+async def _receive_answers_untrusted(
+    hosted: HostedSubscription, connection: HistoryConnection
+) -> None:
     while True:
-        # What nobody reads stays with the source.
+        # What the reader does not read stays with the source.
         while not hosted.subscription.is_hungry:
             await hosted.changed.park()
-        frames = await line.receive_untrusted()
+        frames = await connection.receive_untrusted()
         if not frames:
             return
         now = trio.current_time()
@@ -225,6 +227,6 @@ async def _receive_exactly(stream: trio.SocketStream, size: int) -> bytes:
     while len(data) < size:
         part = await stream.receive_some(size - len(data))
         if not part:
-            raise trio.BrokenResourceError("the other side hung up")
+            raise trio.BrokenResourceError("the other side closed the connection")
         data += part
     return bytes(data)

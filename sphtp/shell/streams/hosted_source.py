@@ -10,8 +10,9 @@ import trio
 
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.fetch.server import FetchServer
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
+from sphtp.core.stream.retention import FetchServer
+from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
     SealCounters,
@@ -20,9 +21,7 @@ from sphtp.core.stream.sealing import (
     envelope,
 )
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.repair_desk import ALL
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.source.table import SourceState
+from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.multicast import Group, open_sender
@@ -116,7 +115,7 @@ class HostedSource:
         self.topics = tuple(topics)
         self.touched = touched
         self.seals = SealCounters()
-        self.source = Source(
+        self.source = SourceTransport(
             secrets,
             settings,
             now=trio.current_time(),
@@ -131,12 +130,12 @@ class HostedSource:
         self._is_sealed = is_sealed
         self._outlet = outlet
         self._seal = SourceSeal(self.source.session, secrets if is_sealed else None)
-        self._attendees: dict[int, HostedReceiver] = {}
+        self._receivers: dict[int, HostedReceiver] = {}
         self._is_stale = False
         self.is_abandoned = False
         """Whether its node was closed under it."""
         self._scopes: set[trio.CancelScope] = set()
-        self._lines: dict[int, trio.CancelScope] = {}
+        self._connections: dict[int, trio.CancelScope] = {}
 
     @property
     def session(self) -> int:
@@ -144,9 +143,9 @@ class HostedSource:
         return self.source.session
 
     @property
-    def attendees(self) -> Sequence[HostedReceiver]:
+    def hosted_receivers(self) -> Sequence[HostedReceiver]:
         """The receivers that have joined and not left."""
-        return tuple(self._attendees.values())
+        return tuple(self._receivers.values())
 
     @property
     def is_grouped(self) -> bool:
@@ -156,11 +155,11 @@ class HostedSource:
     @property
     def is_full(self) -> bool:
         """Whether it has as many receivers as it may have."""
-        return len(self._attendees) >= self._settings.max_receivers
+        return len(self._receivers) >= self._settings.max_receivers
 
     def find(self, receiver: int) -> HostedReceiver | None:
         """A receiver by its number."""
-        return self._attendees.get(receiver)
+        return self._receivers.get(receiver)
 
     # Membership
 
@@ -168,7 +167,7 @@ class HostedSource:
         """Let a receiver in; return what it has to know."""
         receiver = self._new_id()
         key = draw_key(self._secrets) if self._is_sealed else b""
-        self._attendees[receiver] = HostedReceiver(channel, FeedbackOpener(key, self.seals), key)
+        self._receivers[receiver] = HostedReceiver(channel, FeedbackOpener(key, self.seals), key)
         number, source = self.topics.index(join.topic), self.source
         is_back = join.session == self.session
         source.handle_joined(now, receiver, join.settled if is_back else None)
@@ -190,28 +189,28 @@ class HostedSource:
 
     def receivers(self, now: float) -> tuple[StreamReceiver, ...]:
         """The receivers, and how far they are."""
-        pairs = self._attendees.items()
+        pairs = self._receivers.items()
         return tuple(
-            StreamReceiver(attendee.channel.peer_address, *self.source.pace(now, receiver))
-            for receiver, attendee in pairs
+            StreamReceiver(known.channel.peer_address, *self.source.pace(now, receiver))
+            for receiver, known in pairs
         )
 
     async def closing(self, topic: str) -> Closing:
         """Wait until all that there was has left; return what a receiver of a topic must know."""
         while not self.source.is_closing:
             await self.changed.park()
-        return self.last_word(topic)
+        return self.closing_now(topic)
 
-    def last_word(self, topic: str) -> Closing:
-        """The state of a source that sends nothing more, for its receivers."""
+    def closing_now(self, topic: str) -> Closing:
+        """Return the END of a topic of a source that sends nothing more."""
         return Closing(self.source.window, self.source.end(self.topics.index(topic)))
 
-    def dismiss(self, now: float, receiver: int) -> bool:
+    def remove_receiver(self, now: float, receiver: int) -> bool:
         """Forget a receiver; return whether ``renew_key`` is now due for the first time."""
-        del self._attendees[receiver]
+        del self._receivers[receiver]
         self.source.handle_left(now, receiver)
-        if (line := self._lines.pop(receiver, None)) is not None:
-            line.cancel()
+        if (connection := self._connections.pop(receiver, None)) is not None:
+            connection.cancel()
         self.changed.unpark_all()
         was_stale, self._is_stale = self._is_stale, True
         return not was_stale
@@ -223,10 +222,10 @@ class HostedSource:
             return None
         # Even if nobody is left: the next one to come must not share a key with those.
         key = self._seal.renew()
-        return key if self._attendees else None
+        return key if self._receivers else None
 
     def fetch_server(self) -> FetchServer:
-        """Return what answers one connection from the history."""
+        """Return a server for one connection to the history."""
         source, rate = self.source, self._settings.fetch_rate
         return FetchServer(source.history, self.session, len(self.topics), source.part, rate)
 
@@ -241,22 +240,22 @@ class HostedSource:
                 self._scopes.discard(scope)
 
     @contextmanager
-    def only_line_of(self, receiver: int) -> Iterator[None]:
+    def only_connection_of(self, receiver: int) -> Iterator[None]:
         """Cancel the block when the same receiver has a newer connection, or is gone.
 
         Raises ``RemoteError`` when it is gone already.
         """
-        if receiver not in self._attendees:
+        if receiver not in self._receivers:
             raise RemoteError("it has left meanwhile")
-        if (before := self._lines.pop(receiver, None)) is not None:
+        if (before := self._connections.pop(receiver, None)) is not None:
             before.cancel()
         with trio.CancelScope() as scope:
-            self._lines[receiver] = scope
+            self._connections[receiver] = scope
             try:
                 yield
             finally:
-                if self._lines.get(receiver) is scope:
-                    del self._lines[receiver]
+                if self._connections.get(receiver) is scope:
+                    del self._connections[receiver]
 
     def close(self, now: float) -> None:
         """Let the source send what waits, linger and end."""
@@ -282,10 +281,10 @@ class HostedSource:
 
     def handle_feedback_untrusted(self, now: float, receiver: int, row: Datagrams) -> bool:
         """Take what a receiver sent; false when nobody here has that number and address."""
-        attendee = self._attendees.get(receiver)
-        if attendee is None or attendee.channel.peer_address != row.address:
+        known = self._receivers.get(receiver)
+        if known is None or known.channel.peer_address != row.address:
             return False
-        for body in attendee.opener.open(row.data, row.size):
+        for body in known.opener.open(row.data, row.size):
             self.source.handle_feedback_untrusted(now, receiver, body)
         return True
 
@@ -310,13 +309,15 @@ class HostedSource:
         return False
 
     def _places(self, receiver: int) -> list[Address]:
-        """The address of a receiver, or those of all; two behind one socket get one copy."""
-        those = self._attendees.values() if receiver == ALL else [self._attendees[receiver]]
-        places = (attendee.channel.peer_address for attendee in those)
+        """Return the addresses of a receiver, or of all; two behind one socket get one copy."""
+        those = (
+            self._receivers.values() if receiver == ALL_RECEIVERS else [self._receivers[receiver]]
+        )
+        places = (known.channel.peer_address for known in those)
         return list(dict.fromkeys(place for place in places if place is not None))
 
     def _new_id(self) -> int:
         while True:
             receiver = self._secrets.getrandbits(32)
-            if receiver and receiver not in self._attendees:
+            if receiver and receiver not in self._receivers:
                 return receiver

@@ -40,6 +40,8 @@ class HostedSubscription:
         self.subscription = subscription
         self.counters = SubscriptionCounters()
         self.changed = trio.lowlevel.ParkingLot()
+        self.count_unread: Callable[[], int] = int
+        """Counts bytes of messages that were polled, and that the reader has not read."""
         self._touched = touched
         self._is_linked = True
         self._is_sealed = welcome.key is not None
@@ -73,7 +75,7 @@ class HostedSubscription:
 
     @property
     def join(self) -> Join:
-        """The request with which to come back."""
+        """The JOIN by which it comes back."""
         return Join(self.topic, self.session, self.subscription.settled)
 
     def relink(self, welcome: Welcome, channel: Channel) -> None:
@@ -118,8 +120,9 @@ class HostedSubscription:
         return self.subscription.poll_timeout()
 
     def poll_transmit(self, now: float) -> Datagrams | None:
-        """The next datagrams for the source."""
+        """Return the next NAK or STATUS, as it travels; None when there is none."""
         address = self.channel.peer_address
+        self.subscription.unread = self.count_unread()
         body = self.subscription.poll_transmit(now)
         if body is None or address is None:
             return None

@@ -41,7 +41,7 @@ class Group:
 
     @property
     def address(self) -> Address:
-        """The address that its datagrams are sent to."""
+        """The address to which its datagrams are sent."""
         return self.host, self.port
 
 

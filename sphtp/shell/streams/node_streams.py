@@ -8,7 +8,7 @@ import trio
 
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.stream.membership import Join, Welcome
-from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
 from sphtp.core.topics import check_topic
@@ -23,7 +23,7 @@ from sphtp.shell.streams.hosted_source import HostedSource, open_fan_out
 from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Dial, Stream, Terms, attending, join
+from sphtp.shell.streams.subscription import Dial, Stream, Terms, join, taking_part
 from sphtp.shell.udp import UdpSocket
 
 _NOWHERE: Final = ("", 0)
@@ -102,7 +102,7 @@ class NodeStreams:
                 subscription = self._make(welcome, terms)
                 hosted = HostedSubscription(topic, welcome, channel, subscription, self.touched)
                 interface, udp, secrets = terms.interface, self._udp, self._secrets
-                work = attending(self.dispatcher, hosted, interface, udp, secrets, dial)
+                work = taking_part(self.dispatcher, hosted, interface, udp, secrets, dial)
                 await stack.enter_async_context(work)
             async with Stream(topic, hosted, self._encoding, is_numbered=terms.numbered) as stream:
                 yield stream

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from sphtp.core.stream.source.counters import SourceStatistics
+from sphtp.core.stream.statistics import SourceStatistics
 from sphtp.errors import StateError
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.streams.hosted_source import HostedSource, StreamReceiver
@@ -23,7 +23,7 @@ class Source(trio.abc.AsyncResource):
     def __init__(
         self, hosted: HostedSource, encoding: Encoding, touched: Callable[[], None]
     ) -> None:
-        self._hosting = hosted
+        self._hosted = hosted
         self._encoding = encoding
         self._touched = touched
         self._is_closed = False
@@ -31,23 +31,23 @@ class Source(trio.abc.AsyncResource):
     @property
     def topics(self) -> Sequence[str]:
         """Its topics; messages are of the first one unless they say otherwise."""
-        return self._hosting.topics
+        return self._hosted.topics
 
     @property
     def receivers(self) -> Sequence[StreamReceiver]:
-        """The subscribers, with the progress of each, which shows the slow ones."""
-        return self._hosting.receivers(trio.current_time())
+        """The receivers, and how far each of them is."""
+        return self._hosted.receivers(trio.current_time())
 
     def statistics(self) -> SourceStatistics:
         """Return the figures so far."""
-        return self._hosting.source.statistics()
+        return self._hosted.source.statistics()
 
     async def wait_for_receivers(self, count: int = 1) -> None:
         """Wait until there are as many subscriptions: what is sent before reaches nobody live."""
         await trio.lowlevel.checkpoint()
-        while len(self._hosting.attendees) < count:
+        while len(self._hosted.hosted_receivers) < count:
             self._check_open()
-            await self._hosting.changed.park()
+            await self._hosted.changed.park()
 
     async def send(self, value: Any, *, topic: str | None = None) -> int:
         """Send a message; return its number, which is one more than that of the one before.
@@ -72,7 +72,7 @@ class Source(trio.abc.AsyncResource):
         """Do as ``send``, or raise ``trio.WouldBlock`` where it would wait."""
         payload = self._encoding.encode(value, None)
         self._check_open()
-        if not self._hosting.source.room:
+        if not self._hosted.source.room:
             raise trio.WouldBlock
         return self._queue([payload], topic)
 
@@ -90,12 +90,12 @@ class Source(trio.abc.AsyncResource):
         while start < len(payloads):
             await self._wait_for_room()
             # At least one, and the one that takes up the rest of the room.
-            stop = bisect_left(ends, ends[start] + self._hosting.source.room, lo=start + 1)
+            stop = bisect_left(ends, ends[start] + self._hosted.source.room, lo=start + 1)
             first = self._queue(payloads[start:stop], topic)
             if numbers and numbers[-1].stop == first:
                 first = numbers.pop().start
             start = stop
-            numbers.append(range(first, self._hosting.source.end(self._number(topic))))
+            numbers.append(range(first, self._hosted.source.end(self._number(topic))))
         return numbers
 
     async def aclose(self) -> None:
@@ -108,20 +108,20 @@ class Source(trio.abc.AsyncResource):
             await trio.lowlevel.checkpoint()
             return
         self._is_closed = True
-        if self._hosting.is_abandoned:
+        if self._hosted.is_abandoned:
             await trio.lowlevel.checkpoint()
             return
-        self._hosting.close(trio.current_time())
+        self._hosted.close(trio.current_time())
         self._touched()
-        self._hosting.changed.unpark_all()
+        self._hosted.changed.unpark_all()
         await trio.lowlevel.checkpoint()
-        while not self._hosting.is_over:
-            await self._hosting.changed.park()
-        self._hosting.end()
+        while not self._hosted.is_over:
+            await self._hosted.changed.park()
+        self._hosted.end()
 
     def _queue(self, payloads: Sequence[bytes], topic: str | None) -> int:
         now, number = trio.current_time(), self._number(topic)
-        first = self._hosting.source.send_many(now, number, payloads)
+        first = self._hosted.source.send_many(now, number, payloads)
         self._touched()
         return first
 
@@ -133,10 +133,10 @@ class Source(trio.abc.AsyncResource):
 
     async def _wait_for_room(self) -> None:
         self._check_open()
-        while not self._hosting.source.room:
-            await self._hosting.changed.park()
+        while not self._hosted.source.room:
+            await self._hosted.changed.park()
             self._check_open()
 
     def _check_open(self) -> None:
-        if self._is_closed or self._hosting.is_abandoned:
+        if self._is_closed or self._hosted.is_abandoned:
             raise trio.ClosedResourceError("this source is closed")

@@ -12,11 +12,11 @@ import trio
 
 from sphtp.core.entropy import Secrets
 from sphtp.core.packing import READ_BYTES
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
-from sphtp.core.stream.membership import Closing, Join, Refused, StreamKey, Welcome
+from sphtp.core.stream.membership import Closing, Join, JoinRefused, StreamKey, Welcome
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.subscription import ALL, SubscriptionStatistics
+from sphtp.core.stream.subscription import ALL_HISTORY, SubscriptionStatistics
 from sphtp.errors import (
     RefusedError,
     RemoteError,
@@ -37,7 +37,7 @@ from sphtp.shell.udp import UdpSocket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The terms of a subscription; raises ``SettingsError``, naming the one that is wrong."""
+    """Terms of a subscription; raises ``SettingsError``, naming the one that cannot be."""
 
     ordered: bool = True
     """Messages come in the order of their sending; else as they arrive, each at most once."""
@@ -68,9 +68,9 @@ class Terms:
 
     @property
     def wanted(self) -> int:
-        """The number of earlier messages that are wanted, at most."""
+        """The most messages, sent before this side joined, that are wanted."""
         if isinstance(self.late_join, bool):
-            return ALL if self.late_join else 0
+            return ALL_HISTORY if self.late_join else 0
         return self.late_join
 
 
@@ -86,7 +86,7 @@ class StreamMessage(NamedTuple):
 
 
 class Stream(trio.abc.ReceiveChannel[Any]):
-    """The messages of another node's source on one topic: each of them once, or a ``Loss``.
+    """The messages of another node's source on one topic: each once, or a ``Loss`` for it.
 
     ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
     and reason. It ends when the source has closed, and raises ``trio.BrokenResourceError`` when
@@ -102,7 +102,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         is_numbered: bool = False,
     ) -> None:
         self.topic = topic
-        self._attendance = hosted
+        self._hosted = hosted
         self._encoding = encoding
         # What is decoded; of the batch that is being read, what is not; and the item behind it, if
         # that is known.
@@ -112,6 +112,9 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         # The numbers of messages that were taken and not decoded yet, and that of the next one.
         self._numbers = list[int]() if is_numbered else None
         self._next = 0
+        # What is decoded had so many bytes, when it was so many items; what is not has so many.
+        self._decoded_bytes = self._decoded_items = self._batch_bytes = 0
+        hosted.count_unread = self._count_unread
         self._ended: StreamEnd | None = None
         self._is_closed = False
         self._undecodable = 0
@@ -119,11 +122,11 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     @property
     def session(self) -> int:
         """The source's session, to which the numbers of messages belong."""
-        return self._attendance.session
+        return self._hosted.session
 
     @property
     def ended(self) -> StreamEnd | None:
-        """Why and where the stream ended, once all of it was received; None until then."""
+        """The end of the stream, once all of it was received; None until then."""
         return None if self._items else self._ended
 
     @property
@@ -133,7 +136,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
 
     def statistics(self) -> SubscriptionStatistics:
         """Return the figures so far."""
-        return self._attendance.subscription.statistics()
+        return self._hosted.subscription.statistics()
 
     async def receive(self) -> Any:
         """Wait for the next message or ``Loss``.
@@ -156,7 +159,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         self._check_open()
         while not (items := self._take(limit)):
             self._check_going_on()
-            await self._attendance.changed.park()
+            await self._hosted.changed.park()
             self._check_open()
         return items
 
@@ -171,7 +174,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     async def aclose(self) -> None:
         """Leave the stream; whoever waits in ``receive`` is told."""
         self._is_closed = True
-        self._attendance.changed.unpark_all()
+        self._hosted.changed.unpark_all()
         await trio.lowlevel.checkpoint()
 
     def _take(self, limit: int) -> list[Any]:
@@ -188,7 +191,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     def _fill(self, most: int) -> None:
         """Take what there is, and decode it: what came in several datagrams at once."""
         items, most = self._items, min(most, self._encoding.most_at_once)
-        had, size = len(items), 0
+        had, size, unread = len(items), 0, self._count_decoded()
         while len(items) < most and size < READ_BYTES:
             if payloads := self._take_payloads(most - len(items)):
                 size += sum(map(len, payloads))
@@ -200,27 +203,40 @@ class Stream(trio.abc.ReceiveChannel[Any]):
                 if type(self._item) is StreamEnd:
                     self._ended = self._item
                 break
-        if len(items) > had and self._attendance.subscription.handle_read(trio.current_time()):
-            self._attendance.touch()
+        self._decoded_bytes, self._decoded_items = unread + size, len(items)
+        if len(items) > had and self._hosted.subscription.handle_read(trio.current_time()):
+            self._hosted.touch()
 
     def _take_payloads(self, most: int) -> list[bytes]:
         """Take messages up to the next item that is none."""
-        poll_item = self._attendance.subscription.poll_item
+        poll_item = self._hosted.subscription.poll_item
         payloads = list(islice(self._batch, most))
         self._count(len(payloads))
         size = sum(map(len, payloads))
+        self._batch_bytes -= size
         while len(payloads) < most and size < READ_BYTES:
             if self._item is None:
                 self._item = poll_item()
             if type(self._item) is not Batch:
                 break
             had, self._next = len(payloads), self._item.first
-            self._batch, self._item = iter(self._item.payloads), None
+            batch, self._item = self._item.payloads, None
+            self._batch = iter(batch)
             more = list(islice(self._batch, most - had))
             self._count(len(more))
-            size += sum(map(len, more))
+            taken = sum(map(len, more))
+            size += taken
             payloads += more
+            self._batch_bytes = sum(map(len, batch)) - taken
         return payloads
+
+    def _count_unread(self) -> int:
+        """Return how many bytes of messages were polled, and have not been received."""
+        return self._count_decoded() + self._batch_bytes
+
+    def _count_decoded(self) -> int:
+        # About: what each of them had is not kept.
+        return self._decoded_bytes * len(self._items) // max(self._decoded_items, 1)
 
     def _count(self, taken: int) -> None:
         """Note the numbers of messages that were taken, if they are wanted."""
@@ -284,14 +300,14 @@ async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
         # A stream is sealed exactly if the channel is.
         case Welcome() if is_sealed == (answer.key is not None):
             return answer
-        case Refused(text):
+        case JoinRefused(text):
             raise RefusedError(text, "topic")
         case _:
             raise UnreachableError(f"no answer about the topic {wanted.topic!r} that makes sense")
 
 
 @asynccontextmanager
-async def attending(
+async def taking_part(
     dispatcher: StreamDispatcher,
     hosted: HostedSubscription,
     interface: str,
@@ -303,9 +319,9 @@ async def attending(
     dispatcher.attend(hosted)
     try:
         async with (
-            running(partial(_belong, hosted, dial)),
+            running(partial(_stay_joined, hosted, dial)),
             running(partial(fetch, hosted, secrets)),
-            _listening(dispatcher, hosted, interface, udp),
+            _group_socket(dispatcher, hosted, interface, udp),
         ):
             hosted.touch()
             yield
@@ -313,8 +329,8 @@ async def attending(
         dispatcher.unattend(hosted)
 
 
-async def _belong(hosted: HostedSubscription, dial: Dial) -> None:
-    """Stay a member: listen to what the source says of it, and come back when the channel breaks.
+async def _stay_joined(hosted: HostedSubscription, dial: Dial) -> None:
+    """Stay joined: take keys and the END, and join again when the channel breaks.
 
     That ends when the source ends, or was silent for its activity timeout.
     """
@@ -323,12 +339,12 @@ async def _belong(hosted: HostedSubscription, dial: Dial) -> None:
         hosted.unlink()
         with suppress(*GONE, OSError, SphtpError):
             async with dial() as channel:
-                await _come_back(hosted, channel)
+                await _rejoin(hosted, channel)
         await trio.sleep(RETRY)
     hosted.handle_gone()
 
 
-async def _come_back(hosted: HostedSubscription, channel: Channel) -> None:
+async def _rejoin(hosted: HostedSubscription, channel: Channel) -> None:
     is_sealed, known = hosted.welcome.key is not None, hosted.channel.peer_key
     welcome = await join(channel, hosted.join, is_sealed=is_sealed)
     # Nobody else continues a session, whatever it says.
@@ -340,7 +356,7 @@ async def _come_back(hosted: HostedSubscription, channel: Channel) -> None:
 
 
 async def _follow(hosted: HostedSubscription) -> None:
-    """Listen to what the source says of membership until it says no more."""
+    """Take keys and the END over the channel until it ends."""
     with suppress(*GONE, RemoteError):
         while True:
             message = await receive_message_untrusted(hosted.channel)
@@ -350,10 +366,10 @@ async def _follow(hosted: HostedSubscription) -> None:
                 hosted.handle_closing(message)
 
 
-def _listening(
+def _group_socket(
     dispatcher: StreamDispatcher, hosted: HostedSubscription, interface: str, udp: UdpSocket
 ) -> AbstractAsyncContextManager[None]:
-    """Listen to the group of a stream, if it has one, for the length of the block."""
+    """Receive the group of a stream, if it has one, for the length of the block."""
     welcome = hosted.welcome
     if not welcome.group:
         return nullcontext()
@@ -362,10 +378,10 @@ def _listening(
     except SettingsError as error:
         raise UnreachableError(f"the source sends to a group that is none: {error}") from error
     own = open_receiver(udp, group)
-    return running(partial(_hear_group, dispatcher, hosted, own))
+    return running(partial(_receive_group, dispatcher, hosted, own))
 
 
-async def _hear_group(
+async def _receive_group(
     dispatcher: StreamDispatcher, hosted: HostedSubscription, udp: UdpSocket
 ) -> None:
     with udp:

@@ -9,16 +9,23 @@ import pytest
 import trio
 
 from sphtp.core.datagrams import Kind
-from sphtp.core.stream.bodies import BodyFlag, Nak, Ncf, NcfReason, Session, Status, Window
-from sphtp.core.stream.fronts import feedback_front, stream_front
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.records import Run, encode_run
+from sphtp.core.stream.records import RunRecord, encode_run
 from sphtp.core.stream.wire import (
+    BodyFlag,
+    Nak,
+    Ncf,
+    NcfReason,
+    SessionMessage,
+    StatusMessage,
+    Window,
     encode_data,
     encode_nak,
     encode_ncf,
     encode_session,
     encode_status,
+    feedback_header,
+    stream_header,
 )
 from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
@@ -41,20 +48,20 @@ FAR = 5000
 
 def lies(lead: int) -> Iterator[bytes]:
     """What would do most harm if a source said it."""
-    forged = encode_run(Run(0, 50, [b"\xa6forged"]))
+    forged = encode_run(RunRecord(0, 50, [b"\xa6forged"]))
     window = Window(lead + FAR, lead + FAR)
     yield encode_data(lead + 1, Window(lead + 1, 1), forged)
     yield encode_data(lead + FAR, window, forged)
-    yield encode_session(Session(BodyFlag.NONE, window, 1000, [(0, 2**40)]))
-    yield encode_session(Session(BodyFlag.CLOSED, Window(lead, lead + 1), 1001, []))
+    yield encode_session(SessionMessage(BodyFlag.NONE, window, 1000, [(0, 2**40)]))
+    yield encode_session(SessionMessage(BodyFlag.CLOSED, Window(lead, lead + 1), 1001, []))
     yield encode_ncf(Ncf(Window(lead, 1), NcfReason.NO_RETRY, 0.0, [Span(1, lead)]))
 
 
 def false_feedback(lead: int) -> Iterator[bytes]:
     """What would do most harm if a receiver said it."""
     yield encode_nak(Nak([Span(1, lead)]))
-    yield encode_status(Status(lead, 0))
-    yield encode_status(Status(lead, 2**32 - 1))
+    yield encode_status(StatusMessage(lead, 0))
+    yield encode_status(StatusMessage(lead, 2**32 - 1))
 
 
 async def send_all(source: Source, stream: Stream, numbers: Iterable[int]) -> list[Any]:
@@ -89,7 +96,7 @@ async def test_whoever_carries_a_sealed_stream_can_change_nothing(
     async with streaming() as (_, _, source, stream):
         way.meddle = meddle
         assert await send_all(source, stream, range(400)) == list(range(400)), f"seed {seed}"
-        seals = (source._hosting.seals, stream._attendance.counters)
+        seals = (source._hosted.seals, stream._hosted.counters)
         assert all(it.forged and it.replayed for it in seals)
         assert stream.statistics().transport.malformed == 0
         assert source.statistics().feedback_invalid == 0
@@ -112,13 +119,13 @@ async def test_without_keys_nobody_speaks_on_a_sealed_stream(
     async with streaming() as (_, there, source, stream):
         await source.send(0)
         assert await stream.receive() == 0
-        front = stream_front(stream._attendance.session, 0)
-        said = [front + body for body in lies(source._hosting.source.window.lead)]
+        front = stream_header(stream._hosted.session, 0)
+        said = [front + body for body in lies(source._hosted.source.window.lead)]
         said += [front + bytes(8) + it[len(front) :] + bytes(16) for it in said]
         with somebody() as send:
             for datagram in said:
                 send(datagram, there.address)
-        counters = stream._attendance.counters
+        counters = stream._hosted.counters
         await until(lambda: counters.foreign == len(said))
         way.meddle = lambda datagram: said if kind_of(datagram) == Kind.STREAM else ()
         assert await send_all(source, stream, range(1, 100)) == list(range(1, 100))
@@ -136,15 +143,15 @@ async def test_in_the_clear_nobody_is_believed_who_speaks_from_elsewhere() -> No
     ):
         await source.send(0)
         assert await stream.receive() == 0
-        welcome, before = stream._attendance.welcome, source.statistics()
-        lead = source._hosting.source.window.lead
-        front = feedback_front(welcome.session, welcome.receiver)
+        welcome, before = stream._hosted.welcome, source.statistics()
+        lead = source._hosted.source.window.lead
+        front = feedback_header(welcome.session, welcome.receiver)
         with somebody() as send:
             for body in lies(lead):
-                send(stream_front(welcome.session, 0) + body, there.address)
+                send(stream_header(welcome.session, 0) + body, there.address)
             for body in false_feedback(lead):
                 send(front + body, here.address)
-        await until(lambda: stream._attendance.counters.foreign == len(list(lies(lead))))
+        await until(lambda: stream._hosted.counters.foreign == len(list(lies(lead))))
         await until(lambda: here.statistics().stream_unknown == len(list(false_feedback(lead))))
         after = source.statistics()
         assert after.nak_packets_received == before.nak_packets_received
@@ -166,11 +173,11 @@ async def test_in_the_clear_a_group_is_believed_from_the_host_of_its_source_only
     ):
         await source.send(0)
         assert await stream.receive() == 0
-        lead, session = source._hosting.source.window.lead, stream._attendance.session
+        lead, session = source._hosted.source.window.lead, stream._hosted.session
         with somebody("127.0.0.2") as send:
             for body in lies(lead):
-                send(stream_front(session, 0) + body, group.address)
-        await until(lambda: stream._attendance.counters.foreign == len(list(lies(lead))))
+                send(stream_header(session, 0) + body, group.address)
+        await until(lambda: stream._hosted.counters.foreign == len(list(lies(lead))))
         assert await send_all(source, stream, range(1, 100)) == list(range(1, 100))
 
 
@@ -186,10 +193,10 @@ async def test_a_capture_played_again_to_another_session_says_nothing(
         way.meddle = lambda datagram: old if is_of_stream(datagram) else ()
         await source.send("new")
         assert await stream.receive() == "new"
-        node = stream._attendance.counters
-        session = stream._attendance.session
+        node = stream._hosted.counters
+        session = stream._hosted.session
         way.meddle = lambda datagram: (
-            [stream_front(session, it[5]) + it[6:] for it in old] if is_of_stream(datagram) else ()
+            [stream_header(session, it[5]) + it[6:] for it in old] if is_of_stream(datagram) else ()
         )
         await source.send("newer")
         assert await stream.receive() == "newer"

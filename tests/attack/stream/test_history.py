@@ -9,10 +9,10 @@ from random import Random
 import pytest
 import trio
 
-from sphtp.core.stream.fetch.wire import (
+from sphtp.core.stream.late_join_wire import (
     MOST_FRAME,
-    Ask,
-    Fetch,
+    AskRequest,
+    FetchRequest,
     Question,
     encode_ask,
     encode_fetch,
@@ -24,7 +24,7 @@ from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.shell.streams.history import (
     HELLO,
-    MOST_STRANGERS,
+    MOST_PENDING,
     PATIENCE,
     SALT_SIZE,
     HistoryConnection,
@@ -39,7 +39,7 @@ SALT = bytes(SALT_SIZE)
 
 
 def welcome_of(scene: Scene) -> Welcome:
-    return scene.stream._attendance.welcome
+    return scene.stream._hosted.welcome
 
 
 def hello(welcome: Welcome, *, receiver: int | None = None) -> bytes:
@@ -72,12 +72,12 @@ async def introduce(stream: trio.SocketStream, welcome: Welcome) -> HistoryConne
 
 
 def ask(welcome: Welcome) -> bytes:
-    return encode_ask(Ask(Question(welcome.session, 0, 1)))
+    return encode_ask(AskRequest(Question(welcome.session, 0, 1)))
 
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"?", bytes(100), encode_ask(Ask(Question(1, 0, 1)))],
+    [b"", b"?", bytes(100), encode_ask(AskRequest(Question(1, 0, 1)))],
     ids=["empty", "short", "zeros", "clear"],
 )
 async def test_whoever_has_no_key_is_hung_up_on(frame: bytes) -> None:
@@ -141,7 +141,7 @@ async def test_who_has_left_gets_no_history_even_if_it_called_before() -> None:
             talking = await introduce(busy, welcome)
             await talking.send(ask(welcome))
             assert len(await talking.receive_untrusted()) == 1
-            await scene.stream._attendance.channel.aclose()
+            await scene.stream._hosted.channel.aclose()
             await until(lambda: len(scene.source.receivers) == 0)
             assert await is_hung_up(busy)
             await waiting.send(ask(welcome))
@@ -156,14 +156,14 @@ async def test_a_flood_of_calls_shuts_nobody_out() -> None:
         await scene.source.send_many(range(100))
         callers = [
             await stack.enter_async_context(calling(welcome_of(scene)))
-            for _ in range(4 * MOST_STRANGERS)
+            for _ in range(4 * MOST_PENDING)
         ]
         terms = Terms(late_join=True)
         # In less time than they would have been waited for.
         with trio.fail_after(PATIENCE / 2):
             async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
                 assert [await late.receive() for _ in range(100)] == list(range(100))
-            await until(lambda: sum(map(is_open, callers)) <= MOST_STRANGERS)
+            await until(lambda: sum(map(is_open, callers)) <= MOST_PENDING)
 
 
 def is_open(stream: trio.SocketStream) -> bool:
@@ -190,11 +190,11 @@ async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
             line = await introduce(stream, welcome)
             question = Question(welcome.session, 0, 1)
             for _ in range(20):
-                await line.send(encode_fetch(Fetch(question, [Span(0, 60_000)])))
+                await line.send(encode_fetch(FetchRequest(question, [Span(0, 60_000)])))
             terms = Terms(late_join=2)
             async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
                 assert [(await late.receive())[0] for _ in range(2)] == [18, 19]
             await scene.source.send("and on")
             assert await scene.stream.receive() == "and on"
-            await scene.stream._attendance.channel.aclose()
+            await scene.stream._hosted.channel.aclose()
             assert await is_hung_up(stream)

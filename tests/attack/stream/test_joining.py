@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.membership import STREAMS, Join, Welcome, encode_member
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError
 from sphtp.shell.channel import Channel
 from sphtp.shell.node import Node
 from sphtp.shell.streams.admission import (
-    MOST_STRANGERS,
+    MOST_PENDING,
     PATIENCE,
     receive_message_untrusted,
     send_message,
@@ -49,9 +49,9 @@ async def test_a_flood_of_those_who_say_nothing_is_bounded_and_shuts_nobody_out(
     ):
         # In less time than they would have been waited for.
         with trio.fail_after(PATIENCE / 2):
-            for _ in range(3 * MOST_STRANGERS):
+            for _ in range(3 * MOST_PENDING):
                 await knock(stack, mallory, scene.here)
-            await until(lambda: count_channels(scene.here) <= MOST_STRANGERS + 1)
+            await until(lambda: count_channels(scene.here) <= MOST_PENDING + 1)
         async with scene.there.subscribe(*scene.here.address, topic=TOPIC) as other:
             await works(scene)
             assert await other.receive() == "well"
@@ -133,7 +133,7 @@ async def test_those_who_come_and_go_all_the_time_cost_the_others_no_message() -
                     channel.abort()
         await until(lambda: len(scene.source.receivers) == 1)
         await works(scene)
-        key = scene.source._hosting._seal.key
+        key = scene.source._hosted._seal.key
         assert key is not None
         # Those who leave at about the same time are answered with one key.
         assert 0 < key.number <= 10

@@ -5,10 +5,9 @@ from collections import deque
 import pytest
 
 from sphtp.core.datagrams import Datagrams, Kind
-from sphtp.core.stream.bodies import Nak, Status
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
-from sphtp.core.stream.wire import encode_nak, encode_status
+from sphtp.core.stream.wire import Nak, StatusMessage, encode_nak, encode_status
 from sphtp.shell.streams.source import Source
 from tests.attack.stream.wire import TOPIC, Scene, Way, opened, somebody, streaming
 from tests.deadline import until, within_20_seconds
@@ -25,7 +24,7 @@ def opened_with(scene_key: StreamOpener, datagrams: list[bytes]) -> list[bytes]:
 
 def is_renewed(source: Source) -> bool:
     """Whether it seals with another key than at first: soon after somebody has left."""
-    key = source._hosting._seal.key
+    key = source._hosted._seal.key
     return key is not None and key.number == 1
 
 
@@ -33,7 +32,7 @@ async def test_who_has_left_cannot_read_what_follows(monkeypatch: pytest.MonkeyP
     way = Way(monkeypatch)
     async with streaming() as (here, _, source, stream), opened() as third:
         async with third.subscribe(*here.address, topic=TOPIC) as brief:
-            kept = StreamOpener(brief._attendance.welcome.key, SealCounters())
+            kept = StreamOpener(brief._hosted.welcome.key, SealCounters())
             await source.send("before")
             assert await stream.receive() == await brief.receive() == "before"
         await until(lambda: is_renewed(source))
@@ -52,10 +51,10 @@ async def test_the_last_one_to_leave_cannot_read_what_is_for_the_next(
     """Nobody is left who could be told of another key; there is one all the same."""
     way = Way(monkeypatch)
     async with streaming() as (here, there, source, stream):
-        kept = StreamOpener(stream._attendance.welcome.key, SealCounters())
-        address = stream._attendance.channel.peer_address
+        kept = StreamOpener(stream._hosted.welcome.key, SealCounters())
+        address = stream._hosted.channel.peer_address
         assert address is not None
-        await stream._attendance.channel.aclose()
+        await stream._hosted.channel.aclose()
         await until(lambda: is_renewed(source))
         way.captured.clear()
         async with there.subscribe(*address, topic=TOPIC) as next_one:
@@ -68,8 +67,8 @@ async def test_the_last_one_to_leave_cannot_read_what_is_for_the_next(
 
 async def leave(scene: Scene) -> FeedbackSeal:
     """Let the receiver leave; return what it seals with."""
-    welcome = scene.stream._attendance.welcome
-    await scene.stream._attendance.channel.aclose()
+    welcome = scene.stream._hosted.welcome
+    await scene.stream._hosted.channel.aclose()
     await until(lambda: len(scene.source.receivers) == 0)
     return FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
 
@@ -82,7 +81,7 @@ async def test_who_has_left_is_not_heard() -> None:
         with somebody() as send:
             for _ in range(20):
                 send(seal.seal(GREEDY), scene.here.address)
-                send(seal.seal(encode_status(Status(1, 0))), scene.here.address)
+                send(seal.seal(encode_status(StatusMessage(1, 0))), scene.here.address)
         await until(lambda: scene.here.statistics().stream_unknown >= 40)
         after = scene.source.statistics()
         assert after.naks_received == before.naks_received
@@ -96,7 +95,7 @@ async def test_who_is_in_is_heard_under_its_own_number_and_from_its_own_address_
         opened() as third,
         third.subscribe(*here.address, topic=TOPIC) as mallory,
     ):
-        theirs, own = stream._attendance.welcome, mallory._attendance.welcome
+        theirs, own = stream._hosted.welcome, mallory._hosted.welcome
         forged = FeedbackSeal(theirs.session, theirs.receiver, own.receiver_key)
         stolen = FeedbackSeal(own.session, own.receiver, own.receiver_key)
         for _ in range(10):

@@ -7,17 +7,14 @@ from random import Random
 
 import pytest
 
-from sphtp.core.stream.bodies import Nak, Status
 from sphtp.core.stream.events import Batch
-from sphtp.core.stream.grants import OVERHEAD
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.records import RUN_OVERHEAD
-from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.source.table import SourceState
+from sphtp.core.stream.settings import OVERHEAD, StreamSettings
+from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.core.stream.subscription import Subscription
-from sphtp.core.stream.wire import DATA_OVERHEAD, encode_nak, encode_status
+from sphtp.core.stream.wire import DATA_OVERHEAD, Nak, StatusMessage, encode_nak, encode_status
 
 HONEST, LIAR = 1, 2
 STEP = 0.001
@@ -42,7 +39,7 @@ class Hall:
     told: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.source = Source(Random(1), self.settings, now=0.0)
+        self.source = SourceTransport(Random(1), self.settings, now=0.0)
         self.reader = Subscription(
             self.settings,
             0.0,
@@ -140,7 +137,7 @@ def test_naks_for_what_is_not_there_bring_nothing(lie: Lie) -> None:
 
 def test_a_lead_that_was_not_reached_is_not_believed() -> None:
     """Beyond the source's: nothing was sent that could have been received."""
-    hall = Hall(lambda hall: encode_status(Status(hall.source.window.lead + 1, 2**32 - 1)))
+    hall = Hall(lambda hall: encode_status(StatusMessage(hall.source.window.lead + 1, 2**32 - 1)))
     hall.run(SECONDS)
     assert hall.source.statistics().feedback_invalid >= 0.95 * SECONDS / STEP
     assert hall.source.statistics().left_behind == 1
@@ -150,7 +147,7 @@ def test_a_lead_that_was_not_reached_is_not_believed() -> None:
 def test_more_room_than_a_window_is_not_believed() -> None:
     """It has got nothing and has room for everything: the source goes no further for that."""
     hall = Hall(
-        lambda _: encode_status(Status(0, 2**32 - 1)),
+        lambda _: encode_status(StatusMessage(0, 2**32 - 1)),
         StreamSettings(flow_window=200_000, patience=3600.0),
     )
     hall.run(SECONDS)
@@ -162,7 +159,7 @@ def test_more_room_than_a_window_is_not_believed() -> None:
 def test_whoever_does_not_go_on_holds_the_source_up_for_its_patience_and_no_longer(
     room: int,
 ) -> None:
-    alone, beset = undisturbed(SECONDS), Hall(lambda _: encode_status(Status(0, room)))
+    alone, beset = undisturbed(SECONDS), Hall(lambda _: encode_status(StatusMessage(0, room)))
     beset.run(SECONDS)
     assert beset.source.statistics().left_behind == 1
     assert beset.worst <= SETTINGS.patience + 0.02
@@ -171,14 +168,14 @@ def test_whoever_does_not_go_on_holds_the_source_up_for_its_patience_and_no_long
 
 def test_a_receiver_that_says_it_has_everything_ends_nothing_for_the_others() -> None:
     """The source closes; the liar has all, it says, and the honest one has nothing yet."""
-    hall = Hall(lambda hall: encode_status(Status(hall.source.window.lead, 2**32 - 1)))
+    hall = Hall(lambda hall: encode_status(StatusMessage(hall.source.window.lead, 2**32 - 1)))
     hall.run(0.5)
     hall.source.send_many(hall.now, 0, [b"last words"])
     hall.source.close(hall.now)
     lost = hall.source.poll_transmit(hall.now)
     assert lost
     hall.source.handle_feedback_untrusted(
-        hall.now, LIAR, encode_status(Status(hall.source.window.lead, 1))
+        hall.now, LIAR, encode_status(StatusMessage(hall.source.window.lead, 1))
     )
     assert hall.source.state is SourceState.CLOSING
     hall._left_at[b"last words"] = hall.now
@@ -187,7 +184,7 @@ def test_a_receiver_that_says_it_has_everything_ends_nothing_for_the_others() ->
 
 
 def test_a_receiver_that_never_has_anything_keeps_a_source_for_its_linger_only() -> None:
-    hall = Hall(lambda _: encode_status(Status(0, 0, is_fetching=True)))
+    hall = Hall(lambda _: encode_status(StatusMessage(0, 0, is_fetching=True)))
     hall.run(0.5)
     hall.source.close(hall.now)
     hall.run(SETTINGS.linger + 0.1)

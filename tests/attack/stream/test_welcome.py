@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.events import Loss
-from sphtp.core.stream.membership import Member, Refused, Welcome
+from sphtp.core.stream.membership import JoinRefused, Member, Welcome
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams import admission
@@ -54,7 +54,7 @@ async def subscribe(terms: Terms | None = None) -> list[Any]:
         for number in range(20):
             await source.send(number)
         await source.aclose()
-        subscription = stream._attendance.subscription
+        subscription = stream._hosted.subscription
         held = census(subscription)
         assert held.size < MOST_BYTES
         assert held.entries < 50_000
@@ -84,7 +84,9 @@ async def subscribe(terms: Terms | None = None) -> list[Any]:
     ],
 )
 async def test_a_welcome_that_lies_brings_nothing_that_was_not_sent_and_takes_no_memory(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[Welcome], Welcome], terms: Terms | None
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Welcome], Welcome],
+    terms: Terms | None,
 ) -> None:
     lie(monkeypatch, change)
     told = await subscribe(terms)
@@ -133,7 +135,7 @@ async def test_a_refusal_is_shown_as_text_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     async with opened() as here, opened() as there, here.open_source(TOPIC):
-        monkeypatch.setattr(admission, "_refusal", lambda *_: Refused(word))
+        monkeypatch.setattr(admission, "_refusal", lambda *_: JoinRefused(word))
         monkeypatch.setattr(HostedSource, "is_full", True)
         with pytest.raises(RefusedError) as caught:
             async with there.subscribe(*here.address, topic=TOPIC):
@@ -146,7 +148,7 @@ async def test_a_source_that_says_nonsense_on_its_channel_is_taken_as_gone() -> 
     async with streaming() as (_, _, source, stream):
         await source.send("before")
         assert await stream.receive() == "before"
-        (attendee,) = source._hosting.attendees
-        await attendee.channel.send(b"\xff\xff")
+        (receiver,) = source._hosted.hosted_receivers
+        await receiver.channel.send(b"\xff\xff")
         with pytest.raises(trio.BrokenResourceError, match="its node is gone"):
             await stream.receive()

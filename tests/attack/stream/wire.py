@@ -72,7 +72,7 @@ class Scene(NamedTuple):
     @property
     def lead(self) -> int:
         """The last datagram of the source."""
-        return self.source._hosting.source.window.lead
+        return self.source._hosted.source.window.lead
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from hypothesis import strategies as st
 
-from sphtp.core.messages import BitMessage, Bits, Compressed, Float32, Limit, Range, Stream
+from sphtp.core.messages import BitMessage, Bits, BitStream, Compressed, Float32, Limit, Range
 
 
 class Colour(Enum):
@@ -102,7 +102,7 @@ class Written(BitMessage):
         self.shots: list[Shot] = []
         self.shot = Shot()
 
-    def serialize(self, stream: Stream) -> None:
+    def serialize(self, stream: BitStream) -> None:
         self.flag = stream.boolean(self.flag)
         self.small = stream.bits(self.small, 7)
         self.whole = stream.integer(self.whole, -1000, 1000)

@@ -21,24 +21,18 @@ def bounds(draw: st.DrawFn) -> Compressed:
     return Compressed(low, high, resolution)
 
 
-@given(bounds(), st.floats(0.0, 1.0))
-def test_a_value_comes_back_within_half_a_step(bound: Compressed, part: float) -> None:
+@given(bounds(), st.floats(0.0, 1.0), st.integers(0))
+def test_a_value_comes_back_within_half_a_step_and_a_step_and_both_ends_as_themselves(
+    bound: Compressed, part: float, number: int
+) -> None:
     value = min(max(bound.low + part * (bound.high - bound.low), bound.low), bound.high)
     back = bound.value_of(bound.step_of(value))
     assert bound.low <= back <= bound.high
     # Eight roundings on the way there and back, each of at most half a place of the largest.
     rounding = 8 * math.ulp(max(abs(bound.low), abs(bound.high)))
     assert abs(back - value) <= bound.resolution / 2 + rounding
-
-
-@given(bounds(), st.integers(0))
-def test_a_step_comes_back_as_itself(bound: Compressed, number: int) -> None:
     step = number % (bound.steps + 1)
     assert bound.step_of(bound.value_of(step)) == step
-
-
-@given(bounds())
-def test_both_ends_are_exact(bound: Compressed) -> None:
     assert bound.value_of(bound.step_of(bound.low)) == bound.low
     assert bound.value_of(bound.step_of(bound.high)) == bound.high
 

@@ -7,13 +7,12 @@ from enum import Enum, Flag
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.messages import MeasureStream, ReadStream, Stream, WriteStream
+from sphtp.core.messages import BitStream, MeasureStream, ReadStream, WriteStream
 from sphtp.errors import SettingsError, WireError
 from tests.core.messages.kinds import Colour, Gear, Point, Shot, singles, texts
-from tests.profiles import brisk
 
 Call = tuple[str, Any, tuple[Any, ...]]
 
@@ -42,15 +41,16 @@ calls = st.one_of(
 programs = st.lists(calls, max_size=30)
 
 
-def run(stream: Stream, program: list[Call], *, blank: bool = False) -> list[Any]:
+def run(stream: BitStream, program: list[Call], *, blank: bool = False) -> list[Any]:
     return [
         getattr(stream, name)(None if blank else value, *bounds) for name, value, bounds in program
     ]
 
 
-@brisk
-@given(programs)
-def test_what_is_written_is_read_and_measured(program: list[Call]) -> None:
+@given(programs, st.integers(0))
+def test_what_is_written_is_read_and_measured_and_no_part_of_it(
+    program: list[Call], cut: int
+) -> None:
     values = [value for _, value, _ in program]
     writing, measuring = WriteStream(), MeasureStream()
     assert run(writing, program) == values
@@ -62,17 +62,9 @@ def test_what_is_written_is_read_and_measured(program: list[Call]) -> None:
     assert run(reading, program, blank=True) == values
     assert reading.position == writing.position
     reading.finish()
-
-
-@brisk
-@given(programs, st.integers(0))
-def test_a_row_cut_short_is_refused(program: list[Call], cut: int) -> None:
-    writing = WriteStream()
-    run(writing, program)
-    data = writing.finish()
-    assume(data)
-    with pytest.raises(WireError):
-        run(ReadStream(data[: cut % len(data)]), program, blank=True)
+    if data:
+        with pytest.raises(WireError):
+            run(ReadStream(data[: cut % len(data)]), program, blank=True)
 
 
 def test_bits_are_packed_lowest_first() -> None:
@@ -102,7 +94,7 @@ def test_there_is_one_way_to_write_what_is_not_a_number(name: str, form: str) ->
         getattr(ReadStream(struct.pack(form, -math.nan)), name)(0.0)
 
 
-WRONG: dict[str, Callable[[Stream], object]] = {
+WRONG: dict[str, Callable[[BitStream], object]] = {
     "too low": lambda stream: stream.integer(-1, 0, 9),
     "too high": lambda stream: stream.integer(10, 0, 9),
     "too many bits": lambda stream: stream.bits(4, 2),
@@ -137,7 +129,7 @@ def test_a_value_that_does_not_fit_is_refused(wrong, make) -> None:
         wrong(make())
 
 
-READS: dict[str, tuple[bytes, Callable[[Stream], object]]] = {
+READS: dict[str, tuple[bytes, Callable[[BitStream], object]]] = {
     "past the end": (b"\xff", lambda stream: stream.bits(0, 9)),
     "an integer out of range": (b"\x0b", lambda stream: stream.integer(0, 0, 10)),
     "a step out of range": (b"\x03", lambda stream: stream.compressed(0.0, 0.0, 1.0, 0.5)),
@@ -198,7 +190,7 @@ def test_enumerations_without_single_members_are_refused() -> None:
 
 def test_a_long_sequence_takes_time_in_proportion() -> None:
     # Work that grows with the square of the length would take minutes.
-    values = [True, False, True] * 50_000
+    values = [True, False, True] * 25_000
     writing = WriteStream()
     writing.sequence(values, 2**20, writing.boolean)
     reading = ReadStream(writing.finish())

@@ -1,7 +1,7 @@
 """A history of one topic that keeps what a test tells it to keep."""
 
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.source.history import Found, Kept
+from sphtp.core.stream.retention import Found, Kept
 from tests.core.stream.topics import Script
 
 

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.stream.bodies import Window
 from sphtp.core.stream.membership import (
     KEY_SIZE,
     Closing,
     Join,
+    JoinRefused,
     Member,
-    Refused,
     StreamKey,
     Welcome,
     decode_member_untrusted,
     encode_member,
 )
+from sphtp.core.stream.wire import Window
 from sphtp.errors import RemoteError
 
 KEY = StreamKey(7, bytes(range(KEY_SIZE)), 2**40)
@@ -27,7 +27,7 @@ MESSAGES: list[Member] = [
     Join("positions", 2**32 - 1, 2**40),
     Welcome(1, 2, 3, EMPTY, 0),
     Welcome(2**32 - 1, 2, 3, WIDE, 2**50, 1500, 4711, "239.1.2.3", 9000, KEY, bytes(32)),
-    Refused("there is no such topic"),
+    JoinRefused("there is no such topic"),
     KEY,
     Closing(WIDE, 2**50),
 ]  # fmt: skip
@@ -44,7 +44,7 @@ def test_what_is_said_is_understood(message: Member) -> None:
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_cut_messages_are_refused_unless_they_are_text(message: Member) -> None:
     data = encode_member(message)
-    for size in range(0 if type(message) is not Refused else len(data), len(data)):
+    for size in range(0 if type(message) is not JoinRefused else len(data), len(data)):
         with pytest.raises(RemoteError):
             decode_member_untrusted(data[:size])
 
@@ -73,8 +73,8 @@ def flip(data: bytes, at: int, bit: int) -> bytes:
 
 
 def test_text_that_nobody_can_print_is_made_printable() -> None:
-    message = decode_member_untrusted(encode_member(Refused("no\x1b[31m\n")))
-    assert message == Refused(r"no\u001b[31m\u000a")
+    message = decode_member_untrusted(encode_member(JoinRefused("no\x1b[31m\n")))
+    assert message == JoinRefused(r"no\u001b[31m\u000a")
 
 
 def test_another_version_is_refused() -> None:

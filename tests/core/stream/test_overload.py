@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from sphtp.core.stream.bodies import BodyFlag, BodyType
 from sphtp.core.stream.events import Batch
+from sphtp.core.stream.retransmission import ALL_RECEIVERS, OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.repair_desk import ALL, Outgoing
+from sphtp.core.stream.wire import BodyFlag, BodyType
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION
 from sphtp.testing.publisher import Publisher
@@ -42,9 +42,9 @@ class Ledger(Observer):
         self.recovery = 0
         self._copies = copies
 
-    def said(self, now: float, publisher: Publisher, outgoing: Outgoing) -> None:
+    def said(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
         """Look at what the source says, to all or to one."""
-        copies = self._copies if outgoing.receiver == ALL else 1
+        copies = self._copies if outgoing.receiver == ALL_RECEIVERS else 1
         for body in outgoing.bodies:
             if body[0] == BodyType.DATA and not body[1] & BodyFlag.REPAIR:
                 self.data += copies * len(body)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.stream.ranges import RangeSet, Span
+from tests.profiles import brisk
 
 numbers = st.integers(0, 40)
 spans = st.tuples(numbers, numbers).map(lambda pair: Span(min(pair), max(pair)))
@@ -17,6 +18,7 @@ def numbers_in(spans: Iterable[Span]) -> set[int]:
     return {number for span in spans for number in range(span.first, span.last + 1)}
 
 
+@brisk
 @given(steps, spans)
 def test_it_holds_what_a_set_holds(steps: list[tuple[str, Span]], asked: Span) -> None:
     ranges, model = RangeSet(), set[int]()
@@ -38,6 +40,7 @@ def test_it_holds_what_a_set_holds(steps: list[tuple[str, Span]], asked: Span) -
         assert (ranges.first, ranges.last) == (min(model), max(model))
 
 
+@brisk
 @given(steps)
 def test_its_spans_are_in_order_and_do_not_touch(steps: list[tuple[str, Span]]) -> None:
     ranges = RangeSet()

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch, Loss, LossReason, Origin, StreamEnd
-from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.fetch.wire import Framing, prefixed
-from sphtp.core.stream.receiver.receiver import Receiver
+from sphtp.core.stream.late_join_wire import Framing, prefixed
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.source.source import Source
-from sphtp.core.stream.subscription import ALL, Subscription
+from sphtp.core.stream.source import SourceTransport
+from sphtp.core.stream.subscription import ALL_HISTORY, Subscription
 from sphtp.core.timers import earliest
 
 # So short a generation interval that at such loss the transport gives up more than now and then.
@@ -38,7 +38,7 @@ class World:
         self.loss = loss
         self.now = 0.0
         self.sent = dict[int, bytes]()
-        self.source = Source(self.random, settings, now=0.0, topics=2, first=(1 << 32) - 5)
+        self.source = SourceTransport(self.random, settings, now=0.0, topics=2, first=(1 << 32) - 5)
         for _ in range(before):
             self.send()
         list(iter(partial(self.source.poll_transmit, 0.0), None))
@@ -53,7 +53,7 @@ class World:
             TOPIC,
             tails[TOPIC],
             ordered=ordered,
-            late_join=ALL if before else 0,
+            late_join=ALL_HISTORY if before else 0,
             recover=recover,
         )
         self.server: FetchServer | None = None

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.stream.bodies import BodyFlag, Session, Window
-from sphtp.core.stream.delivery.items import Item
-from sphtp.core.stream.delivery.table import Delivering
+from sphtp.core.stream.delivery import DeliveryState
 from sphtp.core.stream.events import Loss, LossReason, Origin, StreamEnd
-from sphtp.core.stream.fetch.server import FetchServer
-from sphtp.core.stream.receiver.receiver import Receiver
-from sphtp.core.stream.records import Run, encode_run
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.records import RunRecord, encode_run
+from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.subscription import ALL, Subscription
-from sphtp.core.stream.wire import encode_data, encode_session
+from sphtp.core.stream.subscription import ALL_HISTORY, Subscription
+from sphtp.core.stream.wire import BodyFlag, SessionMessage, Window, encode_data, encode_session
 from tests.core.stream.archives import Shelf
 from tests.core.stream.topics import PART, TOPIC, Line, Script, told
 
@@ -44,7 +43,8 @@ class Scene:
         self.subscription = Subscription(
             settings, 0.0, cast("Receiver", self.line), SESSION, TOPIC, first, **modes
         )
-        self.server = FetchServer(Shelf(script, low), SESSION, 16, PART)
+        self.shelf = Shelf(script, low)
+        self.server = FetchServer(self.shelf, SESSION, 16, PART)
         self.frames = deque[bytes]()
         self.is_connected = False
         self.items: list[Item] = []
@@ -87,7 +87,7 @@ class Scene:
         """Refuse or cut the connection."""
         self.is_connected = False
         self.frames.clear()
-        self.server = FetchServer(self.server._archive, SESSION, 16, PART)
+        self.server = FetchServer(self.shelf, SESSION, 16, PART)
         self.subscription.handle_disconnected(self.now)
         self._look()
 
@@ -197,7 +197,9 @@ def torn() -> Script:
 
 
 BOTH = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "arrival"])
-FOUR = pytest.mark.parametrize("make", [four, torn])
+MADE = pytest.mark.parametrize(
+    ("make", "ordered"), [(torn, True), (four, False)], ids=["torn-ordered", "four-arrival"]
+)
 JOINED = pytest.mark.parametrize(
     ("joined", "plays"),
     [
@@ -210,44 +212,42 @@ JOINED = pytest.mark.parametrize(
 )
 
 
-@BOTH
-@FOUR
+@MADE
 @JOINED
 def test_late_join_live_and_recovery_give_one_stream_in_any_order(
     joined: int, plays: int, make: Callable[[], Script], ordered: bool
 ) -> None:
     def play(choose: Callable[[int], int]) -> None:
-        scene = Scene(make(), joined, ordered=ordered, late_join=ALL)
+        scene = Scene(make(), joined, ordered=ordered, late_join=ALL_HISTORY)
         act(scene, joined, choose, patient=True)
         seen = told(scene.items, scene.script)
         assert sorted(seen.delivered) == list(range(scene.script.first, scene.script.number))
         assert not seen.lost
         assert not ordered or seen.is_ordered
         assert isinstance(scene.items[-1], StreamEnd)
-        assert scene.subscription.state is Delivering.ENDED
+        assert scene.subscription.state is DeliveryState.ENDED
 
     assert explore(play) >= plays
 
 
-@BOTH
-@FOUR
+@MADE
 @JOINED
 def test_an_end_at_any_moment_loses_only_what_history_had_no_time_for(
     joined: int, plays: int, make: Callable[[], Script], ordered: bool
 ) -> None:
     def play(choose: Callable[[int], int]) -> None:
-        scene = Scene(make(), joined, ordered=ordered, late_join=ALL)
+        scene = Scene(make(), joined, ordered=ordered, late_join=ALL_HISTORY)
         act(scene, joined, choose, patient=False)
         seen = told(scene.items, scene.script)
         # A message that began before the stream is not in it, if any of it was seen.
-        live = scene.subscription._delivery.live
+        live = scene.subscription.live
         first = min((sent.first for sent in scene.script.sent if sent.first >= live), default=live)
         assert set(seen.numbers) >= set(range(first, scene.script.number))
         assert set(seen.numbers) <= set(range(live, scene.script.number))
         assert not ordered or not seen.numbers or seen.is_ordered
         assert set(seen.lost.values()) <= {LossReason.SESSION_END}
         assert isinstance(scene.items[-1], StreamEnd)
-        assert scene.subscription.state is Delivering.ENDED
+        assert scene.subscription.state is DeliveryState.ENDED
 
     assert explore(play) > plays
 
@@ -358,7 +358,7 @@ def test_with_a_real_transport_a_lost_datagram_is_fetched_and_so_is_a_lost_tail(
     transport = Receiver(Random(1), SETTINGS, 0.0, window)
     subscription = Subscription(SETTINGS, 0.0, transport, SESSION, TOPIC, script.first)
     bodies = [
-        encode_data(sqn, Window(sqn, script.sqn), encode_run(cast("Run", records[0])))
+        encode_data(sqn, Window(sqn, script.sqn), encode_run(cast("RunRecord", records[0])))
         for sqn, records in enumerate(script.datagrams, script.sqn)
     ]
     subscription.handle_bodies_untrusted(0.0, [bodies[0], bodies[2], b"nonsense"])
@@ -376,7 +376,9 @@ def test_with_a_real_transport_a_lost_datagram_is_fetched_and_so_is_a_lost_tail(
     server = FetchServer(Shelf(script), SESSION, 16, PART)
     subscription.handle_connected(now)
     serve(subscription, server, now)
-    end = Session(BodyFlag.CLOSED, Window(script.lead, script.sqn), 1, [(TOPIC, script.number)])
+    end = SessionMessage(
+        BodyFlag.CLOSED, Window(script.lead, script.sqn), 1, [(TOPIC, script.number)]
+    )
     subscription.handle_body_untrusted(now, encode_session(end))
     subscription.handle_gone(now)
     serve(subscription, server, now)
@@ -419,7 +421,7 @@ def test_with_any_trouble_each_message_is_told_once_or_its_loss_is(
             [SETTINGS, StreamSettings(caching_proximity=1), StreamSettings(order_map=5)]
         )
     )
-    late_join = data.draw(st.sampled_from([0, 3, ALL]))
+    late_join = data.draw(st.sampled_from([0, 3, ALL_HISTORY]))
     scene = Scene(script, joined, settings, low, ordered=ordered, late_join=late_join)
     left = list(range(joined, len(script.datagrams)))
     acts: list[Callable[[], None]] = [

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sphtp.core.stream.delivery.delivery import Delivery
-from sphtp.core.stream.delivery.items import Item
+from sphtp.core.stream.delivery import DeliveryController
 from sphtp.core.stream.events import (
     Arrived,
     Batch,
@@ -17,9 +16,10 @@ from sphtp.core.stream.events import (
     Origin,
     StreamEnd,
 )
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.receiver.table import ReceiverState
-from sphtp.core.stream.records import Fragment, Record, Run
+from sphtp.core.stream.receiver import ReceiverState
+from sphtp.core.stream.records import FragmentRecord, Record, RunRecord
 
 TOPIC = 3
 OTHER = 9
@@ -53,7 +53,7 @@ class Script:
 
     def whole(self, count: int, *, joined: bool = False) -> None:
         """Send small messages, in the datagram before if ``joined``."""
-        run = Run(TOPIC, self.number, [f"m{self.number + i}".encode() for i in range(count)])
+        run = RunRecord(TOPIC, self.number, [f"m{self.number + i}".encode() for i in range(count)])
         self.sent += [Sent(self.number + i, 1, run.payloads[i]) for i in range(count)]
         self._put(run, joined=joined)
         self.number += count
@@ -64,12 +64,12 @@ class Script:
         self.sent.append(Sent(self.number, parts, payload))
         for part in range(parts):
             piece = payload[part * PART : (part + 1) * PART]
-            self._put(Fragment(TOPIC, self.number, part, parts, piece), joined=False)
+            self._put(FragmentRecord(TOPIC, self.number, part, parts, piece), joined=False)
         self.number += 1
 
     def other(self) -> None:
         """Send a datagram of another topic."""
-        self._put(Run(OTHER, 7, [b"other"]), joined=False)
+        self._put(RunRecord(OTHER, 7, [b"other"]), joined=False)
 
     def arrived(self, place: int) -> Arrived:
         """The datagram at ``place``, as the transport hands it on."""
@@ -92,6 +92,13 @@ class Script:
             self.datagrams.append([record])
 
 
+class Missing(set[int]):
+    """The numbers that a transport still tries to get."""
+
+    def touches(self, first: int, last: int) -> bool:
+        return any(first <= sqn <= last for sqn in self)
+
+
 class Line:
     """A transport in the hands of a test: it has a lead, and misses what it is not given."""
 
@@ -99,7 +106,7 @@ class Line:
         self.lead: int | None = lead
         self.state = ReceiverState.ACTIVE
         self.end_reason = EndReason.CLOSED
-        self.missing = set[int]()
+        self.missing = Missing()
         self._arrived = deque[Arrived]()
         self._given_up = deque[GivenUp]()
         self._tails: Sequence[tuple[int, int]] | None = None
@@ -136,9 +143,6 @@ class Line:
 
     # What a subscription asks
 
-    def is_missing_between(self, a: int, b: int) -> bool:
-        return any(a < sqn < b for sqn in self.missing)
-
     def handle_body_untrusted(self, now: float, body: bytes) -> None:
         """Nothing: the test has told already."""
 
@@ -168,9 +172,9 @@ class Line:
         return None
 
 
-def drain(delivery: Delivery) -> list[Item]:
+def drain(delivery: DeliveryController) -> list[Item]:
     """Return all that is told when the transport has no more."""
-    delivery.hand_over()
+    delivery.settle()
     return list(iter(delivery.poll_item, None))
 
 

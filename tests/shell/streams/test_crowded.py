@@ -64,7 +64,7 @@ async def test_what_a_slow_reader_has_no_room_for_is_fetched_when_it_has() -> No
         messages = [b"%d " % number + bytes(1000) for number in range(1000)]
         await source.send_many(messages)
         while source.statistics().waiting_bytes:
-            await source._hosting.changed.park()
+            await source._hosted.changed.park()
         assert source.statistics().left_behind == 1
         assert await take(stuck, 1000) == messages
 
@@ -151,16 +151,16 @@ async def test_what_another_receiver_sends_is_not_the_sources() -> None:
         there.subscribe(*here.address, topic=TOPIC) as stream,
         liar.subscribe(*here.address, topic=TOPIC) as known,
     ):
-        welcome = known._attendance.welcome
+        welcome = known._hosted.welcome
         seal = SourceSeal(welcome.session, None)
         assert seal.key is None
-        seal._sealer = source._hosting._seal._sealer
-        seal._front = source._hosting._seal._front
-        forged = seal.seal([encode_data(1, source._hosting.source.window, b"")])
+        seal._sealer = source._hosted._seal._sealer
+        seal._front = source._hosted._seal._front
+        forged = seal.seal([encode_data(1, source._hosted.source.window, b"")])
         outlet = FanOutSocket(liar._udp)
         outlet.put(forged, [there.address])
         assert outlet.send()
-        while not stream._attendance.counters.foreign:
+        while not stream._hosted.counters.foreign:
             await trio.lowlevel.checkpoint()
         await source.send("true")
         assert await stream.receive() == "true"

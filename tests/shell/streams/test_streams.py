@@ -258,14 +258,14 @@ async def test_a_reader_that_stands_still_is_left_behind_and_told_what_it_lost()
 
 async def test_who_leaves_is_forgotten_and_the_others_stay() -> None:
     async with opened() as (source, (stream,)), open_node() as third:
-        address = stream._attendance.channel.peer_address
+        address = stream._hosted.channel.peer_address
         assert address is not None
         async with third.subscribe(*address, topic=TOPIC) as brief:
             await source.send(1)
             assert await brief.receive() == 1
             assert len(source.receivers) == 2
         while len(source.receivers) > 1:
-            await source._hosting.changed.park()
+            await source._hosted.changed.park()
         await source.send_many([2, 3])
         assert await take(stream, 3) == [1, 2, 3]
         while key_number(source) == 0:
@@ -275,7 +275,7 @@ async def test_who_leaves_is_forgotten_and_the_others_stay() -> None:
 
 
 def key_number(source: Source) -> int:
-    key = source._hosting._seal.key
+    key = source._hosted._seal.key
     assert key is not None
     return key.number
 
@@ -291,7 +291,7 @@ async def test_a_topic_that_nobody_has_is_refused() -> None:
 async def test_a_source_takes_as_many_receivers_as_it_may_have() -> None:
     settings = StreamSettings(max_receivers=1)
     async with opened(settings=settings) as (_, (stream,)), open_node() as third:
-        address = stream._attendance.channel.peer_address
+        address = stream._hosted.channel.peer_address
         assert address is not None
         with pytest.raises(RefusedError, match="all receivers"):
             async with third.subscribe(*address, topic=TOPIC):

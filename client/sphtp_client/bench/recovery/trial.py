@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sphtp import StreamSettings
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch, Loss
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.testing import Broadcast, Faults, Observer
-from sphtp.testing.subscriber import Terms
+from sphtp.testing.subscriber import SubscriberTerms
 from sphtp_client.bench.meters import percentile
 
 RATE: Final = 1000
@@ -102,7 +102,7 @@ def make(trial: Trial, seed: int, datagrams: int = DATAGRAMS) -> Recovery:
         observers=[delays],
     )
     for _ in range(trial.receivers):
-        broadcast.join(terms=Terms(ordered=False, recover=False))
+        broadcast.join(terms=SubscriberTerms(ordered=False, recover=False))
     broadcast.network.set_default(Faults(delay=ROUND_TRIP / 2, loss=trial.loss))
     for _ in range(datagrams):
         delays.sent.append(broadcast.now)

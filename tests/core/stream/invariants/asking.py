@@ -3,9 +3,8 @@
 from collections import Counter
 from itertools import pairwise
 
-from sphtp.core.stream.bodies import BodyType, Nak
 from sphtp.core.stream.settings import Backoff
-from sphtp.core.stream.wire import decode_nak_untrusted
+from sphtp.core.stream.wire import BodyType, Nak, decode_nak_untrusted
 from sphtp.testing.subscriber import Subscriber
 from tests.core.stream.invariants.play import Judge, Play
 from tests.core.stream.invariants.reception import Reception

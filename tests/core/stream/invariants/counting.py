@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from sphtp.core.stream.bodies import Body, BodyFlag, Data
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch, StreamEnd
-from sphtp.core.stream.receiver.statistics import UNRECOVERED
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.statistics import UNRECOVERED
+from sphtp.core.stream.wire import Body, BodyFlag, StreamData
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
 from sphtp.testing.publisher import Publisher
@@ -36,7 +36,7 @@ class CountsAddUp(Judge):
         self._asked[subscriber] += 1
 
     def left(self, now: float, publisher: Publisher, place: Address, said: Body, size: int) -> None:
-        if isinstance(said, Data) and BodyFlag.REPAIR in said.flags:
+        if isinstance(said, StreamData) and BodyFlag.REPAIR in said.flags:
             self._repairs[publisher] += 1
 
     def touched(self, now: float, party: Party) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from sphtp.core.stream.bodies import Body
-from sphtp.core.stream.fronts import STREAM_FRONT, decode_stream_front_untrusted
+from sphtp.core.stream.wire import STREAM_HEADER, Body, decode_stream_header_untrusted
 from sphtp.errors import RemoteError
 from sphtp.testing import Broadcast
 from sphtp.testing.broadcast import STATION, Observer, Party
@@ -246,11 +245,11 @@ class Play(Broadcast):
     def _leave_for(self, now: float, sent: Datagram) -> None:
         _, place, datagram = sent
         try:
-            session, _ = decode_stream_front_untrusted(datagram)
+            session, _ = decode_stream_header_untrusted(datagram)
         except RemoteError:
             return
         publisher = next(one for one in self.publishers if one.session == session)
-        body = datagram[STREAM_FRONT.size :]
+        body = datagram[STREAM_HEADER.size :]
         said = read(body, self.first)
         assert said is not None, "a source says what can be read"
         for left in self._left:

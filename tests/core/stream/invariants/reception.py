@@ -3,9 +3,8 @@
 from functools import lru_cache
 from typing import Final
 
-from sphtp.core.stream.bodies import Body, BodyFlag, Data, Window
 from sphtp.core.stream.records import decode_records_untrusted
-from sphtp.core.stream.wire import decode_body_untrusted
+from sphtp.core.stream.wire import Body, BodyFlag, StreamData, Window, decode_body_untrusted
 from sphtp.errors import RemoteError
 
 FARTHEST: Final = 1 << 16
@@ -17,7 +16,7 @@ def read(body: bytes, first: int) -> Body | None:
     """Return what a body of a session says that began with ``first``; None when it is not whole."""
     try:
         said = decode_body_untrusted(body, first)
-        if isinstance(said, Data):
+        if isinstance(said, StreamData):
             decode_records_untrusted(bytes(said.records))
     except RemoteError:
         return None
@@ -40,7 +39,7 @@ class Reception:
 
     def hear(self, now: float, said: Body) -> None:
         """Take a body."""
-        if isinstance(said, Data) and said.sqn >= self.start:
+        if isinstance(said, StreamData) and said.sqn >= self.start:
             self._find(now, said.sqn - 1)
             self._take(said.sqn, is_repair=BodyFlag.REPAIR in said.flags)
         self.learn(now, said.window)

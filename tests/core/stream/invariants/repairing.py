@@ -6,7 +6,7 @@ or only to who asked.
 
 from collections import defaultdict
 
-from sphtp.core.stream.bodies import Body, BodyFlag, Data, Ncf, Window
+from sphtp.core.stream.wire import Body, BodyFlag, Ncf, StreamData, Window
 from sphtp.core.token_bucket import BURST, HOLD
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
@@ -40,7 +40,7 @@ class RepairsAreSpacedAndPaced(Judge):
         self._leaks = defaultdict[tuple[Listener, bool], Leak](Leak)
 
     def left(self, now: float, publisher: Publisher, place: Address, said: Body, size: int) -> None:
-        if not isinstance(said, Data):
+        if not isinstance(said, StreamData):
             return
         listener, settings = (publisher, place), publisher.settings
         is_repair = BodyFlag.REPAIR in said.flags
@@ -94,5 +94,5 @@ class WindowIsBounded(Judge):
         assert trail >= self._trails.get(listener, 0), "a trail does not fall"
         self._trails[listener] = trail
         assert lead >= trail - 1
-        if isinstance(said, Data):
+        if isinstance(said, StreamData):
             assert trail <= said.sqn <= lead, f"{said.sqn} was evicted"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing.faults import Faults
 from sphtp.testing.history_line import LineFaults
-from sphtp.testing.subscriber import Terms
+from sphtp.testing.subscriber import SubscriberTerms
 
 ALL: Final = 1 << 40
 DELAY: Final = 0.002
@@ -44,7 +44,7 @@ class Send(NamedTuple):
 
 class Join(NamedTuple):
     source: int
-    terms: Terms
+    terms: SubscriberTerms
     send_naks: bool
 
 
@@ -206,7 +206,7 @@ def _draw_faults(random: Random, is_fair: bool) -> Faults:
 
 
 def _draw_join(random: Random, topics: int, is_fair: bool) -> Join:
-    terms = Terms(
+    terms = SubscriberTerms(
         topic=random.randrange(topics),
         ordered=random.random() < 0.7,
         late_join=random.choice((0, 0, 5, ALL)),
@@ -291,7 +291,7 @@ def draw_cuts(random: Random) -> Schedule:
 
 
 def _draw_cut_join(random: Random) -> Join:
-    terms = Terms(
+    terms = SubscriberTerms(
         ordered=random.random() < 0.7,
         late_join=random.choice((0, 0, 3, ALL)),
         recover=random.random() < 0.5,

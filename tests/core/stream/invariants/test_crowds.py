@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Batch
+from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION
-from sphtp.testing.subscriber import Subscriber, Terms
+from sphtp.testing.subscriber import Subscriber, SubscriberTerms
 from tests.profiles import brisk
 
 few = settings(max_examples=max(brisk.max_examples // 15, 1))
@@ -155,7 +155,7 @@ def test_one_that_is_frozen_holds_up_nobody_at_60_kilobytes_a_second(seed: int) 
     watch = Worst()
     settings = StreamSettings().for_loopback(65_507)
     broadcast = Broadcast(seed, 0, Faults(delay=DELAY), settings, observers=[watch])
-    frozen, _, other = (broadcast.join(terms=Terms(burst=1 << 20)) for _ in range(3))
+    frozen, _, other = (broadcast.join(terms=SubscriberTerms(burst=1 << 20)) for _ in range(3))
     for step in range(720):
         if step == 120:
             broadcast.vanish(frozen)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from sphtp.core.stream.delivery.items import Item
 from sphtp.core.stream.events import Loss
-from sphtp.core.stream.receiver.table import ReceiverState
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.receiver import ReceiverState
 from sphtp.testing.broadcast import Party
 from sphtp.testing.subscriber import Subscriber
 from tests.core.stream.invariants.play import Judge

@@ -1,0 +1,505 @@
+"""The delivery controller: each message of one topic once, in its place, or its loss.
+
+It takes the records of datagrams as they arrive. A record passes three stations in the pipeline:
+its numbers are settled once (``unrecoverable_loss``), the parts of a large message are put
+together, and messages wait for their turn (``ordered_delivery``). A message that the transport can
+no longer bring is given up: it is fetched from the source's history (off-transport recovery), or
+its loss takes its place in the order.
+
+The table says where the stream begins, who is still to bring what is missing, and when everything
+has been delivered; records pass the same stations in every state.
+"""
+
+from typing import Final
+
+from sphtp.core.fsm import Machine, Name, Row, Runner
+from sphtp.core.stream.events import (
+    Arrived,
+    Batch,
+    EndReason,
+    GivenUp,
+    Loss,
+    LossReason,
+    Origin,
+    StreamEnd,
+)
+from sphtp.core.stream.ordered_delivery import (
+    ArrivalOrder,
+    DeliveryOrder,
+    Item,
+    OrderMap,
+    PartialMessages,
+    ReaderQueue,
+)
+from sphtp.core.stream.ranges import RangeSet, Span
+from sphtp.core.stream.records import FragmentRecord, Record, RunRecord
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.statistics import DeliveryStatistics
+from sphtp.core.stream.unrecoverable_loss import MissingDatagrams, PendingMessages
+
+
+class DeliveryState(Name):
+    """The states of a delivery controller."""
+
+    HOLDING = "keeps what comes: not known yet where the history begins"
+    CATCHING_UP = "history is being fetched; what is live waits for it, or is fetched in its turn"
+    FOLLOWING = "what is live is delivered as it comes"
+    DRAINING = "the session is over; what was asked of the history is awaited"
+    ENDED = "all was told"
+
+
+class DeliveryEvent(Name):
+    """Its events."""
+
+    BEGIN = "it is known where the stream begins"
+    MERGED = "nothing of the history is missing any more"
+    END = "the session is over"
+    SETTLED = "nothing at all is missing any more"
+
+
+class DeliveryAction(Name):
+    """Its actions."""
+
+    BEGIN = "tell what is there from the beginning on"
+    FOLLOW = "what is fetched from now on was lost by the transport"
+    GIVE_UP = "what the transport has not brought is lost, or fetched"
+    END = "tell the end"
+
+
+D, T, A = DeliveryState, DeliveryEvent, DeliveryAction
+
+DELIVERY = Machine(
+    "Delivery",
+    D.FOLLOWING,
+    (
+        Row(D.HOLDING, T.BEGIN, D.CATCHING_UP, (A.BEGIN,), "the source told what it keeps"),
+        Row(D.CATCHING_UP, T.MERGED, D.FOLLOWING, (A.FOLLOW,), "history met what is live"),
+        Row(D.CATCHING_UP, T.END, D.DRAINING, (A.GIVE_UP,), "the history outlives the session"),
+        Row(D.FOLLOWING, T.END, D.DRAINING, (A.GIVE_UP,), "the transport brings nothing more"),
+        Row(D.DRAINING, T.SETTLED, D.ENDED, (A.END,), "every message was told, or its loss"),
+    ),
+    events=DeliveryEvent,
+    # One that joins late starts by holding.
+    entries=frozenset({D.HOLDING}),
+    final=frozenset({D.ENDED}),
+    refused={
+        D.HOLDING: frozenset({T.MERGED, T.END, T.SETTLED}),
+        D.CATCHING_UP: frozenset({T.BEGIN, T.SETTLED}),
+        D.FOLLOWING: frozenset({T.BEGIN, T.MERGED, T.SETTLED}),
+        D.DRAINING: frozenset({T.BEGIN, T.MERGED, T.END}),
+        D.ENDED: frozenset(DeliveryEvent),
+    },
+)
+
+
+MOST_NUMBER: Final = 1 << 63
+"""No source gets so far; half of what the wire carries leaves room to add."""
+
+NONE: Final = -1
+"""No number."""
+
+
+class DeliveryPipeline:
+    """Settles each number once, as a message or as lost; holds no more than the settings allow.
+
+    ``duplicates`` counts messages and parts that were settled before, ``refused`` records that
+    contradict what is known.
+    """
+
+    __slots__ = ("_order", "_settings", "duplicates", "partial", "pending", "refused")
+
+    def __init__(
+        self, settings: StreamSettings, pending: PendingMessages, order: DeliveryOrder
+    ) -> None:
+        self._settings = settings
+        self._order = order
+        self.pending = pending
+        self.partial = PartialMessages()
+        self.duplicates = 0
+        self.refused = 0
+
+    @property
+    def load(self) -> float:
+        """The share of the settings' limits that is in use: of numbers, or of bytes."""
+        pending = self.pending
+        count = self._order.count + self.partial.count + len(pending.gaps) + len(pending.wanted)
+        size = self._order.size + self.partial.size
+        return max(count / self._settings.order_map, size / self._settings.order_map_bytes)
+
+    @property
+    def next(self) -> int:
+        """The number of a record that ``take_next`` may be asked to take; or ``NONE``."""
+        return self.pending.top if self.pending.is_settled else NONE
+
+    def begin(self, first: int) -> None:
+        """Let the stream begin with ``first``."""
+        self.pending.begin(first)
+        self._order.begin(first)
+
+    def take_next(self, record: Record, sqn: int) -> bool:
+        """Take a record that begins with ``next``, as almost all do; false where ``take`` has to.
+
+        Nothing is missing and nothing waits, but for the parts of that very message.
+        """
+        if isinstance(record, FragmentRecord):
+            return self._take_next_part(record, sqn)
+        if self.partial:
+            return False
+        _, first, payloads = record
+        top = first + len(payloads)
+        self.pending.advance(top, sqn)
+        self._order.put(first, top - 1, Batch(first, payloads, Origin.LIVE))
+        return True
+
+    def _take_next_part(self, fragment: FragmentRecord, sqn: int) -> bool:
+        message = self.partial.find(fragment.first)
+        if message is None or message.parts != fragment.parts:
+            return False
+        if message.size + len(fragment.payload) > self._settings.max_message:
+            return False
+        if self.partial.add(fragment) is None:
+            self.duplicates += 1
+        elif (whole := message.join()) is not None:
+            self.pending.advance(fragment.first + 1, sqn)
+            self._finish(fragment.first, whole, Origin.LIVE)
+        return True
+
+    def take(self, now: float, record: Record, sqn: int) -> None:
+        """Take what is new of a record that came with datagram ``sqn``."""
+        if not self._is_plausible(record):
+            return
+        if type(record) is RunRecord:
+            new = self.pending.take(now, record.first, record.last, sqn)
+            self._put(record, new, Origin.LIVE)
+        elif type(record) is FragmentRecord:
+            self._take_part(now, record, sqn)
+
+    def _take_part(self, now: float, fragment: FragmentRecord, sqn: int) -> None:
+        pending, number = self.pending, fragment.first
+        # The message itself is on its way, and missing only when something follows it.
+        pending.expect(now, number, sqn)
+        if number < pending.top:
+            if not pending.is_missing(number):
+                self.duplicates += 1
+                return
+            pending.narrow(number, sqn)
+        if (whole := self._assemble(fragment)) is not None:
+            pending.take(now, number, number, sqn)
+            self._finish(number, whole, Origin.LIVE)
+
+    def take_fetched(self, record: Record, origin: Origin) -> None:
+        """Take what is missing of a record that was fetched."""
+        if not self._is_plausible(record):
+            return
+        if type(record) is RunRecord:
+            self._put(record, self.pending.take_known(record.first, record.last), origin)
+        elif type(record) is FragmentRecord:
+            if not self.pending.is_missing(record.first):
+                self.duplicates += 1
+            elif (whole := self._assemble(record)) is not None:
+                self.pending.take_known(record.first, record.first)
+                self._finish(record.first, whole, origin)
+
+    def drop(self, now: float, record: Record, sqn: int) -> list[Span]:
+        """Drop a record that came and cannot be kept; return what is new of it."""
+        if not self._is_plausible(record):
+            return []
+        return self.pending.take(now, record.first, record.last, sqn)
+
+    def lose(self, span: Span, reason: LossReason) -> None:
+        """Settle missing numbers as lost, whatever parts of them came."""
+        for number in self.partial.within(*span):
+            self.partial.remove(number)
+        self.pending.settle(*span)
+        self._order.put(*span, Loss(*span, reason))
+
+    def relieve(self) -> None:
+        """Lose the oldest gap as long as too much is held."""
+        while self.load > 1 and (oldest := self.pending.oldest) is not None:
+            self.lose(oldest, LossReason.MAP_OVERFLOW)
+
+    def _put(self, run: RunRecord, new: list[Span], origin: Origin) -> None:
+        _, start, payloads = run
+        self.duplicates += len(payloads) - sum(span.size for span in new)
+        for first, last in new:
+            some = payloads
+            if last - first + 1 < len(payloads):
+                some = payloads[first - start : last - start + 1]
+            self._order.put(first, last, Batch(first, some, origin))
+
+    def _assemble(self, fragment: FragmentRecord) -> bytes | None:
+        """Take a part; return the message when it is whole."""
+        message = self.partial.add(fragment)
+        if message is None:
+            self.duplicates += 1
+            return None
+        if message.size > self._settings.max_message:
+            self.lose(Span(fragment.first, fragment.first), LossReason.MAP_OVERFLOW)
+            return None
+        return message.join()
+
+    def _finish(self, number: int, whole: bytes, origin: Origin) -> None:
+        self.partial.remove(number)
+        self._order.put(number, number, Batch(number, [whole], origin))
+
+    def _is_plausible(self, record: Record) -> bool:
+        """Whether it can be true, after all that came before it."""
+        if record.last >= MOST_NUMBER:
+            is_plausible = False
+        elif type(record) is FragmentRecord:
+            message = self.partial.find(record.first)
+            is_same = message is None or message.parts == record.parts
+            is_plausible = is_same and record.parts <= self._settings.max_message
+        else:
+            is_plausible = not self.partial.within(record.first, record.last)
+        if is_plausible:
+            return True
+        self.refused += 1
+        return False
+
+
+class DeliveryController:
+    """One topic of one session. Times in seconds.
+
+    ``first`` is the number of the topic's first message that was sent after this side joined,
+    ``sqn`` the lead at that moment. ``missing`` are the datagrams that the transport still tries to
+    get. With ``fetches`` what the transport gives up is wanted from the source's history; with
+    ``late_join`` nothing is delivered before ``begin``.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        topic: int,
+        first: int,
+        sqn: int,
+        missing: MissingDatagrams,
+        *,
+        ordered: bool = True,
+        fetches: bool = False,
+        late_join: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.live = first
+        self.state = DeliveryState.HOLDING if late_join else DELIVERY.initial
+        self._settings = settings
+        self._pending = PendingMessages(first, sqn, missing)
+        self._queue = ReaderQueue()
+        self._order: DeliveryOrder = (
+            OrderMap(self._queue, first) if ordered else ArrivalOrder(self._queue)
+        )
+        self._pipeline = DeliveryPipeline(settings, self._pending, self._order)
+        self._fetches = fetches
+        self._fetched_as = Origin.RETRANSMIT if late_join else Origin.OTR
+        self._end_reason = EndReason.CLOSED
+        # Messages that came and were dropped, for want of room.
+        self._dropped = 0
+        # The number of a record that ``take_next`` may take.
+        self._next = NONE
+        if not late_join:
+            self._begin()
+
+    @property
+    def wanted(self) -> RangeSet:
+        """The numbers to fetch from the source's history: to be read, not to be changed."""
+        return self._pending.wanted
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the transport counts any more."""
+        return self.state is DeliveryState.DRAINING or self.state is DeliveryState.ENDED
+
+    def statistics(self) -> DeliveryStatistics:
+        """Return the counts so far."""
+        order, partial = self._order, self._pipeline.partial
+        return DeliveryStatistics(
+            delivered=self._queue.delivered,
+            lost=self._queue.lost,
+            duplicates=self._pipeline.duplicates,
+            left=self._dropped,
+            refused=self._pipeline.refused,
+            gaps=len(self._pending.gaps),
+            wanted=self.wanted.total,
+            waiting=order.count + partial.count,
+            waiting_bytes=order.size + partial.size,
+        )
+
+    # From the transport
+
+    def handle_arrived(self, now: float, arrived: Arrived) -> None:
+        """Take a datagram; its records may be of other topics."""
+        if self.is_over:
+            return
+        sqn, _, records = arrived
+        queue, pipeline, limit = self._queue, self._pipeline, self._settings.receive_buffer
+        for record in records:
+            if record.topic != self.topic:
+                continue
+            is_next = record.first == self._next and queue.size + pipeline.partial.size < limit
+            if is_next and pipeline.take_next(record, sqn):
+                self._next = self._pending.top
+            else:
+                self._take(now, record, sqn)
+        self._pending.suspect(sqn)
+
+    def handle_given_up(self, given_up: GivenUp) -> None:
+        """Take note that datagrams will not come, and why."""
+        if not self.is_over:
+            self._pending.handle_given_up(given_up)
+
+    def handle_tail(self, now: float, number: int, lead: int) -> None:
+        """Take note that all below ``number`` was sent, with datagrams up to ``lead``."""
+        if self.is_over or not self._pending.top < number < MOST_NUMBER:
+            return
+        self._next = NONE
+        self._pending.expect(now, number, lead + 1)
+        self._pending.suspect(lead + 1)
+        self._pipeline.relieve()
+
+    def settle(self) -> None:
+        """Give up what the transport can no longer bring.
+
+        Call this when everything that the transport has was handed on.
+        """
+        for span, reason in self._pending.unrecoverable():
+            self._give_up(span, reason)
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up what the transport has not brought for a generation interval."""
+        for span, reason in self._pending.expired(now, self._settings.generation):
+            self._give_up(span, reason)
+
+    def handle_end(self, reason: EndReason, *, fetching: bool) -> None:
+        """Take note that the session is over; ``fetching`` if what is missing may yet be fetched.
+
+        Raises ``StateError`` before ``begin``, and when it is over already.
+        """
+        self._next = NONE
+        self._end_reason = reason
+        self._fetches = self._fetches and fetching
+        self._step(DeliveryEvent.END)
+        if not fetching:
+            while self.wanted:
+                self._pipeline.lose(next(iter(self.wanted)), LossReason.SESSION_END)
+        self._progress()
+
+    # From the history
+
+    def begin(self, first: int) -> None:
+        """Deliver the stream from ``first`` on; where that is not before ``live``, from there.
+
+        Raises ``StateError`` when it has begun.
+        """
+        self.live = min(first, self.live)
+        self._step(DeliveryEvent.BEGIN)
+        self._progress()
+
+    def handle_fetched(self, record: Record) -> None:
+        """Take what was fetched; what is not missing is dropped."""
+        if record.topic == self.topic:
+            self._pipeline.take_fetched(record, self._fetched_as)
+            self._pipeline.relieve()
+            self._progress()
+
+    def handle_not_fetched(self, span: Span, reason: LossReason) -> None:
+        """Take note that numbers cannot be fetched: those of them that are wanted are lost."""
+        while missing := self.wanted.within(*span):
+            self._pipeline.lose(missing[0], reason)
+        self._progress()
+
+    # To the reader
+
+    def poll_item(self) -> Item | None:
+        """Return what is delivered next; None when there is nothing now."""
+        return self._queue.poll()
+
+    @property
+    def room(self) -> int:
+        """The bytes of messages that may still come."""
+        held = self._queue.size + self._order.size + self._pipeline.partial.size
+        return max(self._settings.receive_buffer - held, 0)
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether the reader has little to read, so that more may be fetched."""
+        return 2 * self._queue.size < self._settings.receive_buffer
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` has something to do, be there traffic or not."""
+        gaps = self._pending.gaps
+        return gaps.oldest.since + self._settings.generation if gaps else None
+
+    # Records and gaps
+
+    def _take(self, now: float, record: Record, sqn: int) -> None:
+        is_following = self.state is DeliveryState.FOLLOWING
+        if not is_following and self._is_too_far(record):
+            # It is fetched in its turn.
+            for span in self._drop(now, record, sqn):
+                self._pending.want(*span)
+        elif not self.room:
+            for span in self._drop(now, record, sqn):
+                self._give_up(span, LossReason.OVERRUN)
+        else:
+            self._pipeline.take(now, record, sqn)
+        self._pipeline.relieve()
+        self._progress()
+        self._next = self._pipeline.next if self.state is DeliveryState.FOLLOWING else NONE
+
+    def _is_too_far(self, record: Record) -> bool:
+        """Whether a live record is too far ahead: half of the room is for the history."""
+        is_far = self._order.lead(record.first) > self._settings.caching_proximity
+        return is_far or self._pipeline.load > 1 / 2
+
+    def _drop(self, now: float, record: Record, sqn: int) -> list[Span]:
+        new = self._pipeline.drop(now, record, sqn)
+        self._dropped += sum(span.size for span in new)
+        return new
+
+    def _give_up(self, span: Span, reason: LossReason) -> None:
+        """Settle what the transport will not bring: the history has it, or its loss is final."""
+        if self._fetches:
+            self._pending.want(*span)
+        else:
+            self._pipeline.lose(span, reason)
+
+    def _progress(self) -> None:
+        """See whether that was all that was awaited."""
+        if self.state is DeliveryState.CATCHING_UP and not self.wanted:
+            self._step(DeliveryEvent.MERGED)
+        if self.state is DeliveryState.DRAINING:
+            # The session's end may have cut off the last message.
+            top = self._pending.top
+            if self._pipeline.partial.find(top) is not None:
+                self._give_up(Span(top, top), LossReason.SESSION_END)
+            if self._pending.is_settled:
+                self._step(DeliveryEvent.SETTLED)
+
+    # Actions of the table
+
+    def _step(self, event: DeliveryEvent) -> None:
+        self._RUNNER.step(self, event)
+
+    def _begin(self) -> None:
+        self._pipeline.begin(self.live)
+
+    def _follow(self) -> None:
+        self._fetched_as = Origin.OTR
+
+    def _give_all_up(self) -> None:
+        for span, reason in self._pending.abandoned():
+            self._give_up(span, reason)
+
+    def _tell_end(self) -> None:
+        self._queue.end(StreamEnd(self._end_reason, self._pending.top))
+
+    _RUNNER = Runner(
+        DELIVERY,
+        {
+            DeliveryAction.BEGIN: _begin,
+            DeliveryAction.FOLLOW: _follow,
+            DeliveryAction.GIVE_UP: _give_all_up,
+            DeliveryAction.END: _tell_end,
+        },
+        raised=DeliveryEvent,
+    )

@@ -1,0 +1,308 @@
+"""Flow control: how far a source may be ahead of its slowest receiver, and for how long it waits.
+
+Every receiver reports what it has, and how many bytes of room its reader leaves (Aeron's status
+messages). The source sends no further than the lowest of these limits. Whatever is sent is counted
+in bytes, each datagram with what a kernel takes for it beside its data (``settings.OVERHEAD``): so
+neither small datagrams nor large ones use up more of a socket's buffer than they are charged for.
+
+A receiver limits the source only while it makes progress. From when it joins, and from when half
+of what it can take has been sent, or the source is blocked by it, its report is awaited. If
+``patience`` seconds pass without one that raises its limit, it is left behind: the source no longer
+waits for it until it has caught up, but still repairs what is in the transmission window. So a
+receiver that is gone is mostly left behind before the source has waited for it.
+
+``FlowControl`` is the source's side, ``StatusReports`` the receiver's.
+"""
+
+from sys import maxsize
+from typing import Final, NamedTuple
+
+from sphtp.core.stream.transmission_window import TransmissionWindow
+from sphtp.core.stream.wire import StatusMessage
+from sphtp.core.timers import earliest
+from sphtp.core.token_bucket import TokenBucket
+
+SHARE: Final = 4
+"""Reports in one window: the source is never kept waiting for a report that is on its way.
+
+Also session messages in ``patience``, which ask a receiver whose report is awaited: one that reads
+slowly frees a quarter of a window now and then only, and has to be asked whether it reads at all.
+"""
+
+
+def first_grant(reach: int) -> int:
+    """Return how many bytes a source may be ahead of a receiver that has not reported yet.
+
+    ``reach`` is how many it may be ahead at most; 0 for no matter how many.
+    """
+    return max(reach // SHARE, 1) if reach else 0
+
+
+# The source's side
+
+
+class ReceiverLag(NamedTuple):
+    """The lag of a receiver: ``behind`` in datagrams, ``room`` in bytes, ``silence`` in seconds.
+
+    ``is_left_behind`` says that the source no longer waits for it.
+    """
+
+    behind: int
+    room: int
+    silence: float
+    is_left_behind: bool
+
+
+class SourceReceiver:
+    """One receiver, as its source knows it.
+
+    It has everything up to the datagram ``done``. It ``is_busy`` as long as it fetches history, of
+    which the source knows nothing else. Its ``nak_budget`` bounds the datagrams that it may ask
+    for, so that it does not starve the others.
+    """
+
+    __slots__ = (
+        "awaited_since",
+        "complained_at",
+        "done",
+        "has_reported",
+        "is_busy",
+        "is_left_behind",
+        "knows_end",
+        "lead",
+        "limit",
+        "nak_budget",
+        "position",
+        "reported_at",
+        "room",
+    )
+
+    def __init__(self, now: float, done: int, nak_budget: TokenBucket) -> None:
+        self.done = done
+        self.room = 0
+        self.reported_at = now
+        self.is_busy = True
+        self.knows_end = False
+        self.nak_budget = nak_budget
+        # When the application was told that it asks for too much.
+        self.complained_at: float | None = None
+        # Its latest report: it had everything up to ``lead``, which is at ``position`` in the
+        # transmission window, and could take more up to ``limit``.
+        self.lead = done
+        self.position = self.limit = 0
+        # What is granted before the first report is a guess, which that report corrects.
+        self.has_reported = False
+        # Since when a report is awaited; None while none is.
+        self.awaited_since: float | None = None
+        self.is_left_behind = False
+
+    @property
+    def half(self) -> int:
+        """The position at which half of what it can take has been sent."""
+        return self.position + (self.limit - self.position) // 2
+
+
+class FlowControl:
+    """The receivers of a source, and the limit that they set it.
+
+    ``reach`` is in bytes, as are positions in the transmission window; 0 limits nothing. Each
+    receiver may ask for ``nak_budget`` datagrams a second.
+    """
+
+    def __init__(
+        self, reach: int, patience: float, nak_budget: float, window: TransmissionWindow
+    ) -> None:
+        self.reach = reach
+        """How many bytes the source may be ahead."""
+        self.limit: int | None = None
+        """The position up to which datagrams may leave; None when nothing limits them."""
+        self.left_behind = 0
+        """How often a receiver was left behind."""
+        self.awaited_since: float | None = None
+        """Since when the report of a receiver that has reported before is awaited."""
+        self._window = window
+        self._patience = patience
+        self._nak_budget = nak_budget
+        self._receivers: dict[int, SourceReceiver] = {}
+        # The lowest position at which a report will be awaited that is not awaited yet.
+        self._half = maxsize
+
+    def __len__(self) -> int:
+        return len(self._receivers)
+
+    @property
+    def due(self) -> float | None:
+        """When a receiver will be left behind."""
+        due: float | None = None
+        for one in self._receivers.values():
+            if one.awaited_since is not None:
+                due = earliest(due, one.awaited_since + self._patience)
+        return due
+
+    def find(self, receiver: int) -> SourceReceiver | None:
+        """Return the receiver with this number."""
+        return self._receivers.get(receiver)
+
+    def unrepaired(self, lead: int) -> int:
+        """Return how many datagrams up to ``lead`` are not known to be with all receivers."""
+        least = min((one.done for one in self._receivers.values()), default=lead)
+        return max(lead - least, 0)
+
+    def is_done(self, lead: int) -> bool:
+        """Whether all receivers have everything, be it from history, and know the end."""
+        return not self.unrepaired(lead) and not any(
+            one.is_busy or not one.knows_end for one in self._receivers.values()
+        )
+
+    # Who takes part
+
+    def join(self, now: float, receiver: int, lead: int, done: int | None = None) -> None:
+        """Add a receiver when the window's lead is ``lead``.
+
+        It has everything up to ``done``, and needs nothing up to ``lead`` unless that is given.
+        """
+        one = self._receivers.get(receiver)
+        if one is None:
+            done = lead if done is None else min(done, lead)
+            one = SourceReceiver(now, done, TokenBucket(self._nak_budget))
+            self._receivers[receiver] = one
+        if self.reach:
+            one.lead = lead
+            one.position = self._window.position_of(lead)
+            one.limit = one.position + first_grant(self.reach)
+            one.has_reported = one.is_left_behind = False
+            one.awaited_since = now
+            self._find_limit()
+
+    def leave(self, receiver: int) -> None:
+        """Remove a receiver."""
+        self._receivers.pop(receiver, None)
+        self._find_limit()
+
+    def close(self) -> None:
+        """Wait for no receiver any more, whoever joins."""
+        self.reach = 0
+        for one in self._receivers.values():
+            one.awaited_since = None
+        self._find_limit()
+
+    # What limits the source, and for how long
+
+    def handle_status(self, now: float, receiver: int, status: StatusMessage) -> None:
+        """Take a receiver's report; one that was left behind counts again when it has caught up."""
+        one = self._receivers.get(receiver)
+        if one is None:
+            return
+        one.done = max(one.done, status.lead)
+        one.room, one.reported_at = status.room, now
+        one.is_busy = status.is_fetching
+        one.knows_end |= status.knows_end
+        if not self.reach or status.lead < one.lead:
+            return
+        position = self._window.position_of(status.lead)
+        limit = position + min(self.reach, status.room)
+        # Reports may overtake each other: one with less room takes nothing back.
+        if limit <= one.limit and one.has_reported:
+            return
+        one.lead, one.position, one.limit = status.lead, position, limit
+        one.has_reported, one.awaited_since = True, None
+        if limit > self._window.position:
+            one.is_left_behind = False
+        self._find_limit()
+
+    def handle_sent(self, now: float) -> None:
+        """Await the report of each receiver that half of what it can take has been sent to."""
+        position = self._window.position
+        if position >= self._half:
+            for one in self._followed():
+                if one.awaited_since is None and position >= one.half:
+                    one.awaited_since = now
+            self._find_limit()
+
+    def handle_blocked(self, now: float) -> None:
+        """Await the report of those that block the source."""
+        for one in self._followed():
+            if one.awaited_since is None and one.limit == self.limit:
+                one.awaited_since = now
+                if one.has_reported and self.awaited_since is None:
+                    self.awaited_since = now
+
+    def expire(self, now: float) -> None:
+        """Leave behind the receivers whose report was awaited for too long."""
+        for one in self._followed():
+            if one.awaited_since is not None and now >= one.awaited_since + self._patience:
+                one.awaited_since = None
+                one.is_left_behind = True
+                self.left_behind += 1
+        self._find_limit()
+
+    def _followed(self) -> list[SourceReceiver]:
+        if not self.reach:
+            return []
+        return [one for one in self._receivers.values() if not one.is_left_behind]
+
+    def _find_limit(self) -> None:
+        followed = self._followed()
+        self.limit = min((one.limit for one in followed), default=None)
+        halves = (one.half for one in followed if one.awaited_since is None)
+        self._half = min(halves, default=maxsize)
+        self.awaited_since = earliest(*(one.awaited_since for one in followed if one.has_reported))
+
+
+# The receiver's side
+
+
+class StatusReports:
+    """Reports when the source asks, or when the receiver can take a quarter of a window more.
+
+    ``reach`` is how many bytes the source may be ahead, 0 for no matter how many; ``burst`` how
+    many the receiver can take at once. Unless it ``knows_lead``, it does not know what the source
+    grants it before the first report.
+    """
+
+    __slots__ = ("_burst", "_every", "_is_asked", "_limit", "_reach")
+
+    def __init__(self, reach: int, burst: int, *, knows_lead: bool = True) -> None:
+        self._reach = reach
+        self._burst = burst
+        self._every = max(min(reach, burst) // SHARE, 1)
+        # As far as the source may send by the last report, or by the join, in bytes from there.
+        self._limit = first_grant(reach) if knows_lead else None
+        self._is_asked = False
+
+    def ask(self) -> None:
+        """Report next time: the source has sent a session message, which asks for it."""
+        self._is_asked = True
+
+    def is_due(self, taken: int, behind_gap: int, room: int) -> bool:
+        """Whether to report, unasked, of a receiver that has ``taken`` so many bytes.
+
+        Of these, ``behind_gap`` are behind something that is missing; its reader leaves ``room``.
+        """
+        if not self._reach or self._limit is None:
+            return False
+        settled = taken - behind_gap
+        return settled + self._ahead(behind_gap, room) - self._limit >= self._every
+
+    def poll(
+        self,
+        lead: int,
+        taken: int,
+        behind_gap: int,
+        room: int,
+        *,
+        is_fetching: bool = False,
+        knows_end: bool = False,
+    ) -> StatusMessage | None:
+        """Return the report of a receiver that has everything up to ``lead``, if it is time."""
+        if not self._is_asked and not self.is_due(taken, behind_gap, room):
+            return None
+        self._is_asked = False
+        if self._reach:
+            room = self._ahead(behind_gap, room)
+            self._limit = taken - behind_gap + room
+        return StatusMessage(lead, room, is_fetching, knows_end)
+
+    def _ahead(self, behind_gap: int, room: int) -> int:
+        # What came behind a gap has left the socket, and makes room for others there.
+        return min(self._reach, room, behind_gap + self._burst)

@@ -1,0 +1,435 @@
+"""Late join and off-transport recovery (OTR) at the receiver: messages from the source's history.
+
+A receiver that joins late wants messages that were sent before it came, and one whose transport
+gave datagrams up wants what was in them. Both are fetched over a TCP connection to the source, the
+oldest first, a window ahead (``FetchWindow``); the shell makes the connection, which carries the
+frames of ``late_join_wire``.
+
+The table says when there is a connection: when something is wanted, and not before. Frames come in
+order or not at all, so silence means trouble: after an interval the receiver asks again, and the
+interval doubles. The table cannot know whether anything is wanted: ``update`` looks after every
+input, and steps it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sphtp.core.fsm import Alarms, Machine, Name, Row, Runner
+from sphtp.core.serial import SerialNumber
+from sphtp.core.stream.events import LossReason
+from sphtp.core.stream.late_join_wire import (
+    MOST_REQUESTS,
+    MOST_SPANS,
+    Answer,
+    AskRequest,
+    EndAnswer,
+    FetchRequest,
+    GoneAnswer,
+    InfoAnswer,
+    MessagesAnswer,
+    Question,
+    decode_answer_untrusted,
+    encode_ask,
+    encode_fetch,
+)
+from sphtp.core.stream.ranges import RangeSet, Span
+from sphtp.core.stream.records import Record
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.timers import earliest
+from sphtp.errors import RemoteError
+
+
+class FetchState(Name):
+    """The states of a fetcher."""
+
+    RESTING = "nothing is wanted, and there is no connection"
+    CALLING = "a connection is wanted"
+    WAITING = "the connection was refused or lost; another try comes later"
+    TALKING = "connected, and answers are awaited"
+    IDLE = "connected, and nothing is wanted"
+    LAST = "the session is over; answers are awaited as long as they come"
+    OVER = "nothing will be fetched any more"
+
+
+class FetchEvent(Name):
+    """Its events."""
+
+    WANTED = "something is wanted, maybe more than before"
+    SATISFIED = "nothing is wanted any more"
+    CONNECTED = "there is a connection"
+    DISCONNECTED = "the connection was refused, or lost"
+    DUE = "the interval is over, and nothing came"
+    EXHAUSTED = "nothing has come for as long as a message may take"
+    END = "the session is over"
+
+
+class FetchAction(Name):
+    """Its actions."""
+
+    START = "begin to be patient"
+    ASK = "ask for as much as may be on its way"
+    ASK_AGAIN = "take what was asked for as not asked for"
+    BACK_OFF = "wait for an interval, which doubles"
+    GIVE_UP = "tell that what is wanted is lost"
+    FORGO = "tell that what is wanted is lost with the session"
+    STOP = "stop all clocks"
+
+
+F, E, D = FetchState, FetchEvent, FetchAction
+
+FETCH = Machine(
+    "Fetcher",
+    F.RESTING,
+    (
+        Row(F.RESTING, E.WANTED, F.CALLING, (D.START,), "the history has it"),
+        Row(F.RESTING, E.CONNECTED, F.IDLE, (), "it came by another way meanwhile"),
+        Row(F.RESTING, E.END, F.OVER, (), "nothing is missing that could be fetched"),
+        Row(F.CALLING, E.CONNECTED, F.TALKING, (D.ASK_AGAIN, D.ASK), "somebody is there"),
+        Row(F.CALLING, E.DISCONNECTED, F.WAITING, (D.BACK_OFF,), "maybe it is a short trouble"),
+        Row(F.CALLING, E.SATISFIED, F.RESTING, (D.STOP,), "it came by another way"),
+        Row(F.CALLING, E.EXHAUSTED, F.RESTING, (D.GIVE_UP, D.STOP), "nobody is there"),
+        Row(F.CALLING, E.END, F.OVER, (D.FORGO, D.STOP), "nobody will be there"),
+        Row(F.WAITING, E.DUE, F.CALLING, (), "another try"),
+        Row(F.WAITING, E.SATISFIED, F.RESTING, (D.STOP,), "it came by another way"),
+        Row(F.WAITING, E.EXHAUSTED, F.RESTING, (D.GIVE_UP, D.STOP), "nobody is there"),
+        Row(F.WAITING, E.END, F.OVER, (D.FORGO, D.STOP), "nobody will be there"),
+        Row(F.TALKING, E.WANTED, F.TALKING, (D.ASK,), "keep the window full"),
+        Row(F.TALKING, E.SATISFIED, F.IDLE, (D.STOP,), "all came, or is gone"),
+        Row(F.TALKING, E.DISCONNECTED, F.WAITING, (D.BACK_OFF,), "maybe it is a short trouble"),
+        Row(F.TALKING, E.DUE, F.TALKING, (D.BACK_OFF, D.ASK_AGAIN, D.ASK), "it was yet to be sent"),
+        Row(F.TALKING, E.EXHAUSTED, F.IDLE, (D.GIVE_UP, D.STOP), "nobody listens"),
+        Row(F.TALKING, E.END, F.LAST, (), "the history outlives the session"),
+        Row(F.IDLE, E.WANTED, F.TALKING, (D.START, D.ASK), "the history has it"),
+        Row(F.IDLE, E.DISCONNECTED, F.RESTING, (), "it is not needed"),
+        Row(F.IDLE, E.END, F.LAST, (), "more may be missing now"),
+        Row(F.LAST, E.WANTED, F.LAST, (D.ASK,), "keep the window full"),
+        Row(F.LAST, E.SATISFIED, F.OVER, (D.STOP,), "all came, or is gone"),
+        Row(F.LAST, E.DISCONNECTED, F.OVER, (D.FORGO, D.STOP), "the history is gone, too"),
+        Row(F.LAST, E.DUE, F.OVER, (D.FORGO, D.STOP), "the history is gone, too"),
+        Row(F.LAST, E.EXHAUSTED, F.OVER, (D.FORGO, D.STOP), "the history is gone, too"),
+    ),
+    events=FetchEvent,
+    final=frozenset({F.OVER}),
+    refused={
+        F.RESTING: frozenset({E.SATISFIED, E.DISCONNECTED, E.DUE, E.EXHAUSTED}),
+        F.CALLING: frozenset({E.WANTED, E.DUE}),
+        F.WAITING: frozenset({E.WANTED, E.CONNECTED, E.DISCONNECTED}),
+        F.TALKING: frozenset({E.CONNECTED}),
+        F.IDLE: frozenset({E.SATISFIED, E.CONNECTED, E.DUE, E.EXHAUSTED}),
+        F.LAST: frozenset({E.CONNECTED, E.END}),
+        F.OVER: frozenset(FetchEvent),
+    },
+)
+
+
+class FetchWindow:
+    """At most ``size`` messages of ``wanted``, each for ``timeout`` seconds since it was first in.
+
+    What is no longer wanted has left the window, too.
+    """
+
+    __slots__ = ("_asked", "_expiries", "_size", "_timeout", "_wanted")
+
+    def __init__(self, wanted: RangeSet, size: int, timeout: float) -> None:
+        self._wanted = wanted
+        self._size = size
+        self._timeout = timeout
+        self._asked = RangeSet()
+        self._expiries = deque[tuple[float, Span]]()
+
+    @property
+    def next_due(self) -> float | None:
+        """When the first of those in the window expires."""
+        while self._expiries and not self._wanted.within(*self._expiries[0][1]):
+            self._expiries.popleft()
+        return self._expiries[0][0] if self._expiries else None
+
+    def fill(self, now: float) -> list[Span]:
+        """Return what is to be asked for now; nothing while half of the window is asked for."""
+        held = [part for span in self._asked for part in self._wanted.within(*span)]
+        self._asked = RangeSet(held)
+        number = self._asked.total
+        # Half a window at once, so that requests are not as many as messages.
+        if 2 * number > self._size:
+            return []
+        spans = self._choose(self._size - number)
+        for span in spans:
+            self._asked.add(*span)
+            self._expiries.append((now + self._timeout, span))
+        return spans
+
+    def expire(self, now: float) -> list[Span]:
+        """Return what was asked for too long ago."""
+        expired = list[Span]()
+        while (due := self.next_due) is not None and due <= now:
+            expired.append(self._expiries.popleft()[1])
+        return expired
+
+    def open(self) -> None:
+        """Take nothing as asked for; what was keeps its age."""
+        self._asked.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._asked.clear()
+        self._expiries.clear()
+
+    def _choose(self, room: int) -> list[Span]:
+        spans = list[Span]()
+        for wanted in self._wanted:
+            for first, last in self._asked.without(*wanted):
+                spans.append(Span(first, min(last, first + room - 1)))
+                room -= spans[-1].size
+                if not room or len(spans) == MOST_SPANS:
+                    return spans
+        return spans
+
+
+MOST_DOUBLED: Final = 10
+"""How many intervals the longest wait takes."""
+
+
+class HistoryStart(NamedTuple):
+    """The history begins at ``first``; None when that is not known."""
+
+    first: int | None
+
+
+class FetchedRecord(NamedTuple):
+    """A record that was fetched."""
+
+    record: Record
+
+
+class FetchFailure(NamedTuple):
+    """Numbers that cannot be fetched, and why."""
+
+    span: Span
+    reason: LossReason
+
+
+Outcome = HistoryStart | FetchedRecord | FetchFailure
+
+
+_NUMBER: Final = SerialNumber(32)
+
+_CONNECTED: Final = frozenset({FetchState.CALLING, FetchState.TALKING, FetchState.LAST})
+
+
+@dataclass(frozen=True, slots=True)
+class FetchStatistics:
+    """``requests`` went out, and ``frames`` came that answer them.
+
+    ``failures`` are connections refused or lost. ``unasked`` frames answer nothing that was asked,
+    ``malformed`` ones make no sense.
+    """
+
+    requests: int
+    frames: int
+    failures: int
+    unasked: int
+    malformed: int
+
+
+class Fetcher:
+    """Late join and off-transport recovery of one topic: fetches what is ``wanted``.
+
+    Others change that set; ``update`` looks at it.
+
+    After a ``late_join`` it first asks what there is. Times in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        session: int,
+        topic: int,
+        wanted: RangeSet,
+        *,
+        late_join: bool = False,
+    ) -> None:
+        self.state = FETCH.initial
+        self._settings = settings
+        self._session = session
+        self._topic = topic
+        self._wanted = wanted
+        self._late_join = late_join
+        self._is_hungry = True
+        self._number = 0
+        # The numbers of the questions of this connection that have no END yet.
+        self._open = set[int]()
+        self._window = FetchWindow(wanted, settings.fetch_window, settings.fetch_timeout)
+        self._tries = 0
+        # Two: DUE, to ask again, and EXHAUSTED, to give up.
+        self._alarms = Alarms[FetchEvent]()
+        self._frames = deque[bytes]()
+        self._outcomes = deque[Outcome]()
+        self._requests = self._came = self._failures = self._unasked = self._malformed = 0
+
+    @property
+    def wants_connection(self) -> bool:
+        """Whether there should be a connection; one that is not wanted may be closed."""
+        return self.state in _CONNECTED
+
+    def statistics(self) -> FetchStatistics:
+        """Return the counts so far."""
+        return FetchStatistics(
+            self._requests, self._came, self._failures, self._unasked, self._malformed
+        )
+
+    # Inputs
+
+    def update(self, now: float, *, is_hungry: bool = True) -> None:
+        """Look at what is wanted; due after every input, when its outcomes have been heeded.
+
+        Nothing more is asked for, and nothing gets too old, unless the reader ``is_hungry``.
+        """
+        self._is_hungry = is_hungry
+        is_wanting = self._wanted or self._late_join
+        self._step(now, FetchEvent.WANTED if is_wanting else FetchEvent.SATISFIED)
+
+    def end(self, now: float) -> None:
+        """The session is over: go on only where answers are coming."""
+        self._set_start(None)
+        self._step(now, FetchEvent.END)
+
+    def handle_connected(self, now: float) -> None:
+        """The shell has made the connection that was wanted."""
+        self._step(now, FetchEvent.CONNECTED)
+
+    def handle_disconnected(self, now: float) -> None:
+        """The connection was refused, lost, or closed because it was not wanted."""
+        self._failures += self.wants_connection
+        self._frames.clear()
+        self._open.clear()
+        self._step(now, FetchEvent.DISCONNECTED)
+
+    def handle_frame_untrusted(self, now: float, frame: bytes) -> None:
+        """Take a frame that came over the connection; one that makes no sense is counted."""
+        try:
+            answer = decode_answer_untrusted(frame)
+        except RemoteError:
+            self._malformed += 1
+            return
+        if not self._is_asked(answer):
+            self._unasked += 1
+            return
+        self._came += 1
+        if isinstance(answer, EndAnswer):
+            # What did not come was yet to be sent: it is asked for again after an interval.
+            self._open.discard(answer.question.number)
+            return
+        self._tries = 0
+        self._alarms.move(FetchEvent.DUE, now + self._settings.fetch_interval)
+        self._alarms.move(FetchEvent.EXHAUSTED, now + self._settings.fetch_timeout)
+        match answer:
+            case InfoAnswer():
+                self._set_start(answer.low)
+            case MessagesAnswer():
+                self._outcomes.append(FetchedRecord(answer.record))
+            case GoneAnswer():
+                self._outcomes.append(FetchFailure(answer.span, LossReason.GONE))
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        while (event := self._alarms.take(now)) is not None:
+            if self._is_hungry:
+                self._step(now, event)
+            else:
+                self._alarms.set(event, now + self._settings.fetch_interval)
+        for span in self._window.expire(now):
+            self._outcomes.append(FetchFailure(span, LossReason.FETCH_TIMEOUT))
+
+    # Outputs
+
+    def poll_transmit(self) -> bytes | None:
+        """Return the next frame to send over the connection; None when there is none."""
+        return self._frames.popleft() if self._frames else None
+
+    def poll_outcome(self) -> Outcome | None:
+        """Return what became of what was wanted; None when there is no news."""
+        return self._outcomes.popleft() if self._outcomes else None
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` has something to do."""
+        return earliest(self._alarms.next_due(), self._window.next_due)
+
+    # What the source answers
+
+    def _is_asked(self, answer: Answer) -> bool:
+        session, topic, number = answer.question
+        is_ours = session == self._session and topic == self._topic
+        return is_ours and number in self._open
+
+    def _set_start(self, first: int | None) -> None:
+        if self._late_join:
+            self._late_join = False
+            self._outcomes.append(HistoryStart(first))
+
+    # What the table does
+
+    def _step(self, now: float, event: FetchEvent) -> None:
+        self._RUNNER.step(self, event, now)
+
+    def _start(self, now: float) -> None:
+        self._tries = 0
+        self._alarms.set(FetchEvent.EXHAUSTED, now + self._settings.fetch_timeout)
+
+    def _ask(self, now: float) -> None:
+        if not self._late_join:
+            self._fetch(now)
+        elif not self._open:
+            self._frames.append(encode_ask(AskRequest(self._question())))
+        if FetchEvent.DUE not in self._alarms.pending():
+            self._alarms.set(FetchEvent.DUE, now + self._settings.fetch_interval)
+
+    def _fetch(self, now: float) -> None:
+        if not self._is_hungry or len(self._open) >= MOST_REQUESTS:
+            return
+        if spans := self._window.fill(now):
+            self._frames.append(encode_fetch(FetchRequest(self._question(), spans)))
+
+    def _question(self) -> Question:
+        self._number = _NUMBER.wrap(self._number + 1)
+        self._open.add(self._number)
+        self._requests += 1
+        return Question(self._session, self._topic, self._number)
+
+    def _ask_again(self, _: float) -> None:
+        self._window.open()
+        if self._late_join:
+            self._open.clear()
+
+    def _back_off(self, now: float) -> None:
+        wait = self._settings.fetch_interval * min(2**self._tries, MOST_DOUBLED)
+        self._alarms.set(FetchEvent.DUE, now + wait)
+        self._tries += 1
+
+    def _give_up(self, _: float) -> None:
+        self._miss(LossReason.FETCH_TIMEOUT)
+
+    def _forgo(self, _: float) -> None:
+        self._miss(LossReason.SESSION_END)
+
+    def _miss(self, reason: LossReason) -> None:
+        self._set_start(None)
+        self._outcomes.extend(FetchFailure(span, reason) for span in self._wanted)
+
+    def _stop(self, _: float) -> None:
+        self._alarms.clear()
+        self._window.clear()
+
+    _RUNNER = Runner(
+        FETCH,
+        {
+            FetchAction.START: _start,
+            FetchAction.ASK: _ask,
+            FetchAction.ASK_AGAIN: _ask_again,
+            FetchAction.BACK_OFF: _back_off,
+            FetchAction.GIVE_UP: _give_up,
+            FetchAction.FORGO: _forgo,
+            FetchAction.STOP: _stop,
+        },
+        ignored=FetchEvent,
+    )

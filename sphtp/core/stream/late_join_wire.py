@@ -1,0 +1,271 @@
+"""Late join and off-transport recovery over TCP, byte by byte.
+
+On the connection every frame has its length before it, u32. A receiver asks, the source answers;
+every frame starts with the kind u8, session u32, topic u16 and a number u32 that the receiver gives
+to a question, and that the answers repeat. Then come, of a question
+
+ASK        nothing: what is there of the topic?
+FETCH      count u16, (first u64, further u16)*: these messages, the lowest first
+
+and of an answer
+
+INFO       low u64, next u64: kept is what is from low on, and below next
+MSG        a record of ``sphtp.core.stream.records``
+GONE       first u64, last u64: these are not kept any more
+END        nothing: that was all of this FETCH; what was not mentioned is yet to be sent
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.records import (
+    Record,
+    RunRecord,
+    decode_records_untrusted,
+    encode_fragment,
+    encode_run,
+)
+from sphtp.core.wire import Reader
+from sphtp.errors import RemoteError, untrusted
+
+MOST_FRAME: Final = 1 << 18
+"""Bytes of a frame without its length, a seal around it included."""
+MOST_REQUESTS: Final = 64
+"""Questions that may wait for their answers; who asks more does not listen."""
+MOST_SPANS: Final = 256
+"""Ranges in one FETCH."""
+FURTHER: Final = 0xFFFF
+"""What one range holds beside its first number."""
+MOST_WANTED: Final = 0xFFFF
+"""Messages in one FETCH."""
+
+_LENGTH: Final = Struct("<I")
+_HEAD: Final = Struct("<BIHI")
+_PAIR: Final = Struct("<QQ")
+_COUNT: Final = Struct("<H")
+_SPAN: Final = Struct("<QH")
+
+
+class FetchFrameKind(IntEnum):
+    """The first byte of a frame."""
+
+    ASK = 1
+    FETCH = 2
+    INFO = 3
+    MSG = 4
+    GONE = 5
+    END = 6
+
+
+class Question(NamedTuple):
+    """The session, the topic and the receiver's number of a question."""
+
+    session: int
+    topic: int
+    number: int
+
+
+class AskRequest(NamedTuple):
+    """ASK: a question for the bounds of a topic's history."""
+
+    question: Question
+
+
+class FetchRequest(NamedTuple):
+    """FETCH: a request for messages, in order, and no number twice."""
+
+    question: Question
+    spans: Sequence[Span]
+
+
+class InfoAnswer(NamedTuple):
+    """INFO: the messages from ``low`` on, below ``next``, are kept."""
+
+    question: Question
+    low: int
+    next: int
+
+
+class MessagesAnswer(NamedTuple):
+    """MSG: a record of messages that were asked for."""
+
+    question: Question
+    record: Record
+
+
+class GoneAnswer(NamedTuple):
+    """GONE: messages that are not kept any more."""
+
+    question: Question
+    span: Span
+
+
+class EndAnswer(NamedTuple):
+    """END: the answer to a request is complete."""
+
+    question: Question
+
+
+Request = AskRequest | FetchRequest
+Answer = InfoAnswer | MessagesAnswer | GoneAnswer | EndAnswer
+
+
+# The connection
+
+
+def prefixed(frame: bytes) -> bytes:
+    """Put a frame's length before it."""
+    return _LENGTH.pack(len(frame)) + frame
+
+
+class Framing:
+    """Takes frames out of the bytes of a connection, however they are cut."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed_untrusted(self, data: bytes) -> list[bytes]:
+        """Take bytes; return the frames that are whole.
+
+        Raises ``RemoteError`` when one is too long: then the connection is of no more use.
+        """
+        buffer, frames, start = self._buffer, list[bytes](), 0
+        buffer += data
+        while len(buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if length > MOST_FRAME:
+                raise RemoteError(f"a frame of {length} bytes; allowed is {MOST_FRAME}")
+            end = start + _LENGTH.size + length
+            if end > len(buffer):
+                break
+            frames.append(bytes(buffer[start + _LENGTH.size : end]))
+            start = end
+        del buffer[:start]
+        return frames
+
+
+# Questions
+
+
+def encode_ask(ask: AskRequest) -> bytes:
+    """Encode ASK."""
+    return _head(FetchFrameKind.ASK, ask.question)
+
+
+def encode_fetch(fetch: FetchRequest) -> bytes:
+    """Encode FETCH; spans are no larger than one range of the wire holds."""
+    spans = [_SPAN.pack(first, last - first) for first, last in fetch.spans]
+    return _head(FetchFrameKind.FETCH, fetch.question) + _COUNT.pack(len(spans)) + b"".join(spans)
+
+
+@untrusted
+def decode_request_untrusted(frame: bytes) -> Request:
+    """Decode what a receiver asks."""
+    kind, question, reader = _open(frame)
+    if kind == FetchFrameKind.ASK:
+        reader.finish()
+        return AskRequest(question)
+    if kind == FetchFrameKind.FETCH:
+        return FetchRequest(question, _decode_spans(reader))
+    raise RemoteError(f"a receiver asks nothing of kind {kind}")
+
+
+def _decode_spans(reader: Reader) -> list[Span]:
+    spans, wanted = list[Span](), 0
+    count = reader.u16()
+    if not 1 <= count <= MOST_SPANS:
+        raise RemoteError(f"{count} ranges; allowed is 1 to {MOST_SPANS}")
+    for _ in range(count):
+        first, further = _SPAN.unpack(reader.take(_SPAN.size))
+        if spans and first <= spans[-1].last:
+            raise RemoteError("ranges are in order and do not overlap")
+        spans.append(Span(first, first + further))
+        wanted += further + 1
+    if wanted > MOST_WANTED:
+        raise RemoteError(f"{wanted} messages in one FETCH; allowed is {MOST_WANTED}")
+    reader.finish()
+    return spans
+
+
+# Answers
+
+
+def encode_info(info: InfoAnswer) -> bytes:
+    """Encode INFO."""
+    return _head(FetchFrameKind.INFO, info.question) + _PAIR.pack(info.low, info.next)
+
+
+def encode_msg(msg: MessagesAnswer) -> bytes:
+    """Encode MSG."""
+    record = msg.record
+    body = encode_run(record) if isinstance(record, RunRecord) else encode_fragment(record)
+    return _head(FetchFrameKind.MSG, msg.question) + body
+
+
+def encode_gone(gone: GoneAnswer) -> bytes:
+    """Encode GONE."""
+    return _head(FetchFrameKind.GONE, gone.question) + _PAIR.pack(*gone.span)
+
+
+def encode_done(done: EndAnswer) -> bytes:
+    """Encode END."""
+    return _head(FetchFrameKind.END, done.question)
+
+
+@untrusted
+def decode_answer_untrusted(frame: bytes) -> Answer:
+    """Decode what a source answers."""
+    kind, question, reader = _open(frame)
+    if kind not in _ANSWERS:
+        raise RemoteError(f"a source answers nothing of kind {kind}")
+    answer = _ANSWERS[kind](question, reader)
+    reader.finish()
+    return answer
+
+
+def _decode_info(question: Question, reader: Reader) -> InfoAnswer:
+    low, after = reader.u64(), reader.u64()
+    if low > after:
+        raise RemoteError(f"a history from {low} that ends before {after}")
+    return InfoAnswer(question, low, after)
+
+
+def _decode_msg(question: Question, reader: Reader) -> MessagesAnswer:
+    records = decode_records_untrusted(reader.rest())
+    if len(records) != 1 or records[0].topic != question.topic:
+        raise RemoteError("a MSG holds one record of the topic that was asked for")
+    return MessagesAnswer(question, records[0])
+
+
+def _decode_gone(question: Question, reader: Reader) -> GoneAnswer:
+    span = Span(reader.u64(), reader.u64())
+    if span.size < 1:
+        raise RemoteError(f"nothing from {span.first} to {span.last} can be gone")
+    return GoneAnswer(question, span)
+
+
+def _decode_done(question: Question, _: Reader) -> EndAnswer:
+    return EndAnswer(question)
+
+
+_ANSWERS: Final[dict[int, Callable[[Question, Reader], Answer]]] = {
+    FetchFrameKind.INFO: _decode_info,
+    FetchFrameKind.MSG: _decode_msg,
+    FetchFrameKind.GONE: _decode_gone,
+    FetchFrameKind.END: _decode_done,
+}
+
+
+def _head(kind: FetchFrameKind, question: Question) -> bytes:
+    return _HEAD.pack(kind, *question)
+
+
+def _open(frame: bytes) -> tuple[int, Question, Reader]:
+    reader = Reader(frame)
+    kind, *question = _HEAD.unpack(reader.take(_HEAD.size))
+    return kind, Question(*question), reader

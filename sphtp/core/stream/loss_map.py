@@ -1,0 +1,216 @@
+"""The loss map: the datagrams that are missing, and what becomes of them.
+
+Missing datagrams are kept as ranges, so that a hole of a billion costs as much as a hole of one.
+Each range goes through a table. Where a part of a range arrives, or an NCF names it, the range is
+split, and each part goes its own way. When which event comes, ``nak`` decides.
+"""
+
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
+
+from sphtp.core.fsm import Machine, Name, Row
+from sphtp.core.stream.ranges import Span
+
+
+class GapState(Name):
+    """The states of a range."""
+
+    WAIT_FIRST = "found, and maybe only late: no NAK has named it"
+    WAIT_REPAIR = "a NAK has named it"
+    SUPPRESSED = "an NCF said that it does not come now"
+    DISABLED = "this receiver sends no NAKs; others may"
+    FILLED = "here"
+    LOST = "given up"
+
+
+class GapEvent(Name):
+    """Its events."""
+
+    ASKED = "its timer has fired, and a NAK with it leaves"
+    IGNORED = "NCF: it was repaired a moment ago"
+    RX_DELAY = "NCF: its repair waits for its turn"
+    SHED = "NCF: too much waits already"
+    NO_RETRY = "NCF: it will not be repaired"
+    REPAIRED = "it came as a repair"
+    LATE = "it came by itself: it was not lost, only overtaken"
+    BELOW_TRAIL = "the source's transmission window has moved on"
+    TOO_OLD = "it is missing for a generation interval"
+    CROWDED = "the loss map is full, and it is the oldest"
+    SESSION_OVER = "the session is over"
+
+
+class GapAction(Name):
+    """Its actions."""
+
+    ARM = "start its timer anew"
+    COUNT_RECOVERED = "count it as recovered, with the time and the NAKs that it took"
+    COUNT_OUT_OF_ORDER = "count it as out of order"
+    GIVE_UP = "tell that the transport gave up on it, and why"
+
+
+S, E, A = GapState, GapEvent, GapAction
+
+GapRow = Row[GapState, GapEvent, GapAction]
+
+MISSING = (S.WAIT_FIRST, S.WAIT_REPAIR, S.SUPPRESSED, S.DISABLED)
+
+ASKING: tuple[GapRow, ...] = (
+    Row(S.WAIT_FIRST, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "it did not come by itself"),
+    Row(S.WAIT_REPAIR, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the NAK or the repair was lost"),
+    Row(S.SUPPRESSED, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "it should have come by now"),
+)
+
+# A second NCF puts nothing off, or the NAKs of others could do so for ever.
+SUPPRESSING: tuple[GapRow, ...] = tuple(
+    Row(state, event, S.SUPPRESSED, (A.ARM,), why)
+    for state in (S.WAIT_FIRST, S.WAIT_REPAIR)
+    for event, why in (
+        (E.IGNORED, "until the source listens again; that repair may be on its way"),
+        (E.RX_DELAY, "until its turn has come"),
+        (E.SHED, "asking at once would only add to it"),
+    )
+)
+
+ARRIVING: tuple[GapRow, ...] = tuple(
+    Row(state, event, S.FILLED, (action,), why)
+    for state in MISSING
+    for event, action, why in (
+        (E.REPAIRED, A.COUNT_RECOVERED, "whoever asked for it"),
+        (E.LATE, A.COUNT_OUT_OF_ORDER, "the network changed the order"),
+    )
+)
+
+LOSING: tuple[GapRow, ...] = tuple(
+    Row(state, event, S.LOST, (A.GIVE_UP,), why)
+    for state in MISSING
+    for event, why in (
+        (E.NO_RETRY, "the source knows best"),
+        (E.BELOW_TRAIL, "nobody can repair it"),
+        (E.TOO_OLD, "someone waits for what is behind it"),
+        (E.CROWDED, "memory has an end"),
+        (E.SESSION_OVER, "every gap is settled before the end is told"),
+    )
+)
+
+GAP = Machine(
+    "Missing range",
+    S.WAIT_FIRST,
+    (*ASKING, *SUPPRESSING, *ARRIVING, *LOSING),
+    events=GapEvent,
+    entries=frozenset({S.DISABLED}),
+    final=frozenset({S.FILLED, S.LOST}),
+    refused={
+        S.SUPPRESSED: frozenset({E.IGNORED, E.RX_DELAY, E.SHED}),
+        S.DISABLED: frozenset({E.ASKED, E.IGNORED, E.RX_DELAY, E.SHED}),
+        S.FILLED: frozenset(GapEvent),
+        S.LOST: frozenset(GapEvent),
+    },
+)
+
+
+class Gap:
+    """A range of missing datagrams that have a past in common.
+
+    ``since`` is when it was found, ``naks`` how many NAKs have named it. ``due`` is when its timer
+    rings, if it runs, or rang (seconds).
+    """
+
+    __slots__ = ("due", "first", "last", "naks", "since", "state")
+
+    def __init__(self, first: int, last: int, since: float, state: GapState) -> None:
+        self.first = first
+        self.last = last
+        self.since = since
+        self.state = state
+        self.naks = 0
+        self.due = since
+
+    @property
+    def span(self) -> Span:
+        """The numbers."""
+        return Span(self.first, self.last)
+
+    @property
+    def size(self) -> int:
+        """The count of numbers."""
+        return self.last - self.first + 1
+
+    def cut(self, at: int) -> "Gap":
+        """Keep what is below ``at``; return the rest, without a timer."""
+        rest = Gap(at, self.last, self.since, self.state)
+        rest.naks, rest.due = self.naks, self.due
+        self.last = at - 1
+        return rest
+
+
+class LossMap:
+    """The gaps, in order; those that were found later have higher numbers."""
+
+    __slots__ = ("_firsts", "_gaps")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._gaps: list[Gap] = []
+
+    def __len__(self) -> int:
+        """The count of gaps."""
+        return len(self._gaps)
+
+    @property
+    def total(self) -> int:
+        """The count of datagrams."""
+        return sum(map(attrgetter("size"), self._gaps))
+
+    @property
+    def oldest(self) -> Gap:
+        """The lowest gap, which was found first; there must be one."""
+        return self._gaps[0]
+
+    def add(self, gap: Gap) -> None:
+        """Put in a gap above all others."""
+        self._firsts.append(gap.first)
+        self._gaps.append(gap)
+
+    def find(self, number: int) -> Gap | None:
+        """Return the gap that holds ``number``."""
+        place = bisect_right(self._firsts, number) - 1
+        if place < 0 or number > self._gaps[place].last:
+            return None
+        return self._gaps[place]
+
+    def touches(self, first: int, last: int) -> bool:
+        """Whether any number from ``first`` to ``last`` is missing."""
+        place = bisect_right(self._firsts, last) - 1
+        return place >= 0 and first <= last and self._gaps[place].last >= first
+
+    def within(self, first: int, last: int) -> list[Gap]:
+        """Return the gaps that begin from ``first`` to ``last``."""
+        return self._gaps[bisect_left(self._firsts, first) : bisect_right(self._firsts, last)]
+
+    def take_below(self, number: int) -> list[Gap]:
+        """Take out the gaps that begin below ``number``."""
+        return self.take_oldest(bisect_left(self._firsts, number))
+
+    def take_old(self, now: float, age: float) -> list[Gap]:
+        """Take out the gaps that were found ``age`` seconds ago, or earlier."""
+        # As a timer counts: what rang for a gap must find it.
+        return self.take_oldest(bisect_right(self._gaps, now, key=lambda gap: gap.since + age))
+
+    def take_oldest(self, number: int) -> list[Gap]:
+        """Take out so many gaps."""
+        taken = self._gaps[:number]
+        del self._firsts[:number], self._gaps[:number]
+        return taken
+
+    def split(self, gap: Gap, at: int) -> Gap:
+        """Cut a gap in two; return the upper one, which begins with ``at``."""
+        rest = gap.cut(at)
+        place = bisect_left(self._firsts, at)
+        self._firsts.insert(place, at)
+        self._gaps.insert(place, rest)
+        return rest
+
+    def remove(self, gap: Gap) -> None:
+        """Take out a gap that is in."""
+        place = bisect_left(self._firsts, gap.first)
+        del self._firsts[place], self._gaps[place]

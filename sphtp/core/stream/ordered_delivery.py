@@ -1,0 +1,263 @@
+"""Ordered delivery: messages wait for the parts of them, for their turn, and for the reader.
+
+Each number of a topic comes here once, as a message or as a loss. In order, the order map keeps
+what came before its turn; in the order of arrival nothing waits. The reader's queue then has
+messages, losses, and the end.
+"""
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from sphtp.core.stream.events import Batch, Loss, StreamEnd
+from sphtp.core.stream.records import FragmentRecord
+
+Item = Batch | Loss | StreamEnd
+
+
+class ReaderQueue:
+    """Items that wait for the reader."""
+
+    __slots__ = ("_queue", "_sizes", "delivered", "lost", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes of messages that wait for the reader."""
+        self._queue = deque[Item]()
+        # Of the batches in it.
+        self._sizes = deque[int]()
+        self.delivered = 0
+        self.lost = 0
+
+    def add(self, item: Batch | Loss | None) -> None:
+        """Add messages, or a loss, or nothing; adjacent losses for one reason are one."""
+        if type(item) is Batch:
+            self._add_batch(item)
+        elif type(item) is Loss:
+            self._add_loss(item)
+
+    def end(self, end: StreamEnd) -> None:
+        """Add the end."""
+        self._queue.append(end)
+
+    def poll(self) -> Item | None:
+        """Return the next item; None when there is none."""
+        if not self._queue:
+            return None
+        item = self._queue.popleft()
+        if type(item) is Batch:
+            self.size -= self._sizes.popleft()
+        return item
+
+    def _add_batch(self, batch: Batch) -> None:
+        size = sum(map(len, batch.payloads))
+        self.size += size
+        self._sizes.append(size)
+        self.delivered += len(batch.payloads)
+        self._queue.append(batch)
+
+    def _add_loss(self, loss: Loss) -> None:
+        self.lost += loss.last - loss.first + 1
+        self._queue.append(self._join(loss))
+
+    def _join(self, loss: Loss) -> Loss:
+        if not self._queue:
+            return loss
+        before = self._queue[-1]
+        if type(before) is not Loss or before.reason is not loss.reason:
+            return loss
+        if before.last + 1 != loss.first:
+            return loss
+        self._queue.pop()
+        return Loss(before.first, loss.last, loss.reason)
+
+
+_UNKNOWN = -1
+
+
+class DeliveryOrder(Protocol):
+    """Hands items to the reader's queue, in one order or another."""
+
+    @property
+    def count(self) -> int:
+        """Messages and losses that wait for something before them."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of messages that wait."""
+        ...
+
+    def begin(self, first: int) -> None:
+        """Begin with the number ``first``."""
+        ...
+
+    def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
+        """Take the numbers from ``first`` to ``last``, none of which came before.
+
+        None stands for numbers that are not delivered.
+        """
+        ...
+
+    def lead(self, number: int) -> int:
+        """Return how far a message would be ahead of the one that all wait for."""
+        ...
+
+
+class ArrivalOrder:
+    """The order of arrival: every item goes to the reader at once."""
+
+    __slots__ = ("_items", "count", "size")
+
+    def __init__(self, items: ReaderQueue) -> None:
+        self._items = items
+        self.count = 0
+        self.size = 0
+
+    def begin(self, first: int) -> None:
+        """Nothing waits for a beginning."""
+
+    def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
+        """Hand it to the reader."""
+        self._items.add(item)
+
+    def lead(self, number: int) -> int:
+        """Nothing is ever ahead."""
+        return 0
+
+
+class _Entry(NamedTuple):
+    last: int
+    item: Batch | Loss | None
+    messages: int
+    size: int
+
+
+class OrderMap:
+    """The order of the numbers: keeps what came before its turn.
+
+    ``first`` is the lowest number known before ``begin``.
+    """
+
+    __slots__ = ("_entries", "_first", "_items", "_next", "count", "size")
+
+    def __init__(self, items: ReaderQueue, first: int) -> None:
+        self._items = items
+        self._first = first
+        self._next = _UNKNOWN
+        self._entries: dict[int, _Entry] = {}
+        self.count = 0
+        self.size = 0
+
+    def begin(self, first: int) -> None:
+        """Hand to the reader what there is from ``first`` on."""
+        self._first = self._next = first
+        self._release()
+
+    def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
+        """Hand it to the reader, with what waited for it; or keep it."""
+        if first != self._next:
+            self._keep(first, _entry(last, item))
+            return
+        self._items.add(item)
+        self._next = last + 1
+        if self._entries:
+            self._release()
+
+    def lead(self, number: int) -> int:
+        """Return how far a message would be ahead of the one that all wait for."""
+        return number - (self._first if self._next == _UNKNOWN else self._next)
+
+    def _keep(self, first: int, entry: _Entry) -> None:
+        self._entries[first] = entry
+        self.count += entry.messages
+        self.size += entry.size
+
+    def _release(self) -> None:
+        while (entry := self._entries.pop(self._next, None)) is not None:
+            self._items.add(entry.item)
+            self._next = entry.last + 1
+            self.count -= entry.messages
+            self.size -= entry.size
+
+
+def _entry(last: int, item: Batch | Loss | None) -> _Entry:
+    if isinstance(item, Batch):
+        return _Entry(last, item, len(item.payloads), sum(map(len, item.payloads)))
+    return _Entry(last, item, 1, 0)
+
+
+class PartialMessage:
+    """A message of ``parts`` parts, some of which are here."""
+
+    __slots__ = ("_parts", "parts", "size")
+
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
+        self.size = 0
+        # By part: how many there will be is only what someone said.
+        self._parts: dict[int, bytes] = {}
+
+    @property
+    def count(self) -> int:
+        """The count of parts that are here."""
+        return len(self._parts)
+
+    def add(self, fragment: FragmentRecord) -> bool:
+        """Take a part; false when it is here already."""
+        if fragment.part in self._parts:
+            return False
+        self._parts[fragment.part] = fragment.payload
+        self.size += len(fragment.payload)
+        return True
+
+    def join(self) -> bytes | None:
+        """Return the whole message; None while parts are missing."""
+        if len(self._parts) < self.parts:
+            return None
+        return b"".join(map(self._parts.__getitem__, range(self.parts)))
+
+
+class PartialMessages:
+    """The messages of a topic that are not whole, by number: reassembly.
+
+    A message of which one part is lost is lost as a whole.
+    """
+
+    __slots__ = ("_messages", "count", "size")
+
+    def __init__(self) -> None:
+        self._messages: dict[int, PartialMessage] = {}
+        self.count = 0
+        self.size = 0
+
+    def find(self, number: int) -> PartialMessage | None:
+        """Return the message with this number, if parts of it are here."""
+        return self._messages.get(number)
+
+    def within(self, first: int, last: int) -> list[int]:
+        """Return the numbers, from ``first`` to ``last``, of which parts are here."""
+        messages = self._messages
+        if last - first < len(messages):
+            return [number for number in range(first, last + 1) if number in messages]
+        return [number for number in messages if first <= number <= last]
+
+    def add(self, fragment: FragmentRecord) -> PartialMessage | None:
+        """Take a part; return its message, or None when that part is here already."""
+        message = self._messages.get(fragment.first)
+        if message is None:
+            message = self._messages[fragment.first] = PartialMessage(fragment.parts)
+        if not message.add(fragment):
+            return None
+        self.count += 1
+        self.size += len(fragment.payload)
+        return message
+
+    def remove(self, number: int) -> None:
+        """Forget a message: it is whole, or lost."""
+        message = self._messages.pop(number)
+        self.count -= message.count
+        self.size -= message.size
+
+    def __len__(self) -> int:
+        """The count of messages."""
+        return len(self._messages)

@@ -1,0 +1,394 @@
+"""The receiver of a transport session: datagrams in, each handed on once, and NAKs out.
+
+A datagram above all known numbers tells that those between are missing; so do the lead in the
+header of every datagram and in session messages, which makes a loss at the end known, too. What is
+missing goes into the loss map and is asked for (``nak``). Each datagram is handed on in the order
+of arrival, or given up with a reason; ``delivery`` makes messages of them.
+
+The table is the life of the session. What is missing when it ends is given up first, each range
+with its reason; then it is over. The table cannot know whether something is missing when the last
+session message comes: therefore that message is two events.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from sphtp.core.entropy import Entropy
+from sphtp.core.fsm import Machine, Name, Row, Runner
+from sphtp.core.stream.events import Arrived, EndReason, GivenUp
+from sphtp.core.stream.loss_map import LossMap
+from sphtp.core.stream.nak import NakGenerator
+from sphtp.core.stream.records import Record, decode_records_untrusted
+from sphtp.core.stream.settings import OVERHEAD, StreamSettings
+from sphtp.core.stream.statistics import (
+    ReceiverCounters,
+    ReceiverStatistics,
+    receiver_snapshot,
+)
+from sphtp.core.stream.wire import (
+    DATA_OVERHEAD,
+    SQN,
+    Body,
+    BodyFlag,
+    Ncf,
+    SessionMessage,
+    StreamData,
+    Window,
+    decode_body_untrusted,
+    trail_of_next,
+)
+from sphtp.core.timers import earliest
+from sphtp.errors import RemoteError
+
+
+class ReceiverState(Name):
+    """The states of a session at its receiver."""
+
+    JOINING = "nothing has come yet"
+    ACTIVE = "there is a source"
+    ENDING = "the source closes: it repairs, and sends nothing new"
+    ENDED = "over, and nothing is missing that was not given up"
+
+
+class ReceiverEvent(Name):
+    """Its events."""
+
+    ARRIVED = "something of the source came"
+    CLOSING = "the source closes"
+    CLOSED = "the source has gone, and something is missing"
+    COMPLETE = "the source has gone, and nothing is missing"
+    SILENT = "nothing came for too long"
+    GONE = "the source's node vanished"
+
+
+class ReceiverAction(Name):
+    """Its actions."""
+
+    LINGER = "wait for the linger only"
+    HURRY = "wait for what may still be on its way"
+    SETTLE = "give up what is missing"
+
+
+S, E, A = ReceiverState, ReceiverEvent, ReceiverAction
+
+RECEIVER = Machine(
+    "Receiver",
+    S.JOINING,
+    (
+        Row(S.JOINING, E.ARRIVED, S.ACTIVE, (), "it is there"),
+        Row(S.JOINING, E.SILENT, S.ENDED, (A.SETTLE,), "nobody is there"),
+        Row(S.JOINING, E.GONE, S.ENDED, (A.SETTLE,), "nobody is there any more"),
+        Row(S.ACTIVE, E.CLOSING, S.ENDING, (A.LINGER,), "its linger is for the last repairs"),
+        Row(S.ACTIVE, E.CLOSED, S.ENDING, (A.HURRY,), "a repair may have been overtaken"),
+        Row(S.ACTIVE, E.COMPLETE, S.ENDED, (A.SETTLE,), "there is nothing to wait for"),
+        Row(S.ACTIVE, E.SILENT, S.ENDED, (A.SETTLE,), "the source vanished"),
+        Row(S.ACTIVE, E.GONE, S.ENDED, (A.SETTLE,), "nobody is left to repair"),
+        Row(S.ENDING, E.CLOSING, S.ENDING, (), "said again, for those that missed it"),
+        Row(S.ENDING, E.CLOSED, S.ENDING, (A.HURRY,), "a repair may have been overtaken"),
+        Row(S.ENDING, E.COMPLETE, S.ENDED, (A.SETTLE,), "there is nothing to wait for"),
+        Row(S.ENDING, E.SILENT, S.ENDED, (A.SETTLE,), "its last session message was lost"),
+        Row(S.ENDING, E.GONE, S.ENDED, (A.SETTLE,), "nobody is left to repair"),
+    ),
+    events=ReceiverEvent,
+    final=frozenset({S.ENDED}),
+    refused={
+        # Whatever says that a source closes has arrived first.
+        S.JOINING: frozenset({E.CLOSING, E.CLOSED, E.COMPLETE}),
+        S.ACTIVE: frozenset({E.ARRIVED}),
+        S.ENDING: frozenset({E.ARRIVED}),
+        S.ENDED: frozenset(ReceiverEvent),
+    },
+)
+
+REACH: Final = 1 << 30
+"""How far a lead may jump, and a window reach: further is no source's doing."""
+
+NOWHERE: Final = 1 << 31
+"""The lead before there is one: whatever comes first, its 32 bits are its number."""
+
+ACTIVE: Final = ReceiverState.ACTIVE
+
+
+class Receiver:
+    """Takes the bodies of one source's session; knows datagrams, and nothing of topics.
+
+    ``window`` is the source's as told when this receiver joined, and what comes after its lead is
+    wanted; without one, the first datagram is the start. After every input, take all that is
+    polled: what arrived, what was given up, tails, and, after ``poll_timeout`` too, NAKs.
+    """
+
+    __slots__ = (
+        "_activity_at",
+        "_arrived",
+        "_counters",
+        "_end_reason",
+        "_naks",
+        "_next",
+        "_session_number",
+        "_settings",
+        "_start",
+        "_tails",
+        "_timeout",
+        "state",
+    )
+
+    def __init__(
+        self, entropy: Entropy, settings: StreamSettings, now: float, window: Window | None
+    ) -> None:
+        self.state = RECEIVER.initial
+        self._settings = settings
+        self._counters = ReceiverCounters()
+        self._naks = NakGenerator(entropy, settings, self._counters)
+        self._start = None if window is None else window.lead + 1
+        # The number that follows all that is known.
+        self._next = NOWHERE + 1 if self._start is None else self._start
+        # When something came of the source, and how long silence may last from then on.
+        self._activity_at = now
+        self._timeout = settings.activity_timeout
+        self._end_reason = EndReason.VANISHED
+        self._arrived: deque[Arrived] = deque()
+        self._session_number: int | None = None
+        self._tails: Sequence[tuple[int, int]] | None = None
+
+    @property
+    def lead(self) -> int | None:
+        """The highest number known; None as long as nothing is."""
+        return None if self._start is None else self._next - 1
+
+    @property
+    def missing(self) -> LossMap:
+        """The datagrams that may still come: to be read, not to be changed."""
+        return self._naks.missing
+
+    @property
+    def settled(self) -> int | None:
+        """Everything up to this number is here, or given up; None as long as nothing is known."""
+        missing = self._naks.missing
+        return missing.oldest.first - 1 if missing else self.lead
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """The bytes that came, and about how many of them are behind what is missing.
+
+        Each datagram is charged as in ``flow_control``.
+        """
+        counters, settled = self._counters, self.settled
+        taken = counters.bytes + OVERHEAD * counters.datagrams
+        if settled is None or settled == self._next - 1:
+            return taken, 0
+        return taken, (self._next - 1 - settled) * taken // max(counters.datagrams, 1)
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether the source has told that nothing follows what is known."""
+        return self._end_reason is EndReason.CLOSED
+
+    @property
+    def end_reason(self) -> EndReason:
+        """The reason why the session is over, or would be if nothing more came."""
+        return self._end_reason
+
+    def statistics(self) -> ReceiverStatistics:
+        """Return the counts so far."""
+        naks = self._naks
+        return receiver_snapshot(self._counters, naks.missing.total, naks.nak_stm, naks.nak_tx)
+
+    # Inputs
+
+    def handle_body_untrusted(self, now: float, body: bytes) -> None:
+        """Take a body of the source; what makes no sense is dropped and counted."""
+        counters = self._counters
+        counters.datagrams += 1
+        counters.bytes += len(body)
+        try:
+            sqn = self._next
+            trail = trail_of_next(body, sqn) if self.state is ACTIVE else None
+            if trail is None:
+                self._handle_decoded_untrusted(now, decode_body_untrusted(body, sqn - 1))
+                return
+            # The next one, as almost always: nothing else can have changed but the trail.
+            records = decode_records_untrusted(body, DATA_OVERHEAD)
+            self._arrived.append(Arrived(sqn, False, records))
+            self._next = sqn + 1
+            self._activity_at = now
+            self._naks.advance_trail(trail)
+        except RemoteError:
+            counters.malformed += 1
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up what is too old; end the session of a source that was silent for too long."""
+        self._naks.expire(now)
+        if now >= self._activity_at + self._timeout:
+            self._step(ReceiverEvent.SILENT)
+
+    def handle_alive(self, now: float) -> None:
+        """Take note that the node of the source is there, silent or not."""
+        # A source that closes is not waited for any longer than it lingers.
+        if self.state is ACTIVE or self.state is ReceiverState.JOINING:
+            self._activity_at = now
+
+    def handle_window(self, now: float, window: Window) -> None:
+        """Take the window that the source's node tells over its channel, which loses nothing."""
+        if self.state is not ReceiverState.ENDED:
+            self._activity_at = now
+            self._step(ReceiverEvent.ARRIVED)
+            self._handle_window(now, window)
+
+    def handle_closing(self, now: float, window: Window) -> None:
+        """Take the same of a source that closes: nothing follows."""
+        self.handle_window(now, window)
+        self._handle_end(ReceiverEvent.CLOSING)
+
+    def handle_gone(self, now: float, *, anew: bool = False) -> None:
+        """Take note that nobody will repair: the source's node vanished, or began ``anew``."""
+        self._activity_at = now
+        if anew and not self.knows_end:
+            self._end_reason = EndReason.BEGAN_ANEW
+        self._step(ReceiverEvent.GONE)
+
+    # Outputs
+
+    def poll_transmit(self, now: float) -> bytes | None:
+        """Return the body of a NAK to send to the source, if one is due."""
+        return self._naks.poll_nak(now)
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` has something to do; None when the session is over."""
+        if self.state is ReceiverState.ENDED:
+            return None
+        return earliest(self._activity_at + self._timeout, self._naks.next_due)
+
+    def poll_arrived(self) -> Arrived | None:
+        """Return the next datagram, in the order of arrival; each comes once."""
+        return self._arrived.popleft() if self._arrived else None
+
+    def poll_given_up(self) -> GivenUp | None:
+        """Return datagrams that the transport has given up; each comes once."""
+        given_up = self._naks.given_up
+        return given_up.popleft() if given_up else None
+
+    def poll_tails(self) -> Sequence[tuple[int, int]] | None:
+        """Return topics and their next numbers by the latest session message, once."""
+        tails, self._tails = self._tails, None
+        return tails
+
+    # Bodies of the source
+
+    def _handle_decoded_untrusted(self, now: float, body: Body) -> None:
+        if self.state is ReceiverState.ENDED:
+            self._counters.after_end += 1
+            return
+        if not self._is_plausible(body):
+            self._counters.implausible += 1
+            return
+        # Before anything changes, as this may fail.
+        records = self._read_untrusted(body) if isinstance(body, StreamData) else None
+        self._activity_at = now
+        if self._start is None:
+            self._start = self._next = _start_of(body)
+        self._step(ReceiverEvent.ARRIVED)
+        match body:
+            case StreamData():
+                self._handle_data(now, body, records)
+            case SessionMessage():
+                self._handle_session(now, body)
+            case Ncf():
+                self._counters.count_ncf(body)
+                self._handle_window(now, body.window)
+                self._naks.handle_ncf(now, body)
+
+    def _is_plausible(self, body: Body) -> bool:
+        lead, trail = body.window
+        jump = 0 if self._start is None else abs(lead - self._next + 1)
+        named = body.spans[-1].last if isinstance(body, Ncf) else lead
+        return jump <= REACH and lead - trail <= REACH and named <= lead
+
+    def _read_untrusted(self, data: StreamData) -> list[Record] | None:
+        """Return what is in a datagram that is not here yet."""
+        is_new = (
+            self._start is None
+            or data.sqn >= self._next
+            or self._naks.missing.touches(data.sqn, data.sqn)
+        )
+        return decode_records_untrusted(bytes(data.records)) if is_new else None
+
+    def _handle_data(self, now: float, data: StreamData, records: list[Record] | None) -> None:
+        sqn, repair = data.sqn, BodyFlag.REPAIR in data.flags
+        if self._start is None or sqn < self._start:
+            self._counters.before_start += 1
+        elif records is None:
+            self._counters.duplicates += 1
+        else:
+            self._arrived.append(Arrived(sqn, repair, records))
+            if sqn < self._next:
+                self._naks.fill(now, sqn, repair=repair)
+            else:
+                self._advance_lead(now, sqn - 1)
+                self._next = sqn + 1
+        self._handle_window(now, data.window)
+
+    def _handle_session(self, now: float, session: SessionMessage) -> None:
+        self._counters.session_messages += 1
+        self._handle_window(now, session.window)
+        if self._is_latest(session.number):
+            self._tails = session.tails
+        if BodyFlag.CLOSED in session.flags:
+            is_complete = not self._naks.missing
+            self._handle_end(ReceiverEvent.COMPLETE if is_complete else ReceiverEvent.CLOSED)
+        elif BodyFlag.CLOSING in session.flags:
+            self._handle_end(ReceiverEvent.CLOSING)
+
+    def _is_latest(self, number: int) -> bool:
+        known = self._session_number
+        full = number if known is None else SQN.unwrap(number, known)
+        if known is not None and full <= known:
+            return False
+        self._session_number = full
+        return True
+
+    def _handle_window(self, now: float, window: Window) -> None:
+        self._advance_lead(now, window.lead)
+        self._naks.advance_trail(window.trail)
+
+    def _advance_lead(self, now: float, lead: int) -> None:
+        """Find that everything up to ``lead`` is missing that is above all known numbers."""
+        if lead >= self._next:
+            self._naks.find_missing(now, self._next, lead)
+            self._next = lead + 1
+
+    def _handle_end(self, event: ReceiverEvent) -> None:
+        self._end_reason = EndReason.CLOSED
+        self._step(event)
+
+    # Actions of the table
+
+    def _step(self, event: ReceiverEvent) -> None:
+        self._RUNNER.step(self, event)
+
+    def _linger(self) -> None:
+        # One session message that gets lost is not the end.
+        self._timeout = max(self._settings.linger, 3 * self._settings.session_min)
+
+    def _hurry(self) -> None:
+        self._timeout = self._settings.nak_backoff
+
+    def _settle(self) -> None:
+        self._naks.end()
+
+    _RUNNER = Runner(
+        RECEIVER,
+        {
+            ReceiverAction.LINGER: _linger,
+            ReceiverAction.HURRY: _hurry,
+            ReceiverAction.SETTLE: _settle,
+        },
+        ignored=ReceiverEvent,
+    )
+
+
+def _start_of(body: Body) -> int:
+    """Return the start of a receiver without a window: the first original, or what is next."""
+    if isinstance(body, StreamData) and BodyFlag.REPAIR not in body.flags:
+        return body.sqn
+    return body.window.lead + 1

@@ -1,0 +1,347 @@
+"""Retention: messages that a source keeps, and hands out for late join and off-transport recovery.
+
+The history is apart from the transmission window, and each topic has its own: a busy topic takes
+nothing from a quiet one. It is bounded in bytes, age and number of messages, all at once. Messages
+are kept whole, in blocks, and found by their numbers.
+
+A ``FetchServer`` answers one connection, with the frames of ``late_join_wire``. It makes a frame
+when the connection can take one, and no faster than its rate. So a receiver that reads slowly costs
+nothing but its connection, and one that asks for everything leaves room for the others.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from sphtp.core.stream.late_join_wire import (
+    MOST_REQUESTS,
+    AskRequest,
+    EndAnswer,
+    FetchRequest,
+    GoneAnswer,
+    InfoAnswer,
+    MessagesAnswer,
+    decode_request_untrusted,
+    encode_done,
+    encode_gone,
+    encode_info,
+    encode_msg,
+)
+from sphtp.core.stream.ranges import Span
+from sphtp.core.stream.records import RUN_OVERHEAD, FragmentRecord, Record, RunRecord
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.transmission import Numbered
+from sphtp.core.token_bucket import Pacer
+from sphtp.errors import RemoteError
+
+BLOCK: Final = 256
+"""Messages that are kept together, about."""
+
+GRAIN: Final = 1 / 64
+"""Share of the age by which messages that are kept together may differ."""
+
+
+class Kept(NamedTuple):
+    """Consecutive messages from ``first`` on; one that is large was sent in several ``parts``."""
+
+    first: int
+    parts: int
+    payloads: Sequence[bytes]
+
+
+class Found(NamedTuple):
+    """Messages that are kept, and numbers that are not kept any more."""
+
+    kept: list[Kept]
+    gone: Span | None
+
+
+class Block:
+    """Messages sent at about the same time; the first ``dropped`` of them do not count any more."""
+
+    __slots__ = ("begun", "dropped", "first", "parts", "payloads", "size")
+
+    def __init__(self, begun: float, first: int, parts: int) -> None:
+        self.begun = begun
+        self.first = first
+        self.parts = parts
+        self.payloads = list[bytes]()
+        self.dropped = 0
+        self.size = 0
+        """Bytes that count."""
+
+    @property
+    def low(self) -> int:
+        """The lowest number that counts."""
+        return self.first + self.dropped
+
+    def __len__(self) -> int:
+        return len(self.payloads) - self.dropped
+
+    def extend(self, payloads: Sequence[bytes], size: int) -> None:
+        """Keep more messages, of ``size`` bytes together."""
+        self.payloads += payloads
+        self.size += size
+
+    def drop(self, size: int, count: int) -> tuple[int, int]:
+        """Drop the fewest that make up ``size`` bytes and ``count``; return how much that was.
+
+        Should all of them be too few, drop all.
+        """
+        size_before, count_before = self.size, len(self)
+        if size >= size_before or count >= count_before:
+            self.size, self.dropped, self.payloads = 0, 0, []
+            return size_before, count_before
+        size_left, count_left = size_before - max(size, 0), count_before - max(count, 0)
+        while self.size > size_left or len(self) > count_left:
+            self.size -= len(self.payloads[self.dropped])
+            self.payloads[self.dropped] = b""
+            self.dropped += 1
+        return size_before - self.size, count_before - len(self)
+
+    def cut(self, first: int, last: int) -> Kept:
+        """Return the messages that have a number between."""
+        start = max(first - self.first, self.dropped)
+        stop = last - self.first + 1
+        return Kept(self.first + start, self.parts, self.payloads[start:stop])
+
+
+class TopicHistory:
+    """The messages of one topic that are kept."""
+
+    def __init__(self, settings: StreamSettings) -> None:
+        self.next = 0
+        self.size = 0
+        self.count = 0
+        self._limit = settings.retention
+        self._age = settings.retention_age
+        self._most = settings.retention_count
+        # The blocks before the head are gone; the list is cut when they are half of it.
+        self._blocks: list[Block] = []
+        self._firsts: list[int] = []
+        self._head = 0
+
+    @property
+    def low(self) -> int:
+        """The lowest number that is kept; the next one when none is."""
+        return self._blocks[self._head].low if self._head < len(self._blocks) else self.next
+
+    def add(self, now: float, numbered: Numbered) -> None:
+        """Keep messages."""
+        self.next = numbered.end
+        if not self._limit:
+            return
+        payloads, lengths = numbered.payloads, numbered.lengths
+        for at in range(0, len(payloads), BLOCK):
+            block = self._block(now, numbered.first + at, numbered.parts)
+            size = sum(lengths[at : at + BLOCK])
+            block.extend(payloads[at : at + BLOCK], size)
+            self.size += size
+        self.count += len(payloads)
+        self.expire(now)
+
+    def expire(self, now: float) -> None:
+        """Drop what is too old or too much."""
+        oldest = now - self._age
+        while self._head < len(self._blocks):
+            head = self._blocks[self._head]
+            is_old = head.begun < oldest
+            size, count = self.size - self._limit, self.count - self._most
+            if not is_old and size <= 0 and count <= 0:
+                break
+            dropped = head.drop(size, len(head) if is_old else count)
+            self.size -= dropped[0]
+            self.count -= dropped[1]
+            if not len(head):
+                self._drop_head()
+
+    def find(self, first: int, last: int) -> Found:
+        """Return what is kept of these numbers and what is gone; what is to come is neither."""
+        last, low = min(last, self.next - 1), self.low
+        gone = Span(first, min(last, low - 1))
+        first = max(first, low)
+        start = max(bisect_right(self._firsts, first) - 1, self._head)
+        stop = bisect_right(self._firsts, last)
+        kept = [block.cut(first, last) for block in self._blocks[start:stop] if first <= last]
+        return Found(kept, gone if gone.size > 0 else None)
+
+    def _block(self, now: float, first: int, parts: int) -> Block:
+        """Return the block for messages with the numbers from ``first`` on."""
+        if self._head < len(self._blocks):
+            last = self._blocks[-1]
+            is_young = now - last.begun <= self._age * GRAIN
+            if is_young and last.parts == parts == 1 and len(last.payloads) < BLOCK:
+                return last
+        self._firsts.append(first)
+        self._blocks.append(Block(now, first, parts))
+        return self._blocks[-1]
+
+    def _drop_head(self) -> None:
+        self._head += 1
+        if 2 * self._head > len(self._blocks):
+            del self._blocks[: self._head]
+            del self._firsts[: self._head]
+            self._head = 0
+
+
+class History:
+    """The messages of each topic that are kept; sizes in bytes, ages in seconds."""
+
+    def __init__(self, settings: StreamSettings, topics: int) -> None:
+        self._topics = [TopicHistory(settings) for _ in range(topics)]
+
+    def add(self, now: float, topic: int, numbered: Numbered) -> None:
+        """Keep messages of a topic."""
+        self._topics[topic].add(now, numbered)
+
+    def expire(self, now: float) -> None:
+        """Drop what is too old."""
+        for topic in self._topics:
+            topic.expire(now)
+
+    def bounds(self, now: float, topic: int) -> tuple[int, int]:
+        """Return the lowest and the highest number; of none the lowest is one above the highest."""
+        history = self._topics[topic]
+        history.expire(now)
+        return history.low, history.next - 1
+
+    def find(self, now: float, topic: int, first: int, last: int) -> Found:
+        """Return whole messages that have a number from ``first`` to ``last``, and what is gone.
+
+        A number that is yet to come is neither.
+        """
+        history = self._topics[topic]
+        history.expire(now)
+        return history.find(first, last)
+
+
+FRAME: Final = 65_536
+"""Bytes of messages after which a frame takes no more."""
+MOST_IN_FRAME: Final = 8192
+"""Messages in one frame."""
+
+
+class Archive(Protocol):
+    """The interface of a ``History``, for servers."""
+
+    def bounds(self, now: float, topic: int) -> tuple[int, int]:
+        """Return the lowest and the highest number; of none the lowest is one above the highest."""
+        ...
+
+    def find(self, now: float, topic: int, first: int, last: int) -> Found:
+        """Return the messages that have a number from ``first`` to ``last``, and what is gone."""
+        ...
+
+
+class FetchServer:
+    """Answers one connection from ``archive``, whose topics are numbered below ``topics``.
+
+    ``part`` is the size of the source's fragments, ``rate`` in bytes/s what the connection may
+    take; None does not hold back. Times in seconds.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        session: int,
+        topics: int,
+        part: int,
+        rate: float | None = None,
+    ) -> None:
+        self._archive = archive
+        self._session = session
+        self._topics = topics
+        self._part = part
+        self._rate = rate
+        self._pacer = Pacer(FRAME)
+        self._due: float | None = None
+        self._requests = deque[AskRequest | FetchRequest]()
+        self._frames: Iterator[bytes] = iter(())
+
+    def handle_frame_untrusted(self, frame: bytes) -> None:
+        """Take a question.
+
+        Raises ``RemoteError`` when it makes no sense, is about another session or a topic that
+        there is not, or is one too many: the connection is of no more use.
+        """
+        request = decode_request_untrusted(frame)
+        session, topic, _ = request.question
+        if session != self._session or topic >= self._topics:
+            raise RemoteError(f"nothing is known of topic {topic} of session {session:08x}")
+        if len(self._requests) >= MOST_REQUESTS:
+            raise RemoteError(f"{MOST_REQUESTS} questions wait for their answers")
+        self._requests.append(request)
+
+    def poll_transmit(self, now: float) -> bytes | None:
+        """Return the next frame to send; None when there is none, or it is not time."""
+        if self._due is not None and now < self._due:
+            return None
+        frame = self._next_frame(now)
+        self._due = None
+        if frame is not None:
+            self._pacer.sent(now, len(frame), self._rate)
+            ready = self._pacer.ready_at(now, 1, self._rate)
+            self._due = ready if ready > now else None
+        return frame
+
+    def poll_timeout(self) -> float | None:
+        """When there may be a frame again; None when that does not depend on time."""
+        return self._due
+
+    def _next_frame(self, now: float) -> bytes | None:
+        while (frame := next(self._frames, None)) is None and self._requests:
+            request = self._requests.popleft()
+            if isinstance(request, AskRequest):
+                self._frames = self._inform(now, request)
+            else:
+                self._frames = self._fetch(now, request)
+        return frame
+
+    def _inform(self, now: float, ask: AskRequest) -> Iterator[bytes]:
+        low, high = self._archive.bounds(now, ask.question.topic)
+        yield encode_info(InfoAnswer(ask.question, low, high + 1))
+
+    def _fetch(self, now: float, fetch: FetchRequest) -> Iterator[bytes]:
+        question = fetch.question
+        for first, last in fetch.spans:
+            found = self._archive.find(now, question.topic, first, last)
+            if found.gone is not None:
+                yield encode_gone(GoneAnswer(question, found.gone))
+            for kept in found.kept:
+                for record in self._records(question.topic, kept):
+                    yield encode_msg(MessagesAnswer(question, record))
+        yield encode_done(EndAnswer(question))
+
+    def _records(self, topic: int, kept: Kept) -> Iterator[Record]:
+        if kept.parts == 1:
+            return _cut_run(topic, kept)
+        return self._cut_messages(topic, kept)
+
+    def _cut_messages(self, topic: int, kept: Kept) -> Iterator[FragmentRecord]:
+        """Cut messages as the source did, so that parts of either way fit together."""
+        size, parts = self._part, kept.parts
+        for number, payload in enumerate(kept.payloads, kept.first):
+            for part in range(parts):
+                piece = payload[part * size : (part + 1) * size]
+                yield FragmentRecord(topic, number, part, parts, piece)
+
+
+def _cut_run(topic: int, kept: Kept) -> Iterator[RunRecord]:
+    start, stop = 0, len(kept.payloads)
+    while start < stop:
+        end = _end_of_frame(kept.payloads, start, stop)
+        yield RunRecord(topic, kept.first + start, kept.payloads[start:end])
+        start = end
+
+
+def _end_of_frame(payloads: Sequence[bytes], start: int, stop: int) -> int:
+    end, size = start, 0
+    most = min(stop, start + MOST_IN_FRAME)
+    while end < most and size < FRAME:
+        # Nobody believes in a record that has more messages than bytes.
+        if not size and end - start == RUN_OVERHEAD:
+            break
+        size += len(payloads[end])
+        end += 1
+    return end

@@ -1,0 +1,423 @@
+"""The source of a stream: one transport session with its topics, repaired by NAK.
+
+Messages are numbered and bundled into datagrams (``transmission``), which leave no faster than the
+data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
+They are kept in the transmission window (``transmission_window``), from which NAKs bring repairs,
+or an NCF (``retransmission``). Session messages tell the window when nothing else does
+(``session_messages``). Messages are kept for those who fetch them later (``retention``).
+
+The owner hands in what comes, and after every input asks ``poll_transmit`` until nothing may leave,
+then looks for events and at ``poll_timeout``.
+
+The table is the life of a source. Data, repairs and session messages do not change it, but for the
+first datagram and the last. Session messages of a source that ends tell receivers so: CLOSING that
+nothing new comes, CLOSED that it is over.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from sphtp.core.datagrams import MOST_DATAGRAMS, MOST_PLAIN
+from sphtp.core.entropy import Secrets
+from sphtp.core.fsm import Machine, Name, Row, Runner
+from sphtp.core.stream.events import SourceClosed, SourceEvent
+from sphtp.core.stream.flow_control import SHARE, FlowControl, ReceiverLag
+from sphtp.core.stream.rate_limit import RateLimit
+from sphtp.core.stream.retention import History
+from sphtp.core.stream.retransmission import (
+    ALL_RECEIVERS,
+    OutgoingBodies,
+    Retransmitter,
+)
+from sphtp.core.stream.session_messages import SessionSchedule
+from sphtp.core.stream.settings import OVERHEAD, StreamSettings
+from sphtp.core.stream.statistics import SourceCounters, SourceStatistics, source_snapshot
+from sphtp.core.stream.transmission import WORTH_WAKING, Bundler, Numbering, Transmission
+from sphtp.core.stream.transmission_window import TransmissionWindow
+from sphtp.core.stream.wire import (
+    DATA_OVERHEAD,
+    MOST_TAILS,
+    BodyFlag,
+    SessionMessage,
+    StatusMessage,
+    Window,
+    decode_feedback_untrusted,
+    encode_session,
+)
+from sphtp.core.timers import earliest
+from sphtp.errors import LocalError, RemoteError, SettingsError
+
+
+class SourceState(Name):
+    """The states of a source."""
+
+    IDLE = "has sent nothing; tells where it will start"
+    ACTIVE = "sends, repairs, and tells its tail when it is silent"
+    DRAINING = "closed; what was sent before still leaves"
+    CLOSING = "all has left; repairs for its linger"
+    ENDING = "repairs no more; session messages tell so a few times"
+    CLOSED = "over"
+
+
+class SourceInput(Name):
+    """Its events."""
+
+    SEND = "the application sends"
+    CLOSE = "the application closes"
+    DRAINED = "the last datagram has left"
+    DONE = "every receiver has everything, and knows that it is the end"
+    LINGER_OVER = "lingered long enough"
+    SAID = "the last session message has left"
+
+
+class SourceAction(Name):
+    """Its actions."""
+
+    LINGER = "start the clock of lingering; session messages at the minimum interval"
+    FINISH = "drop repairs, wait for no receiver; start the last session messages"
+    REPORT = "tell the application, with how much is not known to have arrived"
+
+
+S, E, A = SourceState, SourceInput, SourceAction
+
+SOURCE: Final = Machine(
+    "Source",
+    S.IDLE,
+    (
+        Row(S.IDLE, E.SEND, S.ACTIVE, (), "now there is something to miss"),
+        Row(S.IDLE, E.CLOSE, S.ENDING, (A.FINISH,), "nothing was sent, nothing can be missing"),
+        Row(S.ACTIVE, E.SEND, S.ACTIVE, (), "as often as it pleases"),
+        Row(S.ACTIVE, E.CLOSE, S.DRAINING, (), "nothing sent may be lost by closing"),
+        Row(S.DRAINING, E.CLOSE, S.DRAINING, (), "it closes already"),
+        Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.LINGER,), "the tail can be told now"),
+        Row(S.CLOSING, E.CLOSE, S.CLOSING, (), "it closes already"),
+        Row(S.CLOSING, E.DONE, S.ENDING, (A.FINISH,), "nobody is left to repair for"),
+        Row(S.CLOSING, E.LINGER_OVER, S.ENDING, (A.FINISH,), "what is missing now stays so"),
+        Row(S.ENDING, E.CLOSE, S.ENDING, (), "it closes already"),
+        Row(S.ENDING, E.SAID, S.CLOSED, (A.REPORT,), "whoever missed all of it has a timeout"),
+        Row(S.CLOSED, E.CLOSE, S.CLOSED, (), "it is closed"),
+    ),
+    events=SourceInput,
+    final=frozenset({S.CLOSED}),
+    refused={
+        S.IDLE: frozenset({E.DRAINED, E.DONE, E.LINGER_OVER, E.SAID}),
+        S.ACTIVE: frozenset({E.DRAINED, E.DONE, E.LINGER_OVER, E.SAID}),
+        S.DRAINING: frozenset({E.SEND, E.DONE, E.LINGER_OVER, E.SAID}),
+        S.CLOSING: frozenset({E.SEND, E.DRAINED, E.SAID}),
+        S.ENDING: frozenset({E.SEND, E.DRAINED, E.DONE, E.LINGER_OVER}),
+        S.CLOSED: frozenset({E.SEND, E.DRAINED, E.DONE, E.LINGER_OVER, E.SAID}),
+    },
+)
+
+TAKES_FEEDBACK: Final = frozenset({S.IDLE, S.ACTIVE, S.DRAINING, S.CLOSING})
+"""States in which feedback counts; what a receiver can take counts before the first data."""
+
+ALL_SENT: Final = frozenset({S.CLOSING, S.ENDING, S.CLOSED})
+"""States in which all that there was has left."""
+
+SESSION_FLAGS: Final = {S.CLOSING: BodyFlag.CLOSING, S.ENDING: BodyFlag.CLOSED}
+"""Flags of session messages, where there are any."""
+
+
+class SourceTransport:
+    """A source of ``topics`` topics, whose first datagram has the sqn ``first``, 1 or more.
+
+    ``envelope`` is how many bytes of ``max_datagram`` are put around each body. What leaves for one
+    receiver reaches all of them if they are ``shared``, a group. Times are in seconds, sizes in
+    bytes. Raises ``SettingsError`` for too many topics.
+    """
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        settings: StreamSettings,
+        *,
+        now: float,
+        topics: int = 1,
+        first: int = 1,
+        envelope: int = 0,
+        shared: bool = False,
+    ) -> None:
+        if not 1 <= topics <= MOST_TAILS:
+            raise SettingsError(f"{topics} topics; allowed is 1 to {MOST_TAILS}")
+        self.session = secrets.getrandbits(32) or 1
+        """A number that no other session has, in all likelihood; never 0."""
+        self.history = History(settings, topics)
+        """Messages that are kept for late join."""
+        self.size = size = settings.max_datagram - envelope
+        """Bytes of a datagram's body, at most."""
+        self._settings = settings
+        self.state = SOURCE.initial
+        """Where it is in its table."""
+        self.counters = counters = SourceCounters()
+        self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
+        self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
+        self._window = TransmissionWindow(first, settings.window, settings.window_age)
+        # Less than a datagram would be no window.
+        reach = max(settings.flow_window, size + OVERHEAD) if settings.flow_window else 0
+        self._flow = FlowControl(reach, settings.patience, settings.nak_budget, self._window)
+        rate_limit = RateLimit(settings)
+        self._transmission = Transmission(
+            size, rate_limit, self._bundler, self._window, self._flow, counters
+        )
+        self._sessions = SessionSchedule(now, settings)
+        self._events = deque[SourceEvent](maxlen=1024)
+        self._retransmitter = Retransmitter(
+            settings,
+            size,
+            rate_limit,
+            self._window,
+            self._sessions,
+            counters,
+            self._events,
+            shared=shared,
+        )
+        self._batch = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
+        self._linger_over: float | None = None
+
+    # What is the case
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing new will leave: window and tails are the last ones."""
+        return self.state in ALL_SENT
+
+    @property
+    def window(self) -> Window:
+        """Which datagrams it has sent and still has."""
+        return self._window.span
+
+    @property
+    def tails(self) -> Sequence[tuple[int, int]]:
+        """For each topic the number after the last message that left."""
+        return tuple(self._bundler.tails.items())
+
+    @property
+    def room(self) -> int:
+        """The bytes of messages that may be sent now; as long as there is one, more go in."""
+        return self._transmission.room
+
+    @property
+    def has_much_room(self) -> bool:
+        """Whether there is so much room that it is worth waking whoever waits for it."""
+        return self._transmission.room >= WORTH_WAKING
+
+    @property
+    def part(self) -> int:
+        """Bytes of each fragment of a message but the last: so the history has to cut them, too."""
+        return self._numbering.part
+
+    @property
+    def reach(self) -> int:
+        """The bytes that it may be ahead of a receiver; 0 for no matter how many."""
+        return self._flow.reach
+
+    @property
+    def unrepaired(self) -> int:
+        """The count of datagrams that are not known to be with all receivers."""
+        return self._flow.unrepaired(self._window.lead)
+
+    def end(self, topic: int) -> int:
+        """Return the number after the last message of a topic, be it one that has not left."""
+        return self._numbering.next[topic]
+
+    def begins(self, topic: int) -> int:
+        """The number of the first message of a topic of which nothing has left."""
+        return self._bundler.begins(topic)
+
+    def pace(self, now: float, receiver: int) -> ReceiverLag:
+        """Return the lag of a receiver; raises ``LocalError`` when there is none of this number."""
+        known = self._flow.find(receiver)
+        if known is None:
+            raise LocalError(f"there is no receiver {receiver}")
+        return ReceiverLag(
+            behind=max(self._window.lead - known.done, 0),
+            room=known.room,
+            silence=now - known.reported_at,
+            is_left_behind=known.is_left_behind,
+        )
+
+    def statistics(self) -> SourceStatistics:
+        """Return what it counts."""
+        return source_snapshot(
+            self.counters,
+            window_datagrams=len(self._window),
+            window_bytes=self._window.size,
+            waiting_bytes=self._transmission.waiting,
+            waiting_repairs=self._retransmitter.waiting,
+            receivers=len(self._flow),
+            left_behind=self._flow.left_behind,
+        )
+
+    # Commands
+
+    def send_many(self, now: float, topic: int, payloads: Sequence[bytes]) -> int:
+        """Let messages leave; return the number of the first one.
+
+        Raises ``MessageTooLargeError`` when one is over ``max_message``, ``StateError`` when the
+        source is closed, ``LocalError`` when there is no room or no such topic; then none is sent.
+        """
+        lengths = self._check(topic, payloads)
+        self._step(now, SourceInput.SEND)
+        first = self._numbering.next[topic]
+        for numbered in self._numbering.number(topic, payloads, lengths):
+            self._transmission.add(now, topic, numbered)
+            self.history.add(now, topic, numbered)
+        self._ask_for_reports(now)
+        self.counters.messages_sent += len(payloads)
+        return first
+
+    def close(self, now: float) -> None:
+        """Send what waits, repair for the linger or until all receivers are done, then end."""
+        self._step(now, SourceInput.CLOSE)
+        self._progress(now)
+
+    # Inputs
+
+    def handle_joined(self, now: float, receiver: int, settled: int | None = None) -> None:
+        """A receiver came; what it is to have begins after the present window.
+
+        One that came back has everything up to the datagram ``settled``.
+        """
+        lead = self._window.lead
+        self._flow.join(now, receiver, lead, settled)
+        self._sessions.handle_joined(now)
+
+    def handle_left(self, now: float, receiver: int) -> None:
+        """Remove a receiver."""
+        self._flow.leave(receiver)
+        self._retransmitter.leave(receiver)
+        self._update(now)
+        self._progress(now)
+
+    def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
+        """Take a NAK or a STATUS of a receiver; what makes no sense is counted."""
+        counters, lead = self.counters, self._window.lead
+        known = self._flow.find(receiver)
+        if self.state not in TAKES_FEEDBACK or known is None:
+            counters.feedback_foreign += 1
+            return
+        try:
+            feedback = decode_feedback_untrusted(body, lead)
+        except RemoteError:
+            counters.feedback_invalid += 1
+            return
+        named = feedback.lead if isinstance(feedback, StatusMessage) else feedback.spans[-1].last
+        if named > lead:
+            # That was never sent.
+            counters.feedback_invalid += 1
+        elif isinstance(feedback, StatusMessage):
+            self._flow.handle_status(now, receiver, feedback)
+            self._update(now)
+            self._progress(now)
+        else:
+            self._retransmitter.handle_nak(now, receiver, known, feedback.spans)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        self._flow.expire(now)
+        self._update(now)
+        if self._linger_over is not None and now >= self._linger_over:
+            self._step(now, SourceInput.LINGER_OVER)
+
+    # Outputs
+
+    def poll_transmit(self, now: float) -> OutgoingBodies | None:
+        """Take what leaves next, as many bodies as go out at once; None when none may leave.
+
+        In turn a batch for each receiver that misses something, and one of new data for all.
+        """
+        outgoing = self._retransmitter.poll(now, self._batch) or self._poll_for_all(now)
+        # An empty turn of the retransmitter has begun another round.
+        return outgoing or self._retransmitter.poll(now, self._batch)
+
+    def poll_timeout(self) -> float | None:
+        """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
+        return earliest(
+            self._transmission.ready,
+            self._retransmitter.ready,
+            self._flow.due,
+            self._sessions.due,
+            self._linger_over,
+        )
+
+    def poll_event(self) -> SourceEvent | None:
+        """Take the next event for the application; None when there is none."""
+        return self._events.popleft() if self._events else None
+
+    # How it does that
+
+    def _check(self, topic: int, payloads: Sequence[bytes]) -> list[int]:
+        """Return the lengths of messages that may be sent."""
+        if topic not in self._bundler.tails:
+            raise LocalError(f"no topic {topic}; there are {len(self._bundler.tails)}")
+        if not self.room:
+            waiting = self._transmission.waiting
+            raise LocalError(f"{waiting} bytes wait to leave; wait until there is room")
+        return self._numbering.measure(payloads)
+
+    def _poll_for_all(self, now: float) -> OutgoingBodies | None:
+        """Take session messages and new data."""
+        bodies, lead = list[bytes](), self._window.lead
+        number = self._sessions.poll(now)
+        if number is not None:
+            bodies.append(self._session_message(now, number))
+        bodies += self._transmission.poll(now, self._batch - len(bodies))
+        if self._window.lead != lead:
+            self._sessions.handle_data(now)
+        self._ask_for_reports(now)
+        self._progress(now)
+        return OutgoingBodies(ALL_RECEIVERS, bodies) if bodies else None
+
+    def _update(self, now: float) -> None:
+        """See when new data may leave, after something that flow control depends on."""
+        self._transmission.update(now)
+        self._ask_for_reports(now)
+
+    def _ask_for_reports(self, now: float) -> None:
+        if (since := self._flow.awaited_since) is not None:
+            self._sessions.handle_awaited(now, since, self._settings.patience / SHARE)
+
+    def _session_message(self, now: float, number: int) -> bytes:
+        # It comes round in silence, too, when nothing else lets go of what is old.
+        self._window.expire(now)
+        self.history.expire(now)
+        self.counters.sessions_sent += 1
+        flags = SESSION_FLAGS.get(self.state, BodyFlag.NONE)
+        return encode_session(SessionMessage(flags, self.window, number, self.tails))
+
+    def _progress(self, now: float) -> None:
+        """Step the table if that was the last datagram, report or session message."""
+        if self.state is SourceState.DRAINING and not self._transmission.waiting:
+            self._step(now, SourceInput.DRAINED)
+        if self.state is SourceState.CLOSING and self._flow.is_done(self._window.lead):
+            self._step(now, SourceInput.DONE)
+        if self.state is SourceState.ENDING and self._sessions.due is None:
+            self._step(now, SourceInput.SAID)
+
+    def _step(self, now: float, event: SourceInput) -> None:
+        self._RUNNER.step(self, event, now)
+
+    def _linger(self, now: float) -> None:
+        self._linger_over = now + self._settings.linger
+        self._sessions.close(now)
+
+    def _finish(self, now: float) -> None:
+        self._linger_over = None
+        self._retransmitter.clear()
+        self._flow.close()
+        self._sessions.finish(now)
+
+    def _report(self, _now: float) -> None:
+        self._events.append(SourceClosed(self.unrepaired))
+
+    _RUNNER = Runner(
+        SOURCE,
+        {
+            SourceAction.LINGER: _linger,
+            SourceAction.FINISH: _finish,
+            SourceAction.REPORT: _report,
+        },
+        raised=SourceInput,
+    )

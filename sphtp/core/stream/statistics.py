@@ -1,0 +1,256 @@
+"""Counters of sources, receivers and delivery controllers, and snapshots of them."""
+
+from dataclasses import asdict, dataclass
+from typing import Final, NamedTuple
+
+from sphtp.core.stream.events import LossReason
+from sphtp.core.stream.wire import Ncf, NcfReason
+
+# Sources
+
+
+@dataclass(slots=True)
+class SourceCounters:
+    """Counts since the session began."""
+
+    messages_sent: int = 0
+    datagrams_sent: int = 0
+    bytes_sent: int = 0
+    sessions_sent: int = 0
+    ncfs_sent: int = 0
+    nak_packets_received: int = 0
+    naks_received: int = 0
+    naks_ignored: int = 0
+    naks_rx_delay: int = 0
+    naks_shed: int = 0
+    naks_out_of_window: int = 0
+    naks_over_budget: int = 0
+    feedback_invalid: int = 0
+    feedback_foreign: int = 0
+    crybabies: int = 0
+    repairs_sent: int = 0
+    repair_bytes_sent: int = 0
+    repairs_evicted: int = 0
+    receivers_refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatistics:
+    """A snapshot of a source; sizes in bytes.
+
+    ``datagrams_sent`` and ``bytes_sent`` are of new data, ``repairs_sent`` and
+    ``repair_bytes_sent`` of retransmissions, ``sessions_sent`` and ``ncfs_sent`` count datagrams.
+    ``nak_packets_received`` are datagrams, ``naks_received`` the sqns in them. Of these,
+    ``naks_ignored`` had been repaired within the ignore interval, ``naks_rx_delay`` were for
+    repairs that waited for their turn, ``naks_shed`` found too many waiting,
+    ``naks_out_of_window`` were for what is no longer there, and ``naks_over_budget`` were not
+    looked at, for their receiver asked for too much; ``crybabies`` counts how often that was
+    reported. ``feedback_invalid`` were no NAKs, or for what was never sent, and
+    ``feedback_foreign`` came from no receiver or after the end. ``repairs_evicted`` left the
+    window before their turn. ``receivers_refused`` came when there were ``max_receivers``.
+    ``window_datagrams`` and ``window_bytes`` are what the transmission
+    window holds, ``waiting_bytes`` what of new data waits for the data rate, ``waiting_repairs``
+    how many datagrams wait for the repair rate, ``receivers`` how many there are now.
+    """
+
+    messages_sent: int
+    datagrams_sent: int
+    bytes_sent: int
+    sessions_sent: int
+    ncfs_sent: int
+    nak_packets_received: int
+    naks_received: int
+    naks_ignored: int
+    naks_rx_delay: int
+    naks_shed: int
+    naks_out_of_window: int
+    naks_over_budget: int
+    feedback_invalid: int
+    feedback_foreign: int
+    crybabies: int
+    repairs_sent: int
+    repair_bytes_sent: int
+    repairs_evicted: int
+    receivers_refused: int
+    window_datagrams: int
+    window_bytes: int
+    waiting_bytes: int
+    waiting_repairs: int
+    receivers: int
+    left_behind: int
+
+
+def source_snapshot(counters: SourceCounters, **levels: int) -> SourceStatistics:
+    """Return a snapshot of counters, with levels measured now."""
+    return SourceStatistics(**asdict(counters), **levels)
+
+
+# Receivers: Ultra Messaging's receiver transport statistics
+
+
+class Spread(NamedTuple):
+    """Least, mean and most of something."""
+
+    least: float
+    mean: float
+    most: float
+
+
+class SpreadCounter:
+    """Adds up values to a spread."""
+
+    __slots__ = ("_count", "_least", "_most", "_sum")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum = 0.0
+        self._least = 0.0
+        self._most = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._least = min(self._least, value) if self._count else value
+        self._most = max(self._most, value)
+        self._count += 1
+        self._sum += value
+
+    @property
+    def spread(self) -> Spread | None:
+        """The spread of the values; None when there are none."""
+        if not self._count:
+            return None
+        return Spread(self._least, self._sum / self._count, self._most)
+
+
+@dataclass(slots=True)
+class ReceiverCounters:
+    """Counts since the receiver joined."""
+
+    datagrams: int = 0
+    bytes: int = 0
+    session_messages: int = 0
+    nak_packets_sent: int = 0
+    naks_sent: int = 0
+    lost: int = 0
+    recovered: int = 0
+    out_of_order: int = 0
+    duplicates: int = 0
+    before_start: int = 0
+    after_end: int = 0
+    malformed: int = 0
+    implausible: int = 0
+    ncfs_ignored: int = 0
+    ncfs_rx_delay: int = 0
+    ncfs_shed: int = 0
+    ncfs_no_retry: int = 0
+    unrecovered_txw: int = 0
+    unrecovered_tmo: int = 0
+    unrecovered_ncf: int = 0
+    unrecovered_map: int = 0
+    unrecovered_end: int = 0
+
+    def count_ncf(self, ncf: Ncf) -> None:
+        """Count the datagrams that an NCF names."""
+        self._add(NCF_COUNTERS[ncf.reason], sum([span.size for span in ncf.spans]))
+
+    def count_unrecovered(self, reason: LossReason, number: int) -> None:
+        """Count datagrams that were given up."""
+        self._add(UNRECOVERED[reason], number)
+
+    def _add(self, name: str, number: int) -> None:
+        setattr(self, name, getattr(self, name) + number)
+
+
+NCF_COUNTERS: Final = {
+    NcfReason.NO_RETRY: "ncfs_no_retry",
+    NcfReason.IGNORED: "ncfs_ignored",
+    NcfReason.RX_DELAY: "ncfs_rx_delay",
+    NcfReason.SHED: "ncfs_shed",
+}
+
+UNRECOVERED: Final = {
+    LossReason.WINDOW: "unrecovered_txw",
+    LossReason.TIMEOUT: "unrecovered_tmo",
+    LossReason.NO_RETRY: "unrecovered_ncf",
+    LossReason.MAP_OVERFLOW: "unrecovered_map",
+    LossReason.SESSION_END: "unrecovered_end",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStatistics:
+    """A snapshot of a receiver's transport; datagrams unless the name says otherwise.
+
+    ``lost`` counts every datagram that was ever missing; it is the sum of ``recovered`` (by a
+    repair, whoever asked for it), ``out_of_order`` (overtaken only), those ``unrecovered`` for any
+    reason and those ``pending``. The reasons: ``txw``, the source's transmission window has moved
+    on; ``tmo``, it took a generation interval; ``ncf``, the source refused; ``map``, too many
+    ranges were missing; ``end``, the session ended first.
+
+    ``naks_sent`` counts the datagrams named in ``nak_packets_sent``; ``ncfs_...`` those named in
+    NCFs, by their reason. ``nak_stm`` is how many seconds recovery took, ``nak_tx`` how many NAKs
+    of this receiver, each as least, mean and most; None as long as nothing was recovered.
+
+    Dropped were ``duplicates``, what was sent ``before_start``, what came ``after_end``, what was
+    ``malformed``, and what said what cannot be (``implausible``).
+    """
+
+    datagrams: int
+    bytes: int
+    session_messages: int
+    nak_packets_sent: int
+    naks_sent: int
+    lost: int
+    recovered: int
+    out_of_order: int
+    pending: int
+    duplicates: int
+    before_start: int
+    after_end: int
+    malformed: int
+    implausible: int
+    ncfs_ignored: int
+    ncfs_rx_delay: int
+    ncfs_shed: int
+    ncfs_no_retry: int
+    unrecovered_txw: int
+    unrecovered_tmo: int
+    unrecovered_ncf: int
+    unrecovered_map: int
+    unrecovered_end: int
+    nak_stm: Spread | None
+    nak_tx: Spread | None
+
+
+def receiver_snapshot(
+    counters: ReceiverCounters, pending: int, nak_stm: SpreadCounter, nak_tx: SpreadCounter
+) -> ReceiverStatistics:
+    """Return a snapshot of counters, with what is missing now."""
+    return ReceiverStatistics(
+        **asdict(counters), pending=pending, nak_stm=nak_stm.spread, nak_tx=nak_tx.spread
+    )
+
+
+# Delivery controllers
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatistics:
+    """A snapshot of a topic's delivery.
+
+    ``delivered`` counts messages; all others count numbers, of which a message in parts has one for
+    each. ``duplicates`` came although they had been told, or told as lost; ``left`` were not kept
+    because they were too far ahead while history was fetched; ``refused`` counts records that
+    contradict earlier ones. ``gaps`` and ``wanted`` are missing,
+    the latter from the history; ``waiting`` is what waits for them, ``waiting_bytes`` likewise.
+    """
+
+    delivered: int
+    lost: int
+    duplicates: int
+    left: int
+    refused: int
+    gaps: int
+    wanted: int
+    waiting: int
+    waiting_bytes: int

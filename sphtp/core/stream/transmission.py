@@ -1,0 +1,378 @@
+"""Transmission of new data: numbered, bundled into datagrams, and sent as fast as it may.
+
+The messages of a topic have consecutive numbers; a message that no datagram holds travels in
+fragments, which share its number. Messages of all topics wait in one queue, in the order in which
+they were sent. Bundling (implicit batching) makes each datagram as full as it gets. Datagrams
+leave no faster than the data rate (``rate_limit``) and no further ahead than the slowest receiver
+allows (``flow_control``), and are then kept in the transmission window.
+
+Sizes are in bytes, with two more for each message: so many may be written in front of it, and a
+queue of empty messages has a bound, too.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from sys import maxsize
+from typing import Final, NamedTuple
+
+from sphtp.core.payloads import LENGTH_OVERHEAD
+from sphtp.core.stream.flow_control import FlowControl
+from sphtp.core.stream.rate_limit import RateLimit
+from sphtp.core.stream.records import (
+    FRAGMENT_OVERHEAD,
+    RUN_OVERHEAD,
+    FragmentRecord,
+    encode_fragment,
+    equal_front,
+    run_front,
+)
+from sphtp.core.stream.settings import MEBIBYTE, OVERHEAD
+from sphtp.core.stream.statistics import SourceCounters
+from sphtp.core.stream.transmission_window import TransmissionWindow
+from sphtp.core.stream.wire import encode_new
+from sphtp.core.token_bucket import Pacer
+from sphtp.errors import MessageTooLargeError
+
+
+class Numbered(NamedTuple):
+    """Consecutive messages of a topic from ``first`` on; a large one has several ``parts``."""
+
+    first: int
+    parts: int
+    payloads: Sequence[bytes]
+    lengths: Sequence[int]
+
+    @property
+    def end(self) -> int:
+        """The number after the last one's."""
+        return self.first + len(self.payloads)
+
+
+class Numbering:
+    """Gives numbers to the messages of ``topics`` topics.
+
+    ``capacity`` is what a datagram holds, ``limit`` how large a message may be, in bytes.
+    """
+
+    def __init__(self, topics: int, capacity: int, limit: int) -> None:
+        self.next = [0] * topics
+        self.part = capacity - FRAGMENT_OVERHEAD
+        """Bytes of each fragment but the last."""
+        self._whole = capacity - RUN_OVERHEAD
+        self._limit = limit
+
+    def measure(self, payloads: Sequence[bytes]) -> list[int]:
+        """Return the lengths; raises ``MessageTooLargeError`` when one is over the limit."""
+        lengths = list(map(len, payloads))
+        longest = max(lengths, default=0)
+        if longest > self._limit:
+            raise MessageTooLargeError(f"a message of {longest} bytes; allowed is {self._limit}")
+        return lengths
+
+    def number(
+        self, topic: int, payloads: Sequence[bytes], lengths: Sequence[int]
+    ) -> Iterator[Numbered]:
+        """Number messages in order: the large ones each for itself, the others together."""
+        for start, stop in self._cuts(lengths):
+            parts = -(-lengths[start] // self.part) if lengths[start] > self._whole else 1
+            numbered = Numbered(self.next[topic], parts, payloads[start:stop], lengths[start:stop])
+            self.next[topic] = numbered.end
+            yield numbered
+
+    def _cuts(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+        start = 0
+        if max(lengths, default=0) > self._whole:
+            for at, length in enumerate(lengths):
+                if length > self._whole:
+                    if start < at:
+                        yield start, at
+                    yield at, at + 1
+                    start = at + 1
+        if start < len(lengths):
+            yield start, len(lengths)
+
+
+SMALL: Final = 1024
+"""Bytes of a message up to which copying it once more costs less than handling it alone."""
+
+
+class QueuedRun:
+    """Whole messages of a topic.
+
+    Small ones become one piece of memory when they begin to leave, of which records are slices:
+    that costs a fraction of putting together the messages of each datagram by themselves.
+    """
+
+    __slots__ = (
+        "_at",
+        "_ends",
+        "_joined",
+        "_length",
+        "_lengths",
+        "_payloads",
+        "next",
+        "size",
+        "topic",
+    )
+
+    def __init__(self, topic: int, numbered: Numbered) -> None:
+        self.topic = topic
+        self.next = numbered.first
+        """The number of the message that leaves next."""
+        self.size = _size(numbered.lengths)
+        self._lengths = list(numbered.lengths)
+        self._payloads = list(numbered.payloads)
+        self._joined: memoryview | None = None
+        self._at = 0
+        # All of them are as long, or it is 0 and there are ends.
+        self._length = 0
+        self._ends = list[int]()
+
+    def extend(self, topic: int, numbered: Numbered) -> bool:
+        """Let more messages wait in here, if they belong here; else return False."""
+        # What has begun to leave is let go of when all of it has.
+        if topic != self.topic or self._at:
+            return False
+        self._payloads += numbered.payloads
+        self._lengths += numbered.lengths
+        self.size += _size(numbered.lengths)
+        return True
+
+    def pop(self, room: int) -> bytes | None:
+        """Take a record of at most ``room`` bytes, as many messages as fit; None if none do."""
+        if not self._at:
+            self._prepare()
+        room -= RUN_OVERHEAD
+        return self._pop_equal(room) if self._length else self._pop_varied(room)
+
+    def _prepare(self) -> None:
+        """Look at what will leave now: it has stopped to grow, unless nothing of it fits."""
+        lengths = self._lengths
+        is_even = lengths.count(lengths[0]) == len(lengths)
+        self._length = lengths[0] if is_even else 0
+        self._ends = [] if self._length else _ends(lengths)
+        is_small = self.size <= SMALL * len(lengths)
+        self._joined = memoryview(b"".join(self._payloads)) if is_small else None
+
+    def _pop_equal(self, room: int) -> bytes | None:
+        at, number, length = self._at, self.next, self._length
+        count = min(room // length, len(self._lengths) - at)
+        if count <= 0:
+            return None
+        self._at = at + count
+        self.next = number + count
+        self.size -= (length + LENGTH_OVERHEAD) * count
+        front = equal_front(self.topic, number, count, length)
+        return b"".join((front, *self._pieces(at, at * length, (at + count) * length)))
+
+    def _pop_varied(self, room: int) -> bytes | None:
+        at, number, ends = self._at, self.next, self._ends
+        # Where lengths stand before the messages, the length of all does not.
+        stop = bisect_right(ends, ends[at] + room + LENGTH_OVERHEAD) - 1
+        if stop <= at:
+            return None
+        self._at = stop
+        self.next = number + stop - at
+        self.size -= ends[stop] - ends[at]
+        front = run_front(self.topic, number, self._lengths[at:stop])
+        start, end = (ends[place] - LENGTH_OVERHEAD * place for place in (at, stop))
+        return b"".join((front, *self._pieces(at, start, end)))
+
+    def _pieces(self, at: int, start: int, end: int) -> Sequence[bytes | memoryview]:
+        """Return the messages from the one at ``at`` on that are taken: the bytes up to ``end``."""
+        if self._joined is None:
+            return self._payloads[at : self._at]
+        return (self._joined[start:end],)
+
+
+class QueuedMessage:
+    """A message that no datagram holds; each of its fragments but the last fills one."""
+
+    __slots__ = ("_part", "_parts", "_payload", "_step", "next", "size", "topic")
+
+    def __init__(self, topic: int, numbered: Numbered, step: int) -> None:
+        self.topic = topic
+        self.next = numbered.first
+        self._parts = numbered.parts
+        self._payload = numbered.payloads[0]
+        self._step = step
+        self._part = 0
+        self.size = _size(numbered.lengths)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some of the fragments have left."""
+        return self._part > 0
+
+    def extend(self, _topic: int, _numbered: Numbered) -> bool:
+        """Nothing waits in here beside the message."""
+        return False
+
+    def pop(self, room: int) -> bytes | None:
+        """Take the record of a fragment, if it has ``room``."""
+        start = self._part * self._step
+        piece = self._payload[start : start + self._step]
+        if len(piece) + FRAGMENT_OVERHEAD > room:
+            return None
+        fragment = FragmentRecord(self.topic, self.next, self._part, self._parts, piece)
+        self._part += 1
+        is_last = self._part == self._parts
+        # A message has been sent when all of it was.
+        self.next += is_last
+        self.size -= self.size if is_last else len(piece)
+        return encode_fragment(fragment)
+
+
+def _ends(lengths: Sequence[int]) -> list[int]:
+    return list(accumulate([length + LENGTH_OVERHEAD for length in lengths], initial=0))
+
+
+def _size(lengths: Sequence[int]) -> int:
+    return sum(lengths) + LENGTH_OVERHEAD * len(lengths)
+
+
+class Bundler:
+    """Messages that wait; ``capacity`` is what a datagram holds, ``part`` a fragment, in bytes."""
+
+    __slots__ = ("_capacity", "_part", "_queue", "tails", "waiting")
+
+    def __init__(self, topics: int, capacity: int, part: int) -> None:
+        self.waiting = 0
+        """How much waits, in bytes and two for each message."""
+        self.tails = dict.fromkeys(range(topics), 0)
+        """For each topic the number after the last one that left."""
+        self._capacity = capacity
+        self._part = part
+        self._queue: deque[QueuedRun | QueuedMessage] = deque()
+
+    def add(self, topic: int, numbered: Numbered) -> None:
+        """Let messages wait."""
+        queue = self._queue
+        if numbered.parts > 1:
+            queue.append(QueuedMessage(topic, numbered, self._part))
+            self.waiting += queue[-1].size
+            return
+        before = queue[-1].size if queue else 0
+        if queue and queue[-1].extend(topic, numbered):
+            self.waiting -= before
+        else:
+            queue.append(QueuedRun(topic, numbered))
+        self.waiting += queue[-1].size
+
+    def begins(self, topic: int) -> int:
+        """The number of the first message of a topic of which nothing has left."""
+        head = self._queue[0] if self._queue else None
+        is_cut = isinstance(head, QueuedMessage) and head.topic == topic and head.is_begun
+        return self.tails[topic] + is_cut
+
+    def pop_many(self, most: int) -> list[bytes]:
+        """Take the records of at most ``most`` datagrams, each as full as it gets."""
+        datagrams = list[bytes]()
+        while self._queue and len(datagrams) < most:
+            datagrams.append(self._pop())
+        return datagrams
+
+    def _pop(self) -> bytes:
+        records, room = list[bytes](), self._capacity
+        while self._queue:
+            head = self._queue[0]
+            size = head.size
+            record = head.pop(room)
+            if record is None:
+                break
+            self.waiting -= size - head.size
+            self.tails[head.topic] = head.next
+            records.append(record)
+            room -= len(record)
+            if head.size:
+                break
+            self._queue.popleft()
+        return records[0] if len(records) == 1 else b"".join(records)
+
+
+MOST_WAITING: Final = MEBIBYTE
+"""Bytes of messages that may wait to leave; whoever finds room may go over it once."""
+
+WORTH_WAKING: Final = MOST_WAITING // 4
+"""How much of that has to be free until whoever waits is woken: that costs as much as a message."""
+
+
+class Transmission:
+    """Sends datagrams of at most ``size`` bytes, as the rate limit and flow control allow it."""
+
+    def __init__(
+        self,
+        size: int,
+        rate_limit: RateLimit,
+        bundler: Bundler,
+        window: TransmissionWindow,
+        flow: FlowControl,
+        counters: SourceCounters,
+    ) -> None:
+        self.ready: float | None = None
+        """When the next datagram may leave; None when there is none."""
+        self._bundler = bundler
+        self._window = window
+        self._counters = counters
+        self._size = size
+        self._rate_limit = rate_limit
+        self._pacer = Pacer.for_datagrams(size, rate_limit.data_rate(0.0))
+        self._flow = flow
+
+    @property
+    def waiting(self) -> int:
+        """The size of what waits: bytes, and two for each message."""
+        return self._bundler.waiting
+
+    @property
+    def room(self) -> int:
+        """The size of what may still be added."""
+        return max(MOST_WAITING - self._bundler.waiting, 0)
+
+    def add(self, now: float, topic: int, numbered: Numbered) -> None:
+        """Let messages leave as soon as it is their turn."""
+        self._bundler.add(topic, numbered)
+        if self.ready is None:
+            self.update(now)
+
+    def poll(self, now: float, most: int) -> list[bytes]:
+        """Take datagrams that may leave now, ``most`` at most."""
+        # As for the pacer: nobody waits for a fraction of a byte.
+        paid = (self._pacer.budget(now, self._rate_limit.data_rate(now)) + 1) // self._size
+        bodies = self._send(now, min(most, paid, self._allowed()))
+        self.update(now)
+        return bodies
+
+    def update(self, now: float) -> None:
+        """See when the next one may leave: that changes as receivers go on."""
+        if not self._bundler.waiting:
+            self.ready = None
+        elif self._allowed() > 0:
+            self.ready = self._pacer.ready_at(now, self._size, self._rate_limit.data_rate(now))
+        else:
+            self._flow.handle_blocked(now)
+            self._rate_limit.handle_data(now, 0, waits=True)
+            self.ready = None
+
+    def _allowed(self) -> int:
+        """Return how many datagrams the receivers can take, however large they will be."""
+        limit = self._flow.limit
+        if limit is None:
+            return maxsize
+        return max(limit - self._window.position, 0) // (self._size + OVERHEAD)
+
+    def _send(self, now: float, most: int) -> list[bytes]:
+        datagrams = self._bundler.pop_many(most)
+        if not datagrams:
+            return []
+        first = self._window.add(now, datagrams)
+        bodies = encode_new(first, self._window.trail, datagrams)
+        size = sum(map(len, bodies))
+        self._pacer.sent(now, size, self._rate_limit.data_rate(now))
+        self._rate_limit.handle_data(now, size, waits=self._bundler.waiting > 0)
+        self._flow.handle_sent(now)
+        self._counters.datagrams_sent += len(bodies)
+        self._counters.bytes_sent += size
+        return bodies
