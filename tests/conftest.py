@@ -7,6 +7,7 @@ for it.
 import gc
 import os
 from collections.abc import Generator
+from zlib import crc32
 
 import pytest
 import trio
@@ -49,9 +50,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a module's deadline win: pytest-trio marks each test nearer than ``pytestmark`` does."""
+    """Let a module's deadline win: pytest-trio marks each test nearer than ``pytestmark`` does.
+
+    Modules are dealt to the workers like cards, so that some of them compute while others wait.
+    """
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: item.path)
+        items.sort(key=lambda item: (crc32(item.path.name.encode()), item.path))
     for item in items:
         runners = [mark.kwargs.get("run", trio.run) for mark in item.iter_markers("trio")]
         chosen = next((run for run in runners if run is not trio.run), None)
