@@ -20,7 +20,7 @@ import click
 import trio
 
 import sphtp
-from sphtp.core.control import fields
+from sphtp.core.control import introductions
 
 DEADLINE: Final = 600.0
 Report = dict[str, Any]
@@ -63,6 +63,7 @@ class _Crowd:
         self.failures: list[str] = []
         self.clients: list[sphtp.Client] = []
         self.decoded: Counter[int] = Counter()
+        self._changed = trio.lowlevel.ParkingLot()
         # The same record, decoded again, has the same bytes: one count for each record.
         _count_decoded(self.decoded)
 
@@ -72,25 +73,27 @@ class _Crowd:
             async with sphtp.open_client(servers, timeout=timeout, host="127.0.0.1") as client:
                 self.clients.append(client)
                 self.opened.append(monotonic())
+                self._changed.unpark_all()
                 await trio.sleep_forever()
         except sphtp.SphtpError as error:
             self.failures.append(str(error))
+            self._changed.unpark_all()
 
     async def wait(self, clients: int) -> None:
         """Wait until so many are established, or have failed."""
         while len(self.opened) + len(self.failures) < clients:
-            await trio.sleep(0.05)
+            await self._changed.park()
 
 
 def _count_decoded(decoded: Counter[int]) -> None:
-    whole = fields.PEER.read
+    whole = introductions.decode_record
 
-    def counted(reader: Any) -> Any:
-        record = whole(reader)
+    def counted(data: bytes) -> Any:
+        record = whole(data)
         decoded[record.id] += 1
         return record
 
-    fields.PEER = fields.Field(fields.PEER.id, fields.PEER.write, counted)
+    introductions.decode_record = counted
 
 
 async def _attend(servers: list[str], clients: int, timeout: float) -> None:
@@ -205,9 +208,7 @@ async def _watch(
         "all_known_s": None if known_after is None else round(known_after, 2),
         "servers_cpu_s": [round(b - a, 2) for a, b in zip(before, used, strict=True)],
         "clients_cpu_s": round(sum(state["cpu"] for state in states), 2),
-        "decoded_per_record_and_client": round(
-            sum(decoded) / max(1, len(opened) * len(opened)), 2
-        ),
+        "decoded_per_record_and_client": round(sum(decoded) / max(1, len(opened) * len(opened)), 2),
         "steady_server_cores": [
             round((b - a) / steady, 3) for a, b in zip(settled, rested, strict=True)
         ],

@@ -356,8 +356,8 @@ class TestNothingIsMissing:
     def test_every_command_has_a_row_and_a_vector_for_each_who_says_it(self) -> None:
         readers = {
             "client": client_messages.READERS,
-            "server": server_messages.READERS,
-            "server to servers": member_messages.READERS,
+            "server": {**server_messages.READERS, **server_messages.RECORD_READERS},
+            "server to servers": {**member_messages.READERS, **member_messages.RECORD_READERS},
         }
         said = {(who, int(command)) for who, commands in readers.items() for command in commands}
         assert {(row[2], int(row[0], 0)) for row in rows_under("Commands")} == said

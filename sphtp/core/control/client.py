@@ -77,7 +77,7 @@ class ClientMachine:
         self._directory = Directory(
             timers, servers, self.counters, self._events.append, limits.max_peers
         )
-        self._intake = Intake(self.counters, for_client=True)
+        self._intake = Intake(self.counters, for_client=True, known=self._directory.roster.records)
         self._doors = Doorkeeper(
             Origins(timers.expiry / 2, MAX_MEMBERS),
             self.counters,

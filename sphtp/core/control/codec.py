@@ -1,11 +1,11 @@
 """Messages as bytes: three numbers, then any number of parameters (seed, "Message structure")."""
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sphtp.core.control.vocabulary import USER_COMMANDS, USER_PARAMETERS
-from sphtp.core.wire import Reader, Writer
 from sphtp.errors import MessageTooLargeError, StateError, WireError, untrusted
 
 MAX_MESSAGE = 65536
@@ -13,6 +13,9 @@ MAX_MESSAGE = 65536
 
 MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
 """Bytes of a parameter's data, and the highest number of a parameter or a command."""
+
+_HEADER = struct.Struct("<IIH")
+_FRONT = struct.Struct("<HH")
 
 
 class Parameter(NamedTuple):
@@ -37,17 +40,20 @@ class Message:
         Raises ``MessageTooLargeError`` when a parameter or the whole is too large, ``WireError``
         when a number is.
         """
-        writer = Writer().u32(self.simulation).u32(self.sender).u16(self.command)
-        for parameter in self.parameters:
-            if len(parameter.data) > MAX_PARAMETER:
-                raise MessageTooLargeError(
-                    f"a parameter of {len(parameter.data)} bytes; at most {MAX_PARAMETER} fit"
-                )
-            writer.u16(parameter.id).prefixed(parameter.data, Writer.u16)
-        data = writer.finish()
-        if len(data) > MAX_MESSAGE:
-            raise MessageTooLargeError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
-        return data
+        try:
+            parts = [_HEADER.pack(self.simulation, self.sender, self.command)]
+            for number, data in self.parameters:
+                if len(data) > MAX_PARAMETER:
+                    raise MessageTooLargeError(
+                        f"a parameter of {len(data)} bytes; at most {MAX_PARAMETER} fit"
+                    )
+                parts += (_FRONT.pack(number, len(data)), data)
+        except struct.error as error:
+            raise WireError(f"a number of a message is too large: {error}") from error
+        whole = b"".join(parts)
+        if len(whole) > MAX_MESSAGE:
+            raise MessageTooLargeError(f"a message of {len(whole)} bytes is over {MAX_MESSAGE}")
+        return whole
 
 
 def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
@@ -70,11 +76,25 @@ def _check_number(what: str, number: int, lowest: int) -> None:
 @untrusted
 def decode_message_untrusted(data: bytes) -> Message:
     """Read a message. Raises ``RemoteError`` when a field is cut off or the whole is too large."""
+    return decode_message(data)
+
+
+def decode_message(data: bytes) -> Message:
+    """Do the same for a caller that turns ``WireError`` into ``RemoteError`` itself."""
     if len(data) > MAX_MESSAGE:
         raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
-    reader = Reader(data)
-    simulation, sender, command = reader.u32(), reader.u32(), reader.u16()
-    parameters = []
-    while reader.remaining:
-        parameters.append(Parameter(reader.u16(), reader.take(reader.u16())))
+    size, start = len(data), _HEADER.size
+    if size < start:
+        raise WireError(f"{size} bytes are no message")
+    simulation, sender, command = _HEADER.unpack_from(data)
+    parameters: list[Parameter] = []
+    while start < size:
+        begin = start + _FRONT.size
+        if begin > size:
+            raise WireError("a parameter is cut off")
+        number, length = _FRONT.unpack_from(data, start)
+        start = begin + length
+        if start > size:
+            raise WireError("a parameter is cut off")
+        parameters.append(Parameter(number, data[begin:start]))
     return Message(simulation, sender, command, tuple(parameters))

@@ -2,14 +2,14 @@
 
 from hashlib import sha256
 
-from sphtp.core.control import fields
 from sphtp.core.control.fields import Digest
+from sphtp.core.control.introductions import encoding_of
 from sphtp.core.control.records import PeerRecord
 
 
 def fingerprint(record: PeerRecord) -> int:
     """Return the first 8 bytes, little-endian, of the SHA-256 of the record as it travels."""
-    return int.from_bytes(sha256(fields.PEER.of(record).data).digest()[:8], "little")
+    return int.from_bytes(sha256(encoding_of(record).peer).digest()[:8], "little")
 
 
 class Fingerprints:
@@ -24,7 +24,7 @@ class Fingerprints:
     def put(self, record: PeerRecord) -> None:
         """Add a record, or replace the one with the same id."""
         known = self._by_id.get(record.id)
-        if known is not None and known[0] == record:
+        if known is not None and (known[0] is record or known[0] == record):
             return
         self.drop(record.id)
         mark = fingerprint(record)

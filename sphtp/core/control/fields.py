@@ -1,11 +1,16 @@
-"""Parameters with a type: how each data id is written, and read within its bounds."""
+"""Parameters with a type: how each data id is written, and read within its bounds.
+
+A ``Field`` is one data id. Those of a fixed size are one compiled ``struct`` each, and what a
+parameter of them costs is one call. Addresses of clients and servers come again with every list
+and every heartbeat, so these are remembered in both forms.
+"""
 
 import re
-from collections.abc import Callable
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.ids import is_client_id, is_server_id
@@ -19,9 +24,9 @@ from sphtp.core.control.records import (
     PeerRecord,
     ServerAddress,
 )
-from sphtp.core.control.topics import read_topics, write_topics
+from sphtp.core.control.topics import decode_topics, encode_topics
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
-from sphtp.core.wire import Reader, Writer, decode_text
+from sphtp.core.wire import decode_text
 from sphtp.errors import SettingsError, WireError
 
 T = TypeVar("T")
@@ -33,11 +38,18 @@ MAX_PARTS = 1024
 """Messages that one list is divided into at most."""
 
 _REMEMBERED = 1024
-"""Addresses kept in both forms: the same ones come again with every list."""
+"""Addresses kept in both forms."""
 
 _SCHEMES: Final = ("tcp", "tls+tcp")
 _FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
 """What a URL of a scheme that we do not know looks like."""
+
+_PORT = struct.Struct("<H")
+_MEMBER = struct.Struct("<IQB")
+_PEER = struct.Struct("<IQIB")
+_HOLDER = struct.Struct("<IQ")
+HOLDER_SIZE: Final = _HOLDER.size
+"""Bytes of id and nonce, with which everything that is told of a client begins."""
 
 
 class Holder(NamedTuple):
@@ -87,30 +99,45 @@ class Digest:
     mix: int
 
 
-@dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
-    """One data id and its type."""
+    """One data id and its type; a subclass says how a value is written and read."""
 
-    id: DataId
-    write: Callable[[Writer, T], object]
-    read: Callable[[Reader], T]
+    __slots__ = ("id",)
+
+    def __init__(self, number: DataId) -> None:
+        self.id = number
+
+    def encode(self, value: T) -> bytes:
+        """Return the data of a parameter that carries ``value``. Raises ``WireError``."""
+        raise NotImplementedError
+
+    def decode(self, data: bytes) -> T:
+        """Return the value of a parameter's data. Raises ``WireError``."""
+        raise NotImplementedError
 
     def of(self, value: T) -> Parameter:
         """Return the parameter that carries ``value``."""
-        writer = Writer()
-        self.write(writer, value)
-        return Parameter(self.id, writer.finish())
+        return Parameter(self.id, self.encode(value))
 
     def every(self, message: Message) -> tuple[T, ...]:
         """Return all values in the message, in their order. Raises ``WireError``."""
-        return tuple(self._parse(p.data) for p in message.parameters if p.id == self.id)
+        found: list[T] = []
+        for number, data in message.parameters:
+            if number == self.id:
+                found.append(self.decode(data))
+        return tuple(found)
 
     def first(self, message: Message) -> T | None:
         """Return the first value, or None when there is none.
 
         Raises ``WireError``, for later ones as well.
         """
-        return next(iter(self.every(message)), None)
+        found: T | None = None
+        for number, data in message.parameters:
+            if number == self.id:
+                value = self.decode(data)
+                found = value if found is None else found
+        return found
 
     def need(self, message: Message) -> T:
         """Return the first value. Raises ``WireError`` also when there is none."""
@@ -119,33 +146,250 @@ class Field(Generic[T]):
             raise WireError(f"command {message.command} needs {self.id.name}")
         return value
 
-    def _parse(self, data: bytes) -> T:
-        reader = Reader(data)
-        value = self.read(reader)
-        reader.finish()
+
+class PackedField(Field[T]):
+    """A field of a fixed size, whose value is a tuple of what the layout holds."""
+
+    __slots__ = ("_layout",)
+
+    def __init__(self, number: DataId, layout: str) -> None:
+        super().__init__(number)
+        self._layout = struct.Struct(layout)
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a tuple."""
+        try:
+            return self._layout.pack(*value)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit {self.id.name}: {error}") from error
+
+    def decode(self, data: bytes) -> T:
+        """Return the tuple."""
+        try:
+            return self._checked(self._layout.unpack(data))
+        except struct.error:
+            raise _wrong_size(self.id, data) from None
+
+    def _checked(self, values: Any) -> T:
+        return values  # type: ignore[no-any-return] # a tuple as it is
+
+
+class IntegerField(Field[int]):
+    """An unsigned integer."""
+
+    __slots__ = ("_layout",)
+
+    def __init__(self, number: DataId, layout: str) -> None:
+        super().__init__(number)
+        self._layout = struct.Struct(layout)
+
+    def encode(self, value: int) -> bytes:
+        """Return the bytes of a number that fits."""
+        try:
+            return self._layout.pack(value)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit {self.id.name}") from error
+
+    def decode(self, data: bytes) -> int:
+        """Return the number."""
+        try:
+            return self._layout.unpack(data)[0]  # type: ignore[no-any-return]
+        except struct.error:
+            raise _wrong_size(self.id, data) from None
+
+
+class _ClientId(IntegerField):
+    def decode(self, data: bytes) -> int:
+        return _client_id(super().decode(data))
+
+
+class _ServerId(IntegerField):
+    def decode(self, data: bytes) -> int:
+        number = super().decode(data)
+        if not is_server_id(number):
+            raise WireError(f"{number} is no server's id")
+        return number
+
+
+class _View(IntegerField):
+    def decode(self, data: bytes) -> int:
+        number = super().decode(data)
+        if number > MAX_VIEW:
+            raise WireError(f"view number {number} is over {MAX_VIEW}")
+        return number
+
+
+class _Reason(Field[Reason]):
+    def encode(self, value: Reason) -> bytes:
+        return _PORT.pack(value)
+
+    def decode(self, data: bytes) -> Reason:
+        if len(data) != _PORT.size:
+            raise _wrong_size(self.id, data)
+        return _REASONS.get(_PORT.unpack(data)[0], Reason.OTHER)
+
+
+class _State(Field[MemberState]):
+    def encode(self, value: MemberState) -> bytes:
+        return bytes((value,))
+
+    def decode(self, data: bytes) -> MemberState:
+        if len(data) != 1:
+            raise _wrong_size(self.id, data)
+        return _STATES.get(data[0], MemberState.JOINING)
+
+
+class _Bytes(Field[bytes]):
+    """Bytes as they are, so many at most and at least."""
+
+    __slots__ = ("_least", "_most")
+
+    def __init__(self, number: DataId, most: int, least: int = 0) -> None:
+        super().__init__(number)
+        self._most = most
+        self._least = least
+
+    def encode(self, value: bytes) -> bytes:
         return value
 
+    def decode(self, data: bytes) -> bytes:
+        if not self._least <= len(data) <= self._most:
+            raise _wrong_size(self.id, data)
+        return data
 
-def _client_id(reader: Reader) -> int:
-    number = reader.u32()
+
+class _Candidate(Field[Candidate]):
+    """Port u16, then the 4 or 16 bytes of the address."""
+
+    def encode(self, value: Candidate) -> bytes:
+        return _PORT.pack(value.port) + _pack_host(value.host)
+
+    def decode(self, data: bytes) -> Candidate:
+        return _read_candidate(data)
+
+
+class _Member(Field[Member]):
+    """Id u32, nonce u64, state u8, then both URLs with their lengths u16, or nothing."""
+
+    def encode(self, value: Member) -> bytes:
+        try:
+            front = _MEMBER.pack(value.id, value.nonce, value.state)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit a member: {error}") from error
+        if value.address is None:
+            return front
+        pub, sub = value.address.pub.encode(), value.address.sub.encode()
+        return b"".join((front, _PORT.pack(len(pub)), pub, _PORT.pack(len(sub)), sub))
+
+    def decode(self, data: bytes) -> Member:
+        return _read_member(data)
+
+
+class _Peer(Field[PeerRecord]):
+    """Id u32, nonce u64, revision u32, candidates with their lengths u8, then the data."""
+
+    def encode(self, value: PeerRecord) -> bytes:
+        try:
+            front = _PEER.pack(value.id, value.nonce, value.revision, len(value.candidates))
+        except struct.error as error:
+            raise WireError(f"{value} does not fit a record: {error}") from error
+        parts = [front]
+        for candidate in value.candidates:
+            packed = CANDIDATE.encode(candidate)
+            parts += (bytes((len(packed),)), packed)
+        parts.append(value.data)
+        return b"".join(parts)
+
+    def decode(self, data: bytes) -> PeerRecord:
+        return decode_record(data)
+
+
+class _Holder(PackedField[Holder]):
+    def _checked(self, values: Any) -> Holder:
+        _client_id(values[0])
+        return Holder._make(values)
+
+
+class _HolderKey(PackedField[HolderKey]):
+    def _checked(self, values: Any) -> HolderKey:
+        _client_id(values[0])
+        return HolderKey._make(values)
+
+
+class _Gone(PackedField[Gone]):
+    def _checked(self, values: Any) -> Gone:
+        number, nonce, reason = values
+        return Gone(_client_id(number), nonce, _REASONS.get(reason, Reason.OTHER))
+
+
+class _Digest(PackedField[Digest]):
+    def encode(self, value: Digest) -> bytes:
+        return super().encode((value.count, value.mix))
+
+    def _checked(self, values: Any) -> Digest:
+        return Digest(*values)
+
+
+class _Part(PackedField[Part]):
+    def encode(self, value: Part) -> bytes:
+        return super().encode((value.index, value.count))
+
+    def _checked(self, values: Any) -> Part:
+        part = Part(*values)
+        if part.index >= part.count or part.count > MAX_PARTS:
+            raise WireError(f"part {part.index} of {part.count}")
+        return part
+
+
+class _Topics(Field[tuple[str, ...]]):
+    def encode(self, value: tuple[str, ...]) -> bytes:
+        return encode_topics(value)
+
+    def decode(self, data: bytes) -> tuple[str, ...]:
+        return decode_topics(data)
+
+
+class _HolderTopics(Field[HolderTopics]):
+    def encode(self, value: HolderTopics) -> bytes:
+        return _HOLDER.pack(value.id, value.nonce) + encode_topics(value.topics)
+
+    def decode(self, data: bytes) -> HolderTopics:
+        if len(data) < HOLDER_SIZE:
+            raise _wrong_size(self.id, data)
+        number, nonce = _HOLDER.unpack_from(data)
+        return HolderTopics(_client_id(number), nonce, decode_topics(data[HOLDER_SIZE:]))
+
+
+def decode_record(data: bytes) -> PeerRecord:
+    """Return the record in the data of a ``PEER``. Raises ``WireError``."""
+    try:
+        number, nonce, revision, count = _PEER.unpack_from(data)
+    except struct.error:
+        raise _wrong_size(DataId.PEER, data) from None
+    _client_id(number)
+    if count > MAX_CANDIDATES:
+        raise WireError(f"{count} candidates are over {MAX_CANDIDATES}")
+    candidates: list[Candidate] = []
+    start, size = _PEER.size, len(data)
+    for _ in range(count):
+        end = start + 1 + data[start] if start < size else size + 1
+        if end > size:
+            raise WireError("a candidate is cut off")
+        candidates.append(_read_candidate(data[start + 1 : end]))
+        start = end
+    if size - start > MAX_DATA:
+        raise WireError(f"{size - start} bytes of data are over {MAX_DATA}")
+    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision)
+
+
+def _client_id(number: int) -> int:
     if not is_client_id(number):
         raise WireError(f"{number} is no client's id")
     return number
 
 
-def _server_id(reader: Reader) -> int:
-    number = reader.u32()
-    if not is_server_id(number):
-        raise WireError(f"{number} is no server's id")
-    return number
-
-
-def _write_candidate(writer: Writer, candidate: Candidate) -> None:
-    writer.u16(candidate.port).raw(_pack_host(candidate.host))
-
-
-def _read_candidate(reader: Reader) -> Candidate:
-    return _candidate(reader.u16(), reader.rest())
+def _wrong_size(number: DataId, data: bytes) -> WireError:
+    return WireError(f"{number.name} does not have {len(data)} bytes")
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -154,32 +398,45 @@ def _pack_host(host: str) -> bytes:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _candidate(port: int, packed: bytes) -> Candidate:
-    if len(packed) not in (4, 16) or port == 0:
-        raise WireError("not a UDP address")
-    return Candidate(str(ip_address(packed)), port)
-
-
-def _write_member(writer: Writer, member: Member) -> None:
-    writer.u32(member.id).u64(member.nonce).u8(member.state)
-    if member.address is not None:
-        writer.prefixed(member.address.pub.encode(), Writer.u16)
-        writer.prefixed(member.address.sub.encode(), Writer.u16)
-
-
-def _read_member(reader: Reader) -> Member:
-    number, nonce = _server_id(reader), reader.u64()
-    state = _read_state(reader)
-    if not reader.remaining:
-        return Member(number, nonce, None, state)
-    pub, sub = reader.take(reader.u16()), reader.take(reader.u16())
-    return Member(number, nonce, _address(pub, sub), state)
+def _read_candidate(data: bytes) -> Candidate:
+    if len(data) not in (2 + 4, 2 + 16):
+        raise _wrong_size(DataId.CANDIDATE, data)
+    (port,) = _PORT.unpack_from(data)
+    if port == 0:
+        raise WireError("nobody is at port 0")
+    return Candidate(str(ip_address(data[2:])), port)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _address(pub: bytes, sub: bytes) -> ServerAddress | None:
+def _read_member(data: bytes) -> Member:
+    try:
+        number, nonce, state = _MEMBER.unpack_from(data)
+    except struct.error:
+        raise _wrong_size(DataId.MEMBER, data) from None
+    if not is_server_id(number):
+        raise WireError(f"{number} is no server's id")
+    address = None
+    if len(data) > _MEMBER.size:
+        pub, start = _take_url(data, _MEMBER.size)
+        sub, end = _take_url(data, start)
+        if end != len(data):
+            raise _wrong_size(DataId.MEMBER, data)
+        address = _read_address(pub, sub)
+    return Member(number, nonce, address, _STATES.get(state, MemberState.JOINING))
+
+
+def _take_url(data: bytes, start: int) -> tuple[str, int]:
+    if start + _PORT.size > len(data):
+        raise _wrong_size(DataId.MEMBER, data)
+    begin = start + _PORT.size
+    end = begin + _PORT.unpack_from(data, start)[0]
+    if end > len(data):
+        raise _wrong_size(DataId.MEMBER, data)
+    return decode_text(data[begin:end]), end
+
+
+def _read_address(*urls: str) -> ServerAddress | None:
     """Return where to dial, or None when a scheme is unknown. Raises ``WireError``."""
-    urls = (decode_text(pub), decode_text(sub))
     known = [url for url in urls if not _is_foreign(url)]
     try:
         addresses = [ServerAddress(url, url) for url in known]
@@ -195,94 +452,28 @@ def _is_foreign(url: str) -> bool:
     return match is not None and match["scheme"] not in _SCHEMES and len(url) <= MAX_URL
 
 
-def _write_peer(writer: Writer, record: PeerRecord) -> None:
-    writer.u32(record.id).u64(record.nonce).u32(record.revision).u8(len(record.candidates))
-    for candidate in record.candidates:
-        writer.prefixed(CANDIDATE.of(candidate).data, Writer.u8)
-    writer.raw(record.data)
-
-
-def _read_peer(reader: Reader) -> PeerRecord:
-    number, nonce, revision, count = _client_id(reader), reader.u64(), reader.u32(), reader.u8()
-    if count > MAX_CANDIDATES:
-        raise WireError(f"{count} candidates are over {MAX_CANDIDATES}")
-    candidates = tuple(_read_candidate(Reader(reader.take(reader.u8()))) for _ in range(count))
-    return PeerRecord(number, nonce, candidates, _read_blob(reader), revision)
-
-
-def _read_blob(reader: Reader) -> bytes:
-    if reader.remaining > MAX_DATA:
-        raise WireError(f"{reader.remaining} bytes of data are over {MAX_DATA}")
-    return reader.rest()
-
-
-def _read_part(reader: Reader) -> Part:
-    part = Part(reader.u16(), reader.u16())
-    if part.index >= part.count or part.count > MAX_PARTS:
-        raise WireError(f"part {part.index} of {part.count}")
-    return part
-
-
-def _read_view(reader: Reader) -> int:
-    number = reader.u64()
-    if number > MAX_VIEW:
-        raise WireError(f"view number {number} is over {MAX_VIEW}")
-    return number
-
-
-def _read_reason(reader: Reader) -> Reason:
-    return _REASONS.get(reader.u16(), Reason.OTHER)
-
-
-def _read_state(reader: Reader) -> MemberState:
-    return _STATES.get(reader.u8(), MemberState.JOINING)
-
-
 _REASONS: Final = {reason.value: reason for reason in Reason}
 _STATES: Final = {state.value: state for state in MemberState}
 
-
-VERSION = Field(DataId.VERSION, Writer.u16, Reader.u16)
-FEATURES = Field(DataId.FEATURES, Writer.u32, Reader.u32)
-NONCE = Field(DataId.NONCE, Writer.u64, Reader.u64)
-CANDIDATE = Field(DataId.CANDIDATE, _write_candidate, _read_candidate)
-STATE: Field[MemberState] = Field(DataId.STATE, Writer.u8, _read_state)
-VIEW = Field(DataId.VIEW, Writer.u64, _read_view)
-MEMBER = Field(DataId.MEMBER, _write_member, _read_member)
-ROSTER: Field[Digest] = Field(
-    DataId.ROSTER,
-    lambda writer, digest: writer.u32(digest.count).u64(digest.mix),
-    lambda reader: Digest(reader.u32(), reader.u64()),
-)
-REASON: Field[Reason] = Field(DataId.REASON, Writer.u16, _read_reason)
-REVISION = Field(DataId.REVISION, Writer.u32, Reader.u32)
-BLOB = Field(DataId.BLOB, Writer.raw, _read_blob)
-PEER = Field(DataId.PEER, _write_peer, _read_peer)
-ACKED: Field[Holder] = Field(
-    DataId.ACKED,
-    lambda writer, holder: writer.u32(holder.id).u64(holder.nonce),
-    lambda reader: Holder(_client_id(reader), reader.u64()),
-)
-PART: Field[Part] = Field(
-    DataId.PART, lambda writer, part: writer.u16(part.index).u16(part.count), _read_part
-)
-TEXT = Field(DataId.TEXT, Writer.raw, Reader.rest)
-PEER_ID = Field(DataId.PEER_ID, Writer.u32, _client_id)
-GONE: Field[Gone] = Field(
-    DataId.GONE,
-    lambda writer, gone: writer.u32(gone.id).u64(gone.nonce).u16(gone.reason),
-    lambda reader: Gone(_client_id(reader), reader.u64(), _read_reason(reader)),
-)
-TARGET = Field(DataId.TARGET, Writer.u32, _server_id)
-KEY = Field(DataId.KEY, Writer.raw, lambda reader: reader.take(KEY_SIZE))
-PEER_KEY: Field[HolderKey] = Field(
-    DataId.PEER_KEY,
-    lambda writer, told: writer.u32(told.id).u64(told.nonce).raw(told.key),
-    lambda reader: HolderKey(_client_id(reader), reader.u64(), reader.take(KEY_SIZE)),
-)
-TOPICS: Field[tuple[str, ...]] = Field(DataId.TOPICS, write_topics, read_topics)
-PEER_TOPICS: Field[HolderTopics] = Field(
-    DataId.PEER_TOPICS,
-    lambda writer, told: write_topics(writer.u32(told.id).u64(told.nonce), told.topics),
-    lambda reader: HolderTopics(_client_id(reader), reader.u64(), read_topics(reader)),
-)
+VERSION = IntegerField(DataId.VERSION, "<H")
+FEATURES = IntegerField(DataId.FEATURES, "<I")
+NONCE = IntegerField(DataId.NONCE, "<Q")
+CANDIDATE = _Candidate(DataId.CANDIDATE)
+STATE = _State(DataId.STATE)
+VIEW = _View(DataId.VIEW, "<Q")
+MEMBER = _Member(DataId.MEMBER)
+ROSTER = _Digest(DataId.ROSTER, "<IQ")
+REASON = _Reason(DataId.REASON)
+REVISION = IntegerField(DataId.REVISION, "<I")
+BLOB = _Bytes(DataId.BLOB, MAX_DATA)
+PEER = _Peer(DataId.PEER)
+ACKED = _Holder(DataId.ACKED, "<IQ")
+PART = _Part(DataId.PART, "<HH")
+TEXT = _Bytes(DataId.TEXT, 1 << 16)
+PEER_ID = _ClientId(DataId.PEER_ID, "<I")
+GONE = _Gone(DataId.GONE, "<IQH")
+TARGET = _ServerId(DataId.TARGET, "<I")
+KEY = _Bytes(DataId.KEY, KEY_SIZE, KEY_SIZE)
+PEER_KEY = _HolderKey(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
+TOPICS = _Topics(DataId.TOPICS)
+PEER_TOPICS = _HolderTopics(DataId.PEER_TOPICS)

@@ -1,63 +1,76 @@
 """The single entry for bytes from the bus: typed messages come out, everything else is counted."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from sphtp.core.control import client_messages, member_messages, server_messages
 from sphtp.core.control.client_messages import ClientMessage
-from sphtp.core.control.codec import MAX_MESSAGE, Message, decode_message_untrusted
+from sphtp.core.control.codec import MAX_MESSAGE, Message, decode_message
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.ids import is_client_id, is_server_id
 from sphtp.core.control.member_messages import MemberMessage
-from sphtp.core.control.server_messages import ServerMessage
+from sphtp.core.control.server_messages import Known, ServerMessage
 from sphtp.core.control.vocabulary import USER_COMMANDS
 from sphtp.errors import RemoteError, untrusted
 
 AnyMessage = ClientMessage | ServerMessage | MemberMessage
 Readers = Mapping[int, Callable[[Message], AnyMessage]]
+RecordReaders = Mapping[int, Callable[[Message, Known], AnyMessage]]
 
 _CLIENT: Readers = client_messages.READERS
 _SERVER: Readers = server_messages.READERS
 _MEMBER: Readers = {**server_messages.READERS, **member_messages.READERS}
+_SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
+_MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **member_messages.RECORD_READERS}
+_NOBODY: Known = MappingProxyType({})
 
 
 class Intake:
-    """Reads what clients hear, or what servers hear, and counts what nobody should say."""
+    """Reads what clients hear, or what servers hear, and counts what nobody should say.
 
-    __slots__ = ("_counters", "_for_client")
+    Records that are among the ``known`` ones are not decoded again.
+    """
 
-    def __init__(self, counters: Counters, *, for_client: bool) -> None:
+    __slots__ = ("_counters", "_for_client", "_known")
+
+    def __init__(self, counters: Counters, *, for_client: bool, known: Known = _NOBODY) -> None:
         self._counters = counters
         self._for_client = for_client
+        self._known = known
 
     def take(self, data: bytes) -> AnyMessage | None:
         """Return the message, or None when it was dropped and counted."""
         try:
-            message = decode_message_untrusted(data)
-            reader = self._reader(message)
-            return reader if reader is None else _read_untrusted(reader, message)
+            return self._read_untrusted(data)
         except RemoteError:
             oversize = len(data) > MAX_MESSAGE
             self._counters.add(Count.OVERSIZE if oversize else Count.MALFORMED)
             return None
 
-    def _reader(self, message: Message) -> Callable[[Message], AnyMessage] | None:
+    @untrusted
+    def _read_untrusted(self, data: bytes) -> AnyMessage | None:
+        message = decode_message(data)
         is_server = is_server_id(message.sender)
-        if not is_server and not self._from_client(message):
+        if not is_server and not self._is_from_client(message):
             self._counters.add(Count.FOREIGN)
             return None
         if message.command >= USER_COMMANDS:
-            return server_messages.read_user if is_server else client_messages.read_user
-        readers = _CLIENT if not is_server else _SERVER if self._for_client else _MEMBER
-        reader = readers.get(message.command)
-        if reader is None:
-            self._counters.add(Count.UNKNOWN_COMMAND)
-        return reader
+            if is_server:
+                return server_messages.read_user(message)
+            return client_messages.read_user(message)
+        if not is_server:
+            readers, record_readers = _CLIENT, None
+        elif self._for_client:
+            readers, record_readers = _SERVER, _SERVER_RECORDS
+        else:
+            readers, record_readers = _MEMBER, _MEMBER_RECORDS
+        if (reader := readers.get(message.command)) is not None:
+            return reader(message)
+        if record_readers and (record_reader := record_readers.get(message.command)) is not None:
+            return record_reader(message, self._known)
+        self._counters.add(Count.UNKNOWN_COMMAND)
+        return None
 
-    def _from_client(self, message: Message) -> bool:
+    def _is_from_client(self, message: Message) -> bool:
         own = is_client_id(message.sender) and message.simulation == message.sender
         return own and not self._for_client
-
-
-@untrusted
-def _read_untrusted(reader: Callable[[Message], AnyMessage], message: Message) -> AnyMessage:
-    return reader(message)

@@ -1,42 +1,98 @@
 """Records of clients in a message, and beside them the keys and topics of those that have some.
 
-Whoever knows nothing of these reads the records all the same.
+Whoever knows nothing of keys and topics reads the records all the same.
+
+The same record comes again and again: as news, in lists, and from every server. So a record
+remembers in what bytes it travels. Bytes that are those of the record known by their id are that
+record, and nothing of them is decoded. A server encodes each record once, too.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
-from sphtp.core.control import fields
 from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.fields import Holder, HolderKey, HolderTopics
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.fields import (
+    HOLDER_SIZE,
+    PEER,
+    PEER_KEY,
+    PEER_TOPICS,
+    HolderKey,
+    HolderTopics,
+    decode_record,
+)
+from sphtp.core.control.records import Encoding, PeerRecord
+from sphtp.core.control.vocabulary import DataId
+
+_PEER: Final = int(DataId.PEER)
+_KEY: Final = int(DataId.PEER_KEY)
+_TOPICS: Final = int(DataId.PEER_TOPICS)
+
+
+def encoding_of(record: PeerRecord) -> Encoding:
+    """Return the bytes in which a record travels; they are made once."""
+    known = record.encoding
+    if known is None:
+        key, topics = b"", b""
+        if record.key:
+            key = PEER_KEY.encode(HolderKey(record.id, record.nonce, record.key))
+        if record.topics:
+            topics = PEER_TOPICS.encode(HolderTopics(record.id, record.nonce, record.topics))
+        known = Encoding(PEER.encode(record), key, topics)
+        record.remember(known)
+    return known
 
 
 def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
     """Return the parameters that carry these records."""
-    told = tuple(records)
-    keys = (HolderKey(each.id, each.nonce, each.key) for each in told if each.key)
-    topics = (HolderTopics(each.id, each.nonce, each.topics) for each in told if each.topics)
+    told = [encoding_of(record) for record in records]
     return (
-        *map(fields.PEER.of, told),
-        *map(fields.PEER_KEY.of, keys),
-        *map(fields.PEER_TOPICS.of, topics),
+        *[Parameter(DataId.PEER, each.peer) for each in told],
+        *[Parameter(DataId.PEER_KEY, each.key) for each in told if each.key],
+        *[Parameter(DataId.PEER_TOPICS, each.topics) for each in told if each.topics],
     )
 
 
-def read_records(message: Message) -> tuple[PeerRecord, ...]:
-    """Return the records in the message, in their order. Raises ``WireError``."""
-    # Of two for one holder the first one counts, as everywhere.
-    keys = {Holder(*told[:2]): told.key for told in reversed(fields.PEER_KEY.every(message))}
-    topics = {
-        Holder(*told[:2]): told.topics for told in reversed(fields.PEER_TOPICS.every(message))
-    }
-    records = fields.PEER.every(message)
-    return tuple(_with(record, keys, topics) for record in records) if keys or topics else records
+def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[PeerRecord, ...]:
+    """Return the records in the message, in their order. Raises ``WireError``.
+
+    Those that are among the ``known`` ones, by their ids, are these very objects.
+    """
+    peers: list[bytes] = []
+    keys: dict[bytes, bytes] = {}
+    topics: dict[bytes, bytes] = {}
+    for number, data in message.parameters:
+        if number == _PEER:
+            peers.append(data)
+        elif number == _KEY:
+            # Of two for one holder the first one counts, as everywhere.
+            if keys.setdefault(data[:HOLDER_SIZE], data) is not data:
+                PEER_KEY.decode(data)
+        elif number == _TOPICS and topics.setdefault(data[:HOLDER_SIZE], data) is not data:
+            PEER_TOPICS.decode(data)
+    records: list[PeerRecord] = []
+    read: set[bytes] = set()
+    for data in peers:
+        front = data[:HOLDER_SIZE]
+        told = Encoding(data, keys.get(front, b""), topics.get(front, b""))
+        record = known.get(int.from_bytes(data[:4], "little"))
+        if record is None or record.encoding != told:
+            record = _decode(told)
+        records.append(record)
+        read.add(front)
+    # What is told of nobody in the message counts for nothing, but it has to be well-formed.
+    for front in keys.keys() - read:
+        PEER_KEY.decode(keys[front])
+    for front in topics.keys() - read:
+        PEER_TOPICS.decode(topics[front])
+    return tuple(records)
 
 
-def _with(
-    record: PeerRecord, keys: Mapping[Holder, bytes], topics: Mapping[Holder, tuple[str, ...]]
-) -> PeerRecord:
-    holder = Holder(record.id, record.nonce)
-    return replace(record, key=keys.get(holder, b""), topics=topics.get(holder, ()))
+def _decode(told: Encoding) -> PeerRecord:
+    record = decode_record(told.peer)
+    if told.key or told.topics:
+        key = PEER_KEY.decode(told.key).key if told.key else b""
+        topics = PEER_TOPICS.decode(told.topics).topics if told.topics else ()
+        record = replace(record, key=key, topics=topics)
+    record.remember(told)
+    return record

@@ -9,7 +9,7 @@ from sphtp.core.control.fields import Gone, Part
 from sphtp.core.control.ids import EVERYBODY
 from sphtp.core.control.introductions import read_records, write_records
 from sphtp.core.control.records import PeerRecord
-from sphtp.core.control.server_messages import encode, part_of
+from sphtp.core.control.server_messages import Known, encode, part_of
 from sphtp.core.control.vocabulary import Command
 
 
@@ -69,8 +69,8 @@ class Snapshot:
 MemberMessage = Registered | Released | SnapshotRequest | Snapshot
 
 
-def _read_registered(message: Message) -> Registered:
-    return Registered(message.sender, read_records(message))
+def _read_registered(message: Message, known: Known) -> Registered:
+    return Registered(message.sender, read_records(message, known))
 
 
 def _read_released(message: Message) -> Released:
@@ -81,14 +81,18 @@ def _read_snapshot_request(message: Message) -> SnapshotRequest:
     return SnapshotRequest(message.sender, message.simulation)
 
 
-def _read_snapshot(message: Message) -> Snapshot:
-    part, records = fields.PART.need(message), read_records(message)
+def _read_snapshot(message: Message, known: Known) -> Snapshot:
+    part, records = fields.PART.need(message), read_records(message, known)
     return Snapshot(message.sender, message.simulation, part, records)
 
 
 READERS: Mapping[int, Callable[[Message], MemberMessage]] = {
-    Command.REGISTERED: _read_registered,
     Command.RELEASED: _read_released,
     Command.SNAPSHOT_REQUEST: _read_snapshot_request,
+}
+
+RECORD_READERS: Mapping[int, Callable[[Message, Known], MemberMessage]] = {
+    Command.REGISTERED: _read_registered,
     Command.SNAPSHOT: _read_snapshot,
 }
+"""Readers of records, some of which may be known already."""

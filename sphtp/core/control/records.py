@@ -1,9 +1,9 @@
 """What servers and clients tell each other about each other."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Final, NamedTuple
 
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.serial import SerialNumber
@@ -92,6 +92,14 @@ class ServerAddress:
         return f"{self.pub},{sub_port}"
 
 
+class Encoding(NamedTuple):
+    """The data of the parameters in which a record travels; nothing for one that it lacks."""
+
+    peer: bytes
+    key: bytes
+    topics: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class PeerRecord:
     """What servers tell about a client."""
@@ -108,6 +116,12 @@ class PeerRecord:
     """The client's public key, ``KEY_SIZE`` bytes, or nothing if it told none."""
     topics: tuple[str, ...] = ()
     """The topics of its sources; ``revision`` counts their changes, too."""
+    encoding: Encoding | None = field(default=None, init=False, compare=False, repr=False)
+    """How it travels, once that is known; a record that differs is another one, without."""
+
+    def remember(self, encoding: Encoding) -> None:
+        """Keep the bytes in which it travels, which follow from all the rest."""
+        object.__setattr__(self, "encoding", encoding)
 
     def after(self, known: "PeerRecord") -> "PeerRecord":
         """Return this record with what the same holder is known by already.

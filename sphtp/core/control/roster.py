@@ -38,6 +38,11 @@ class Roster:
         return MappingProxyType(self._peers)
 
     @property
+    def records(self) -> Mapping[int, PeerRecord]:
+        """All that servers vouch for by id, this client included."""
+        return MappingProxyType(self._records)
+
+    @property
     def servers(self) -> tuple[int, ...]:
         """The servers that vouch for anybody, dead ones included until they are dropped."""
         return tuple(self._vouched)
@@ -55,10 +60,13 @@ class Roster:
 
     def enter(self, now: float, server: int, record: PeerRecord) -> Events:
         """Let ``server`` vouch for a peer, as told."""
+        known = self._records.get(record.id)
+        if known is record:
+            self._prints(server).put(record)
+            return []
         grave = self._gone.find(now, record.id)
         if grave is not None and grave.nonce == record.nonce:
             return []
-        known = self._records.get(record.id)
         if known is None and len(self._records) >= self._capacity:
             self._counters.add(Count.OVER_MAX_PEERS)
             return []

@@ -100,7 +100,7 @@ class ServerMachine:
             self._ledger, self._outbox, self.counters, admit, limits.data_per_second
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
-        self._intake = Intake(self.counters, for_client=False)
+        self._intake = Intake(self.counters, for_client=False, known=self._registry.records)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
         self._hello_from = 0.0
         members = Members(self._cluster, self._replication, self._outbox, self, self.counters)

@@ -144,6 +144,9 @@ class ServerUser:
         return encode(self.to, self.sender, self.command, *self.parameters)
 
 
+Known = Mapping[int, PeerRecord]
+"""Records by id."""
+
 ServerMessage = ServerHeartbeat | Ack | Nack | ServerLeave | Peers | PeersGone | Status | ServerUser
 
 
@@ -203,8 +206,8 @@ def _read_leave(message: Message) -> ServerLeave:
     return ServerLeave(message.sender, fields.NONCE.first(message) or NO_NONCE)
 
 
-def _read_peers(message: Message) -> Peers:
-    records, part = read_records(message), fields.PART.first(message)
+def _read_peers(message: Message, known: Known) -> Peers:
+    records, part = read_records(message, known), fields.PART.first(message)
     return Peers(message.sender, message.simulation, records, part)
 
 
@@ -222,7 +225,8 @@ READERS: Mapping[int, Callable[[Message], ServerMessage]] = {
     Command.ACK: _read_ack,
     Command.NACK: _read_nack,
     Command.LEAVE: _read_leave,
-    Command.PEERS: _read_peers,
     Command.PEER_LEFT: _read_peer_left,
     Command.STATUS: _read_status,
 }
+RECORD_READERS: Mapping[int, Callable[[Message, Known], Peers]] = {Command.PEERS: _read_peers}
+"""Readers of records, some of which may be known already."""

@@ -6,7 +6,7 @@ from typing import Final
 from unicodedata import category
 
 from sphtp.core.topics import check_topic
-from sphtp.core.wire import Reader, Writer, decode_text
+from sphtp.core.wire import decode_text
 from sphtp.errors import SettingsError, WireError
 
 MAX_TOPICS: Final = 64
@@ -38,24 +38,28 @@ def size_of_topics(topics: Iterable[str]) -> int:
     return sum(1 + len(name.encode()) for name in topics)
 
 
-def write_topics(writer: Writer, topics: Iterable[str]) -> None:
-    """Write names, each behind its length."""
+def encode_topics(topics: Iterable[str]) -> bytes:
+    """Return names, each behind its length u8."""
+    parts: list[bytes] = []
     for name in topics:
-        writer.prefixed(name.encode(), Writer.u8)
-
-
-def read_topics(reader: Reader) -> tuple[str, ...]:
-    """Read names to the end. Raises ``WireError`` when no client can have these."""
-    if reader.remaining > MAX_TOPICS_SIZE:
-        raise WireError(f"{reader.remaining} bytes of topics are over {MAX_TOPICS_SIZE}")
-    return _names(reader.rest())
+        text = name.encode()
+        parts += (bytes((len(text),)), text)
+    return b"".join(parts)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _names(data: bytes) -> tuple[str, ...]:
-    reader, names = Reader(data), list[str]()
-    while reader.remaining:
-        names.append(_name(reader.take(reader.u8())))
+def decode_topics(data: bytes) -> tuple[str, ...]:
+    """Read names to the end. Raises ``WireError`` when no client can have these."""
+    if len(data) > MAX_TOPICS_SIZE:
+        raise WireError(f"{len(data)} bytes of topics are over {MAX_TOPICS_SIZE}")
+    names = list[str]()
+    start = 0
+    while start < len(data):
+        end = start + 1 + data[start]
+        if end > len(data):
+            raise WireError("a name of a topic is cut off")
+        names.append(_name(data[start + 1 : end]))
+        start = end
     if len(names) > MAX_TOPICS or len(set(names)) < len(names):
         raise WireError(f"{len(names)} topics are over {MAX_TOPICS}, or two are the same")
     return tuple(names)

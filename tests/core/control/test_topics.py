@@ -20,7 +20,6 @@ from sphtp.core.control.timers import ControlTimers
 from sphtp.core.control.topics import MAX_TOPICS, MAX_TOPICS_SIZE, check_topics, size_of_topics
 from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.core.topics import LONGEST_TOPIC
-from sphtp.core.wire import Reader
 from sphtp.errors import SettingsError, WireError
 from tests.core.control.bus import Bus, Node
 from tests.core.control.helpers import active_server, ask, established, said
@@ -280,7 +279,7 @@ def test_as_many_topics_as_are_allowed_are_taken() -> None:
 
 
 def read(data: bytes) -> tuple[str, ...]:
-    return TOPICS.read(Reader(data))
+    return TOPICS.decode(data)
 
 
 def packed(*names: bytes) -> bytes:
