@@ -18,7 +18,7 @@ from sphtp.core.control.ledger import Ledger, Standing
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.rates import RatesPerHolder
 from sphtp.core.control.records import PeerRecord, is_newer
-from sphtp.core.control.registry import Claim, Registry
+from sphtp.core.control.registry import Claim
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.vocabulary import VERSION, Reason
 
@@ -47,6 +47,8 @@ class Admission:
         data_per_second: float,
     ) -> None:
         self._ledger = ledger
+        self._registry = ledger.registry
+        self._records = ledger.registry.records
         self._outbox = outbox
         self._counters = counters
         self._admit = admit
@@ -63,7 +65,7 @@ class Admission:
 
     def believes(self, message: Announce) -> bool:
         """Tell whether an announcement may be the holder's, who has one key for good; count it."""
-        record = self._registry.records.get(message.id)
+        record = self._records.get(message.id)
         known = record.key if record is not None and record.nonce == message.nonce else b""
         if not known or message.key in (b"", known):
             return True
@@ -72,7 +74,7 @@ class Admission:
 
     def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
         """Tell what a client's heartbeat means."""
-        record = self._registry.records.get(message.id)
+        record = self._records.get(message.id)
         if record is None:
             return ServerSignal.HEARTBEAT_UNKNOWN
         if record.nonce == message.nonce:
@@ -81,7 +83,7 @@ class Admission:
 
     def is_holder(self, holder: Holder) -> bool:
         """Tell whether somebody is the registered holder of an id."""
-        record = self._registry.records.get(holder.id)
+        record = self._records.get(holder.id)
         return record is not None and record.nonce == holder.nonce
 
     def holds(self, message: Leave | Data | Lookup | ClientUser) -> bool:
@@ -114,7 +116,7 @@ class Admission:
     def acknowledge(self, now: float, message: Announce) -> None:
         """Acknowledge a registered id again; its addresses may be new."""
         self._ledger.hear(now, message.id)
-        record = self._registry.records[message.id]
+        record = self._records[message.id]
         told = replace(record, candidates=message.candidates, key=record.key or message.key)
         if told != record:
             self._ledger.change(told)
@@ -137,7 +139,7 @@ class Admission:
         """Note that a registered client is alive; ask for its data when ours is not the last."""
         self._ledger.hear(now, message.id)
         self._ledger.settle(message.id)
-        record = self._registry.records[message.id]
+        record = self._records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)
 
@@ -151,13 +153,13 @@ class Admission:
         if not self.holds(message):
             return
         self._ledger.hear(now, message.id)
-        record = self._registry.records[message.id]
+        record = self._records[message.id]
         told = _as_told(message, record)
         if told == record:
             return
         # What is not taken now is asked for when a heartbeat tells its revision: see ``refresh``.
         holder = Holder(message.id, message.nonce)
-        if self._data_rates.take(now, holder, len(self._registry.records)):
+        if self._data_rates.take(now, holder, len(self._records)):
             self._ledger.change(told)
         else:
             self._counters.add(Count.OVER_DATA_PER_SECOND)
@@ -171,10 +173,6 @@ class Admission:
             self._outbox.answer_all(message.id)
         else:
             self._outbox.answer_lookup(message.id, message.peer)
-
-    @property
-    def _registry(self) -> Registry:
-        return self._ledger.registry
 
 
 def _as_told(message: Data, record: PeerRecord) -> PeerRecord:

@@ -81,12 +81,12 @@ class ClientMachine:
         self._doors = Doorkeeper(
             Origins(timers.expiry / 2, MAX_MEMBERS),
             self.counters,
-            is_server=lambda server: server in self._directory.servers,
+            is_server=self._directory.is_heard,
         )
         self._proofs = Proofs(
             self.counters,
             own=lambda: self._identity.holder,
-            is_server=lambda server: server in self._directory.servers,
+            is_server=self._directory.is_heard,
         )
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
         self._ear = ClientEar(
@@ -231,6 +231,8 @@ class ClientMachine:
         return self._events.popleft() if self._events else None
 
     def _wake(self, now: float) -> None:
+        if self._sleep.is_awake(now):
+            return
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
             self._directory.forgive(lag)

@@ -136,7 +136,7 @@ def read_user(message: Message) -> ClientUser:
 
     Raises ``WireError``.
     """
-    nonce = _nonce(message)
+    nonce = fields.NONCE.first(message) or NO_NONCE
     rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ClientUser(message.sender, nonce, message.command, rest)
 
@@ -146,12 +146,10 @@ def _encode(command: int, client: int, nonce: int, *parameters: Parameter) -> by
     return Message(client, client, command, (*proof, *parameters)).encode()
 
 
-def _nonce(message: Message) -> int:
-    return fields.NONCE.first(message) or NO_NONCE
-
-
 def _read_heartbeat(message: Message) -> Heartbeat:
-    return Heartbeat(message.sender, _nonce(message), fields.REVISION.first(message))
+    return Heartbeat(
+        message.sender, fields.NONCE.first(message) or NO_NONCE, fields.REVISION.first(message)
+    )
 
 
 def _read_announce(message: Message) -> Announce:
@@ -161,7 +159,7 @@ def _read_announce(message: Message) -> Announce:
     version, features = fields.VERSION.first(message), fields.FEATURES.first(message)
     return Announce(
         message.sender,
-        _nonce(message),
+        fields.NONCE.first(message) or NO_NONCE,
         candidates,
         VERSION if version is None else version,
         features or 0,
@@ -170,22 +168,22 @@ def _read_announce(message: Message) -> Announce:
 
 
 def _read_leave(message: Message) -> Leave:
-    return Leave(message.sender, _nonce(message))
+    return Leave(message.sender, fields.NONCE.first(message) or NO_NONCE)
 
 
 def _read_data(message: Message) -> Data:
     revision, data = fields.REVISION.need(message), fields.BLOB.need(message)
     topics = fields.TOPICS.first(message) or ()
-    return Data(message.sender, _nonce(message), revision, data, topics)
+    return Data(message.sender, fields.NONCE.first(message) or NO_NONCE, revision, data, topics)
 
 
 def _read_lookup(message: Message) -> Lookup:
     peer, target = fields.PEER_ID.first(message), fields.TARGET.first(message)
-    return Lookup(message.sender, _nonce(message), peer, target)
+    return Lookup(message.sender, fields.NONCE.first(message) or NO_NONCE, peer, target)
 
 
 def _read_status_request(message: Message) -> StatusRequest:
-    return StatusRequest(message.sender, _nonce(message))
+    return StatusRequest(message.sender, fields.NONCE.first(message) or NO_NONCE)
 
 
 READERS: Mapping[int, Callable[[Message], ClientMessage]] = {

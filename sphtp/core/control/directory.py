@@ -50,6 +50,10 @@ class Directory:
         """The living servers by id."""
         return self._neighbours.members
 
+    def is_heard(self, server: int) -> bool:
+        """Tell whether a server is heard."""
+        return server in self._neighbours
+
     @property
     def is_empty(self) -> bool:
         """No server is heard."""
@@ -74,9 +78,10 @@ class Directory:
         """Tell whether an answer of a server of the view is for us: plain SphTP knows no nonces."""
         if told.id != own.id or not self._knows(server):
             return False
+        if told.nonce == own.nonce != NO_NONCE:
+            return True
         member = self.servers.get(server)
-        plain = member is not None and member.nonce == told.nonce == NO_NONCE
-        return plain or told.nonce == own.nonce != NO_NONCE
+        return member is not None and member.nonce == told.nonce == NO_NONCE
 
     def acknowledge(self, server: int) -> None:
         """Note that a server acknowledged our id."""
@@ -106,7 +111,8 @@ class Directory:
             self._drop([hearing.left], Reason.EXPIRED)
         if hearing.entered is not None:
             self._tell(ServerEntered(hearing.entered))
-        self._look_again()
+        if not hearing.is_repeated:
+            self._look_again()
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
         """Tell whether to ask a server for its list of peers, because it differs from ours."""

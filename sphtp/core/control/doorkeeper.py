@@ -5,7 +5,7 @@ from collections.abc import Callable
 from sphtp.core.control.client_messages import Announce, ClientMessage, StatusRequest
 from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.fields import Holder
-from sphtp.core.control.ids import NO_NONCE, is_client_id
+from sphtp.core.control.ids import NO_NONCE
 from sphtp.core.control.intake import AnyMessage
 from sphtp.core.control.member_messages import MemberMessage
 from sphtp.core.control.origins import Origins
@@ -38,7 +38,10 @@ class Doorkeeper:
 
     def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
         """Tell whether a message may be from whom it says; count it if not."""
-        if pipe is None or _is_open_to_all(message):
+        if pipe is None or isinstance(message, StatusRequest):
+            return True
+        # Announcements without nonces are told apart by what was announced before.
+        if isinstance(message, Announce) and message.nonce == NO_NONCE:
             return True
         holder = _holder(message)
         if not self._is_known(holder):
@@ -54,12 +57,15 @@ class Doorkeeper:
 
         Of who proves itself in each message, keep the one ``through`` which it spoke last.
         """
-        if isinstance(message, StatusRequest) or not self._is_known(holder := _holder(message)):
-            return
-        if pipe is not None and isinstance(message, Announce | ServerHeartbeat):
-            self._origins.admits(now, holder, pipe)
-        elif pipe is None and through is not None and isinstance(message, ClientMessage):
-            self._origins.note(now, holder, through)
+        if pipe is not None:
+            if isinstance(message, Announce | ServerHeartbeat):
+                holder = _holder(message)
+                if self._is_known(holder):
+                    self._origins.admits(now, holder, pipe)
+        elif through is not None and isinstance(message, ClientMessage):
+            holder = _holder(message)
+            if not isinstance(message, StatusRequest) and self._is_known(holder):
+                self._origins.note(now, holder, through)
 
     def end(self, pipe: int) -> set[Holder]:
         """Note that a connection has ended: its senders may come back through another one.
@@ -73,15 +79,9 @@ class Doorkeeper:
         self._origins.forgive(lag)
 
     def _is_known(self, holder: Holder) -> bool:
-        if is_client_id(holder.id):
+        if holder.id & 1:
             return self._is_holder(holder)
         return self._is_server(holder.id)
-
-
-def _is_open_to_all(message: AnyMessage) -> bool:
-    # Announcements without nonces are told apart by what was announced before.
-    plain = isinstance(message, Announce) and message.nonce == NO_NONCE
-    return plain or isinstance(message, StatusRequest)
 
 
 def _holder(message: ClientMessage | ServerMessage | MemberMessage) -> Holder:

@@ -50,8 +50,10 @@ class Intake:
     @untrusted
     def _read_untrusted(self, data: bytes) -> AnyMessage | None:
         message = decode_message(data)
-        is_server = is_server_id(message.sender)
-        if not is_server and not self._is_from_client(message):
+        sender = message.sender
+        is_server = is_server_id(sender)
+        own = message.simulation == sender and is_client_id(sender) and not self._for_client
+        if not is_server and not own:
             self._counters.add(Count.FOREIGN)
             return None
         if message.command >= USER_COMMANDS:
@@ -70,7 +72,3 @@ class Intake:
             return record_reader(message, self._known)
         self._counters.add(Count.UNKNOWN_COMMAND)
         return None
-
-    def _is_from_client(self, message: Message) -> bool:
-        own = is_client_id(message.sender) and message.simulation == message.sender
-        return own and not self._for_client

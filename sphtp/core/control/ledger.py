@@ -130,5 +130,5 @@ class Ledger:
     def _announce(self, record: PeerRecord, event: ServerEvent) -> None:
         self._tell(event)
         self._outbox.introduce(record.id)
-        if self.sponsor(record.id) == ITSELF:
+        if record.id not in self._sponsors:
             self._outbox.replicate(record.id)

@@ -92,6 +92,13 @@ class SleepWatch:
         self._counters = counters
         self._awake = float("-inf")
 
+    def is_awake(self, now: float) -> bool:
+        """Tell whether so little time has passed that no timeout can have been missed by much."""
+        if now - self._awake > self._tolerance:
+            return False
+        self._awake = now
+        return True
+
     def overslept(self, now: float, due: float | None) -> float:
         """Return by how many seconds a timeout was missed, or 0 when this process was awake."""
         lag = 0.0 if due is None else now - max(due, self._awake)

@@ -14,6 +14,8 @@ class Hearing(NamedTuple):
 
     entered: Member | None = None
     left: Member | None = None
+    is_repeated: bool = False
+    """It says of servers what the one before said."""
 
 
 class Neighbours:
@@ -43,7 +45,8 @@ class Neighbours:
     def addresses(self) -> Iterable[ServerAddress | None]:
         """Return the addresses of all servers that living servers tell of."""
         for heartbeat in self._heartbeats.values():
-            yield from (member.address for member in heartbeat.view.members)
+            for member in heartbeat.view.members:
+                yield member.address
 
     def hear(self, now: float, heartbeat: ServerHeartbeat) -> Hearing | None:
         """Note a heartbeat; None when there are too many servers to note another one."""
@@ -57,7 +60,8 @@ class Neighbours:
             return Hearing(entered=heartbeat.member)
         if known.member.nonce != heartbeat.member.nonce:
             return Hearing(entered=heartbeat.member, left=known.member)
-        return Hearing()
+        is_repeated = known.view == heartbeat.view and known.member == heartbeat.member
+        return Hearing(is_repeated=is_repeated)
 
     def refresh(self, now: float, number: int) -> None:
         """Note that a known server said something else."""

@@ -25,16 +25,22 @@ class Origins:
 
     def admits(self, now: float, holder: Holder, pipe: int) -> bool:
         """Tell whether this connection may speak for a sender; if so, it is the sender's."""
+        known = self._pipes.get(holder)
+        if known == pipe:
+            self._pipes.put(holder, pipe, now + self.patience)
+            return True
         free_at = self._pipes.due(holder)
-        if free_at is not None and self._pipes.get(holder) != pipe and now <= free_at:
+        if free_at is not None and now <= free_at:
             return False
         self.note(now, holder, pipe)
         return True
 
     def note(self, now: float, holder: Holder, pipe: int) -> None:
         """Take it that a sender, who has proved that it is the sender, speaks through this one."""
-        if self._pipes.get(holder) != pipe:
-            self.forget(holder)
+        known = self._pipes.get(holder)
+        if known != pipe:
+            if known is not None:
+                self.forget(holder)
             self._by_pipe.setdefault(pipe, set()).add(holder)
         self._pipes.put(holder, pipe, now + self.patience)
         if len(self._pipes) > self.capacity:

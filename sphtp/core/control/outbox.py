@@ -2,6 +2,13 @@
 
 PUB copies every message to every subscriber, so what is said per client is said together. Within a
 batch the last word about a holder wins.
+
+A batch wakes each of n clients, and when hundreds start at once there are n batches with little in
+each: n squared. So batches are paced. Each has a cost; as long as no more than a burst of it is
+unpaid, which is always so when little happens, batches leave at once. Otherwise what is to be said
+collects until enough time has passed. Lists of all peers, which cost the square by themselves, have
+a pace of their own, so that no acknowledgement waits for them: after each the server rests as long
+as it has cost, and whoever asks meanwhile shares the next one with all others who did.
 """
 
 from collections import deque
@@ -16,10 +23,20 @@ from sphtp.core.control.parts import divide, divide_records, number
 from sphtp.core.control.registry import Registry
 from sphtp.core.control.server_messages import Ack, Nack, Peers, PeersGone, Status
 from sphtp.core.control.vocabulary import Reason
+from sphtp.core.timers import earliest
 
 _GONE_SIZE = 18
 _ACKED_SIZE = 16
 _TEXT_SIZE = 32 * 1024
+
+_MESSAGE_COST = 100e-6
+"""Seconds that one client needs for one message with little in it, as measured: to wake, mostly."""
+_RECORD_COST = 4e-6
+"""Seconds that one client needs for one record that it knows."""
+_BURST = 0.05
+"""Seconds of cost that may be unpaid."""
+_LONGEST_REST = 0.1
+"""Seconds for which answers are held back at most."""
 
 
 class Outbox:
@@ -32,8 +49,12 @@ class Outbox:
         counters: Counters,
         describe: Callable[[], bytes],
         max_answers: int,
+        longest_lists_rest: float,
     ) -> None:
         self._max_answers = max_answers
+        self._longest_lists_rest = longest_lists_rest
+        self._paid_at = 0.0
+        self._lists_from = 0.0
         self.sender = sender
         self._describe = describe
         self._registry = registry
@@ -83,7 +104,7 @@ class Outbox:
             self._lookups[client, peer] = None
 
     def answer_all(self, client: int) -> None:
-        """Tell one client about all peers."""
+        """Tell one client about all peers, with the next lists."""
         if self._has_room(len(self._lists)):
             self._lists[client] = None
 
@@ -103,23 +124,57 @@ class Outbox:
 
     def send(self, audience: Audience, data: bytes) -> None:
         """Send one message as it is, after all that was collected before."""
-        self.flush()
+        self._flush_batch()
         self._ready.append(Outgoing(audience, data))
 
-    def poll(self) -> Outgoing | None:
-        """Return the next message, or None."""
+    def poll(self, now: float) -> Outgoing | None:
+        """Return the next message, or None; what was collected becomes messages here."""
         if not self._ready:
-            self.flush()
+            if self._is_pending and now >= self._paid_at - _BURST:
+                self._flush_batch()
+                clients = len(self._registry.records)
+                cost = _MESSAGE_COST * len(self._ready) * clients
+                self._paid_at = max(now, self._paid_at) + cost
+                self._paid_at = min(self._paid_at, now + _BURST + _LONGEST_REST)
+            if self._lists and now >= self._lists_from:
+                self._flush_lists()
+                cost = _RECORD_COST * len(self._registry.records) ** 2
+                self._lists_from = now + min(cost, self._longest_lists_rest)
         return self._ready.popleft() if self._ready else None
 
-    def flush(self) -> None:
-        """Turn everything collected into messages: departures, news, answers."""
+    def next_due(self) -> float | None:
+        """Return the time from which there is something to send."""
+        batch = self._paid_at - _BURST if self._is_pending else None
+        return earliest(batch, self._lists_from if self._lists else None)
+
+    @property
+    def _is_pending(self) -> bool:
+        return bool(
+            self._entered
+            or self._acks
+            or self._nacks
+            or self._gone
+            or self._registered
+            or self._released
+            or self._lookups
+            or self._snapshots
+            or self._statuses
+        )
+
+    def _flush_batch(self) -> None:
+        """Turn what was collected into messages: departures, news, answers; but no lists."""
         self._flush_gone()
         self._flush_records()
         self._flush_answers()
         self._flush_lookups()
-        self._flush_lists()
+        self._flush_snapshots()
         self._flush_statuses()
+
+    def _flush_lists(self) -> None:
+        to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
+        for part, share in number(divide_records(self._registry.records.values())):
+            self._append(Audience.CLIENTS, Peers(self.sender, to, share, part).encode())
+        self._lists.clear()
 
     def _flush_gone(self) -> None:
         for share in divide(_gone(self._gone), lambda _: _GONE_SIZE):
@@ -165,17 +220,12 @@ class Outbox:
             self._append(Audience.CLIENTS, answer)
         self._lookups.clear()
 
-    def _flush_lists(self) -> None:
-        if self._lists:
-            to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
-            for part, share in number(divide_records(self._registry.records.values())):
-                self._append(Audience.CLIENTS, Peers(self.sender, to, share, part).encode())
+    def _flush_snapshots(self) -> None:
         # Only first-hand knowledge: two servers must not keep a client alive for each other.
         for server in self._snapshots:
             for part, share in number(divide_records(self._registry.first_hand)):
                 snapshot = Snapshot(self.sender, server, part, share)
                 self._append(Audience.SERVERS, snapshot.encode())
-        self._lists.clear()
         self._snapshots.clear()
 
     def _flush_statuses(self) -> None:

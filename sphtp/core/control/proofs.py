@@ -58,8 +58,7 @@ class Proofs:
 
     def admits(self, message: AnyMessage, session: Session | None) -> bool:
         """Tell whether a message may count; count it if not. Without a session it may."""
-        sender = _server(message)
-        if session is None or sender is None:
+        if session is None or (sender := _server(message)) is None:
             return True
         # A server that was restarted may have its id again, and has another boot.
         if self._is_server(sender) and self._keys.get(sender) not in (None, session.key):

@@ -169,7 +169,7 @@ class ClusterView:
     @property
     def active(self) -> frozenset[int]:
         """Ids of the members that answer new ids."""
-        return frozenset(m.id for m in self.members if m.state is MemberState.ACTIVE)
+        return frozenset([m.id for m in self.members if m.state is MemberState.ACTIVE])
 
 
 def _split(url: str, text: str) -> tuple[str, int]:

@@ -30,7 +30,7 @@ class Registry(Protocol):
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:
-        """All registrations by id."""
+        """All registrations by id, as they are at any time: a view, which may be kept."""
         ...
 
     @property

@@ -93,7 +93,12 @@ class ServerMachine:
             entropy, secrets, timers.expiry, address, join, self.counters, self._events.append
         )
         self._outbox = Outbox(
-            self.id, self._registry, self.counters, self._describe, limits.max_answers
+            self.id,
+            self._registry,
+            self.counters,
+            self._describe,
+            limits.max_answers,
+            timers.expiry / 2,
         )
         self._ledger = Ledger(self._registry, self._outbox, self._events.append)
         self._admission = Admission(
@@ -103,6 +108,7 @@ class ServerMachine:
         self._intake = Intake(self.counters, for_client=False, known=self._registry.records)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
         self._hello_from = 0.0
+        self._now = 0.0
         members = Members(self._cluster, self._replication, self._outbox, self, self.counters)
         self._handlers = self._list_handlers(members)
         self._rates = Rates(limits, self.counters)
@@ -151,6 +157,7 @@ class ServerMachine:
 
     def handle_start(self, now: float) -> None:
         """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
+        self._now = now
         self._cluster.start()
         self._opens_at = now + self._timers.joining
         self.alarms.set(_E.WAITED, self._opens_at)
@@ -180,7 +187,7 @@ class ServerMachine:
         any case.
         """
         self._wake(now)
-        if self._is_over:
+        if self.state is _S.STOPPED:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
         message = self._intake.take(data)
@@ -191,7 +198,8 @@ class ServerMachine:
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
             self._doors.note(now, message, pipe, through)
-        self._await_company(now)
+        if self._joins and self.state is _S.JOINING:
+            self._await_company(now)
 
     def handle_disconnected(self, now: float, pipe: int) -> None:
         """Take it that a connection has ended: who spoke through it may come through another.
@@ -212,7 +220,8 @@ class ServerMachine:
         for server in self._cluster.take_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
-        self._await_company(now)
+        if self._joins and self.state is _S.JOINING:
+            self._await_company(now)
         self._RUNNER.handle_timeout(self, now)
 
     def publish(
@@ -235,11 +244,16 @@ class ServerMachine:
         """Return the absolute time of the next ``handle_timeout``."""
         if self._is_over:
             return None
-        return earliest(self.alarms.next_due(), self._cluster.next_due(), self._registry.next_due())
+        return earliest(
+            self.alarms.next_due(),
+            self._cluster.next_due(),
+            self._registry.next_due(),
+            self._outbox.next_due(),
+        )
 
     def poll_transmit(self) -> Outgoing | None:
         """Return the next message, or None; answers of one batch are put together here."""
-        return self._outbox.poll()
+        return self._outbox.poll(self._now)
 
     def poll_bus(self) -> ServerBusCommand | None:
         """Return the next connection of the extra PUB to make or to undo, or None."""
@@ -287,7 +301,6 @@ class ServerMachine:
             self._events.append(UserMessage(message.id, message.command, message.parameters))
 
     def _heartbeat(self, now: float) -> None:
-        self._outbox.flush()
         heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
         for audience in Audience:
             self._outbox.send(audience, heartbeat)
@@ -308,8 +321,6 @@ class ServerMachine:
 
         Where one is heard after the wait is over, it has time to tell what it knows.
         """
-        if not self._joins or self.state is not _S.JOINING:
-            return
         if self._cluster.is_alone:
             self.alarms.stop(_E.WAITED)
         elif _E.WAITED not in self.alarms.pending():
@@ -317,6 +328,9 @@ class ServerMachine:
             self.alarms.set(_E.WAITED, max(self._opens_at, soonest))
 
     def _wake(self, now: float) -> None:
+        self._now = now
+        if self._sleep.is_awake(now):
+            return
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
             self._cluster.forgive(lag)

@@ -179,13 +179,14 @@ def _read_heartbeat(message: Message) -> ServerHeartbeat:
     members = fields.MEMBER.every(message)
     if len(members) > MAX_MEMBERS:
         raise WireError(f"{len(members)} members are over {MAX_MEMBERS}")
-    own = next((m.address for m in members if m.id == message.sender), None)
-    member = Member(message.sender, nonce, own, state)
-    others = {m.id: m for m in members}
-    others[member.id] = member
-    view = ClusterView(
-        fields.VIEW.first(message) or 0, tuple(others[number] for number in sorted(others))
-    )
+    own, by_id = None, dict[int, Member]()
+    for told in members:
+        if told.id == message.sender and own is None:
+            own = told.address
+        by_id[told.id] = told
+    by_id[message.sender] = member = Member(message.sender, nonce, own, state)
+    ordered = tuple(map(by_id.__getitem__, sorted(by_id)))
+    view = ClusterView(fields.VIEW.first(message) or 0, ordered)
     return ServerHeartbeat(member, view, fields.ROSTER.first(message))
 
 

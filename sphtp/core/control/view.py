@@ -15,15 +15,18 @@ def current_view(heartbeats: Collection[ServerHeartbeat]) -> ClusterView:
 
     What a server tells about itself counts more than what others tell about it.
     """
-    top = max((heartbeat.view.number for heartbeat in heartbeats), default=0)
+    top = 0
+    for heartbeat in heartbeats:
+        top = max(top, heartbeat.view.number)
     members: dict[int, Member] = {}
     for heartbeat in heartbeats:
         if heartbeat.view.number == top:
-            members.update((member.id, member) for member in heartbeat.view.members)
+            for member in heartbeat.view.members:
+                members[member.id] = member
     for heartbeat in heartbeats:
         if heartbeat.member.id in members:
             members[heartbeat.member.id] = heartbeat.member
-    return ClusterView(top, tuple(members[number] for number in sorted(members)))
+    return ClusterView(top, tuple(map(members.__getitem__, sorted(members))))
 
 
 class ViewKeeper:

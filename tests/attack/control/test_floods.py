@@ -49,7 +49,8 @@ def test_a_flood_of_lookups_is_cut() -> None:
     before = len(said(server, Command.PEERS))
     for _ in range(500):
         bus.inject(server, Lookup(client.machine.id, client.machine.nonce).encode())
-    assert len(said(server, Command.PEERS)) == before + 3
+    bus.run(0.1)
+    assert before < len(said(server, Command.PEERS)) <= before + 3
     assert server.machine.counters[Count.OVER_LOOKUPS_PER_SECOND] == 497
 
 

@@ -52,6 +52,7 @@ def test_the_list_of_peers_goes_to_one_or_to_everybody() -> None:
     bus.run(0.5)
     batch(bus, server, *(Announce(n, n) for n in (7, 9, 11)))
     assert [m.simulation for m in batch(bus, server, Lookup(7, 7))] == [7]
+    bus.run(0.1)
     assert [m.simulation for m in batch(bus, server, Lookup(7, 7), Lookup(9, 9))] == [EVERYBODY]
     assert batch(bus, server, Lookup(7, 7, target=4444)) == []
 
