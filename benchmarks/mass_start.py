@@ -88,8 +88,8 @@ class _Crowd:
 def _count_decoded(decoded: Counter[int]) -> None:
     whole = introductions.decode_record
 
-    def counted(data: bytes) -> Any:
-        record = whole(data)
+    def counted(*told: Any) -> Any:
+        record = whole(*told)
         decoded[record.id] += 1
         return record
 

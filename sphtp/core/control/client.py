@@ -161,7 +161,7 @@ class ClientMachine:
         if self._is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
-        message = self._intake.take(data)
+        message = self._intake.take(data, skips_lists=not self._directory.needs_lists)
         if message is None or not self._proofs.admits(message, session):
             return
         if self._doors.admits(now, message, pipe):

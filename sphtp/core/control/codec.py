@@ -16,6 +16,7 @@ MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
 
 _HEADER = struct.Struct("<IIH")
 _FRONT = struct.Struct("<HH")
+_new_tuple = tuple.__new__
 
 
 class Parameter(NamedTuple):
@@ -96,5 +97,6 @@ def decode_message(data: bytes) -> Message:
         start = begin + length
         if start > size:
             raise WireError("a parameter is cut off")
-        parameters.append(Parameter(number, data[begin:start]))
+        # A named tuple without its constructor: a list of peers has a thousand parameters.
+        parameters.append(_new_tuple(Parameter, (number, data[begin:start])))
     return Message(simulation, sender, command, tuple(parameters))

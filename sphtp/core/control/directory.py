@@ -44,6 +44,8 @@ class Directory:
         self._acknowledged: set[int] = set()
         self._searches = Searches()
         self._ghosts_until: float | None = None
+        self.needs_lists = False
+        """Some server has been asked for its list, and does not agree with ours yet."""
 
     @property
     def servers(self) -> Mapping[int, Member]:
@@ -121,7 +123,9 @@ class Directory:
             return False
         if told == self.roster.digest(server):
             self._patience.pop(server, None)
+            self.needs_lists = bool(self._patience)
             return False
+        self.needs_lists = True
         patience = self._patience.get(server)
         if patience is None:
             patience = Patience(self._timers.heartbeat / 2, self._timers.expiry)
@@ -140,7 +144,8 @@ class Directory:
         self._searches.begin(peer, self._neighbours.heartbeats)
 
     def search_again(self) -> tuple[int, ...]:
-        """Begin the searches that are open anew; return the peers to ask for."""
+        """Begin the searches that are open anew, and ask for lists; return the peers to ask for."""
+        self.needs_lists = True
         peers = self._searches.peers
         for peer in peers:
             self.search(peer)

@@ -360,8 +360,11 @@ class _HolderTopics(Field[HolderTopics]):
         return HolderTopics(_client_id(number), nonce, decode_topics(data[HOLDER_SIZE:]))
 
 
-def decode_record(data: bytes) -> PeerRecord:
-    """Return the record in the data of a ``PEER``. Raises ``WireError``."""
+def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -> PeerRecord:
+    """Return the record in the data of a ``PEER``, with what else is told of it.
+
+    Raises ``WireError``.
+    """
     try:
         number, nonce, revision, count = _PEER.unpack_from(data)
     except struct.error:
@@ -379,7 +382,7 @@ def decode_record(data: bytes) -> PeerRecord:
         start = end
     if size - start > MAX_DATA:
         raise WireError(f"{size - start} bytes of data are over {MAX_DATA}")
-    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision)
+    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision, key, topics)
 
 
 def _client_id(number: int) -> int:

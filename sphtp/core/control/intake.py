@@ -10,7 +10,7 @@ from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.ids import is_client_id, is_server_id
 from sphtp.core.control.member_messages import MemberMessage
 from sphtp.core.control.server_messages import Known, ServerMessage
-from sphtp.core.control.vocabulary import USER_COMMANDS
+from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId
 from sphtp.errors import RemoteError, untrusted
 
 AnyMessage = ClientMessage | ServerMessage | MemberMessage
@@ -22,6 +22,9 @@ _SERVER: Readers = server_messages.READERS
 _MEMBER: Readers = {**server_messages.READERS, **member_messages.READERS}
 _SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
 _MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **member_messages.RECORD_READERS}
+_TO_ALL = bytes(4)
+_LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
+"""The command of a list, and its first parameter; news have none such."""
 _NOBODY: Known = MappingProxyType({})
 
 
@@ -38,8 +41,14 @@ class Intake:
         self._for_client = for_client
         self._known = known
 
-    def take(self, data: bytes) -> AnyMessage | None:
-        """Return the message, or None when it was dropped and counted."""
+    def take(self, data: bytes, *, skips_lists: bool = False) -> AnyMessage | None:
+        """Return the message, or None when it was dropped and counted.
+
+        With ``skips_lists`` a list that is for everybody is dropped unread: whoever has not asked
+        for it had better do something else.
+        """
+        if skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
+            return None
         try:
             return self._read_untrusted(data)
         except RemoteError:

@@ -8,7 +8,6 @@ record, and nothing of them is decoded. A server encodes each record once, too.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from sphtp.core.control.codec import Message, Parameter
@@ -89,10 +88,8 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
 
 
 def _decode(told: Encoding) -> PeerRecord:
-    record = decode_record(told.peer)
-    if told.key or told.topics:
-        key = PEER_KEY.decode(told.key).key if told.key else b""
-        topics = PEER_TOPICS.decode(told.topics).topics if told.topics else ()
-        record = replace(record, key=key, topics=topics)
+    key = PEER_KEY.decode(told.key).key if told.key else b""
+    topics = PEER_TOPICS.decode(told.topics).topics if told.topics else ()
+    record = decode_record(told.peer, key, topics)
     record.remember(told)
     return record

@@ -4,11 +4,15 @@ PUB copies every message to every subscriber, so what is said per client is said
 batch the last word about a holder wins.
 
 A batch wakes each of n clients, and when hundreds start at once there are n batches with little in
-each: n squared. So batches are paced. Each has a cost; as long as no more than a burst of it is
-unpaid, which is always so when little happens, batches leave at once. Otherwise what is to be said
-collects until enough time has passed. Lists of all peers, which cost the square by themselves, have
-a pace of their own, so that no acknowledgement waits for them: after each the server rests as long
-as it has cost, and whoever asks meanwhile shares the next one with all others who did.
+each: n squared. So batches are paced: after each the server rests for a multiple of what it has
+cost. As long as no more than a burst of rest is outstanding, which is always so when little
+happens, batches leave at once. Otherwise what is to be said collects until enough time has passed.
+Lists of all peers, which cost the square by themselves, have a pace of their own, so that no
+acknowledgement waits for them: after each the server rests as long as it has cost, and whoever asks
+meanwhile shares the next one with all others who did.
+
+An acknowledgement goes to whom it is for, whose subscription picks it out before any Python runs;
+only where there are very many do they share messages to everybody.
 """
 
 from collections import deque
@@ -18,7 +22,7 @@ from sphtp.core.control.counters import Count, Counters
 from sphtp.core.control.fields import Gone, Holder, Part
 from sphtp.core.control.ids import EVERYBODY, NO_NONCE
 from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
-from sphtp.core.control.outputs import Audience, Outgoing
+from sphtp.core.control.outputs import Audience, Outgoing, topic
 from sphtp.core.control.parts import divide, divide_records, number
 from sphtp.core.control.registry import Registry
 from sphtp.core.control.server_messages import Ack, Nack, Peers, PeersGone, Status
@@ -28,14 +32,22 @@ from sphtp.core.timers import earliest
 _GONE_SIZE = 18
 _ACKED_SIZE = 16
 _TEXT_SIZE = 32 * 1024
+_TO_ALL = topic(EVERYBODY)
+
+_MOST_ALONE = 64
+"""Acknowledgements of one batch that each have a message of their own."""
 
 _MESSAGE_COST = 100e-6
 """Seconds that one client needs for one message with little in it, as measured: to wake, mostly."""
+_FILTER_COST = 2e-6
+"""Seconds that one client needs for a message that is for another one."""
 _RECORD_COST = 4e-6
 """Seconds that one client needs for one record that it knows."""
+_SHARE = 0.25
+"""Of one core, what answers and news may cost all clients together when they share a machine."""
 _BURST = 0.05
-"""Seconds of cost that may be unpaid."""
-_LONGEST_REST = 0.1
+"""Seconds of rest that may be outstanding."""
+_LONGEST_REST = 0.2
 """Seconds for which answers are held back at most."""
 
 
@@ -53,7 +65,7 @@ class Outbox:
     ) -> None:
         self._max_answers = max_answers
         self._longest_lists_rest = longest_lists_rest
-        self._paid_at = 0.0
+        self._rested_at = 0.0
         self._lists_from = 0.0
         self.sender = sender
         self._describe = describe
@@ -130,21 +142,28 @@ class Outbox:
     def poll(self, now: float) -> Outgoing | None:
         """Return the next message, or None; what was collected becomes messages here."""
         if not self._ready:
-            if self._is_pending and now >= self._paid_at - _BURST:
+            if self._is_pending and now >= self._rested_at - _BURST:
                 self._flush_batch()
-                clients = len(self._registry.records)
-                cost = _MESSAGE_COST * len(self._ready) * clients
-                self._paid_at = max(now, self._paid_at) + cost
-                self._paid_at = min(self._paid_at, now + _BURST + _LONGEST_REST)
+                rest = self._cost_of_ready() / _SHARE
+                self._rested_at = max(now, self._rested_at) + rest
+                self._rested_at = min(self._rested_at, now + _BURST + _LONGEST_REST)
             if self._lists and now >= self._lists_from:
                 self._flush_lists()
                 cost = _RECORD_COST * len(self._registry.records) ** 2
                 self._lists_from = now + min(cost, self._longest_lists_rest)
         return self._ready.popleft() if self._ready else None
 
+    def _cost_of_ready(self) -> float:
+        to_all = 0
+        for outgoing in self._ready:
+            to_all += outgoing.data.startswith(_TO_ALL)
+        to_one = len(self._ready) - to_all
+        cost = to_all * _MESSAGE_COST + to_one * _FILTER_COST
+        return cost * len(self._registry.records)
+
     def next_due(self) -> float | None:
         """Return the time from which there is something to send."""
-        batch = self._paid_at - _BURST if self._is_pending else None
+        batch = self._rested_at - _BURST if self._is_pending else None
         return earliest(batch, self._lists_from if self._lists else None)
 
     @property
@@ -197,11 +216,13 @@ class Outbox:
 
     def _flush_answers(self) -> None:
         # A plain SphTP client looks for its id in the header, so it gets a message of its own.
+        together: list[Holder] = []
         for holder in self._acks:
-            if holder.nonce == NO_NONCE:
+            if holder.nonce == NO_NONCE or len(self._acks) <= _MOST_ALONE:
                 self._append(Audience.CLIENTS, Ack(self.sender, (holder,)).encode())
-        modern = (holder for holder in self._acks if holder.nonce != NO_NONCE)
-        for share in divide(modern, lambda _: _ACKED_SIZE):
+            else:
+                together.append(holder)
+        for share in divide(together, lambda _: _ACKED_SIZE):
             self._append(Audience.CLIENTS, Ack(self.sender, share).encode())
         for holder, reason in self._nacks.items():
             nack = Nack(self.sender, holder.id, holder.nonce, reason)

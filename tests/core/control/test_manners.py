@@ -21,7 +21,7 @@ def test_status_comes_in_parts_to_anybody_with_an_odd_id() -> None:
     server = active_server(bus)
     for number in range(3, 1403, 2):
         bus.inject(server, Announce(number, 5).encode())
-    bus.run(0.2)
+    bus.run(1.0)
     before = len(server.sent)
     bus.inject(server, StatusRequest(9999).encode())
     answers = [decode_message_untrusted(out.data) for out in server.sent[before:]]
