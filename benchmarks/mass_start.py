@@ -20,7 +20,7 @@ import click
 import trio
 
 import sphtp
-from sphtp.core.control import introductions
+from sphtp.core.control import lists
 
 DEADLINE: Final = 600.0
 Report = dict[str, Any]
@@ -86,14 +86,14 @@ class _Crowd:
 
 
 def _count_decoded(decoded: Counter[int]) -> None:
-    whole = introductions.decode_record
+    whole = lists.decode_record
 
     def counted(*told: Any) -> Any:
         record = whole(*told)
         decoded[record.id] += 1
         return record
 
-    introductions.decode_record = counted
+    lists.decode_record = counted
 
 
 async def _attend(servers: list[str], clients: int, timeout: float) -> None:

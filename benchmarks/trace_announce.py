@@ -20,7 +20,7 @@ import sphtp
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 
 LIBRARY: Final = Path(sphtp.__file__).parent
 MEMBERS: Final = 3

@@ -5,16 +5,17 @@ from typing import Any, NamedTuple
 
 from sphtp.core.channel import frames as frame_types
 from sphtp.core.channel.frames import Frame, FrameKind
-from sphtp.core.control import fields as wire
-from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.fields import (
+from sphtp.core.control import codec as wire
+from sphtp.core.control.codec import (
     Digest,
     Field,
-    Gone,
+    GoneHolder,
     Holder,
     HolderKey,
     HolderTopics,
+    Message,
     PackedField,
+    Parameter,
     Part,
 )
 from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
@@ -209,7 +210,7 @@ _KINDS = (
     _number(wire.PEER_ID, "client"),
     Kind(
         wire.GONE,
-        lambda n: Gone(n["client"], n["nonce"], Reason(n["reason"])),
+        lambda n: GoneHolder(n["client"], n["nonce"], Reason(n["reason"])),
         lambda gone: {"client": gone.id, "nonce": gone.nonce, "reason": int(gone.reason)},
     ),
     _number(wire.TARGET, "server"),

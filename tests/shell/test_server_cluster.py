@@ -6,7 +6,7 @@ from typing import TypeVar
 import pytest
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import MemberLeft, ServerEvent
 from sphtp.shell.bus import ListeningPublisher

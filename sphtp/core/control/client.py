@@ -1,10 +1,18 @@
-"""The client of the control plane: runs the table, and tells its parts what servers say."""
+"""The client of the control plane: its id, what it says, and what it makes of what servers say."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from sphtp.core.control import events
-from sphtp.core.control.client_ear import ClientEar
+from sphtp.core.control.client_messages import (
+    Announce,
+    ClientData,
+    ClientUser,
+    Heartbeat,
+    Leave,
+    Lookup,
+)
 from sphtp.core.control.client_table import (
     CLIENT,
     NACKS,
@@ -12,32 +20,297 @@ from sphtp.core.control.client_table import (
     ClientSignal,
     ClientState,
 )
-from sphtp.core.control.client_voice import ClientVoice
-from sphtp.core.control.codec import Parameter
-from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.codec import Holder, Parameter, check_user_message
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.directory import Directory
-from sphtp.core.control.doorkeeper import Doorkeeper, Pipe
-from sphtp.core.control.identity import Identity
-from sphtp.core.control.intake import Intake
-from sphtp.core.control.limits import ClientLimits
+from sphtp.core.control.events import ClientEvent, UserMessage
+from sphtp.core.control.inbound import (
+    MessageReader,
+    Pipe,
+    SenderCheck,
+    SenderConnections,
+    SignatureProofs,
+    SigningSession,
+)
 from sphtp.core.control.liveness import SleepWatch
-from sphtp.core.control.origins import Origins
-from sphtp.core.control.outputs import BusCommand
-from sphtp.core.control.proofs import Proofs, Session
+from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
 from sphtp.core.control.records import (
+    KEY_SIZE,
+    MAX_CANDIDATES,
+    MAX_DATA,
     MAX_MEMBERS,
     Candidate,
     ClusterView,
     Member,
     PeerRecord,
     ServerAddress,
+    check_topics,
+    next_revision,
 )
-from sphtp.core.control.timers import ControlTimers
-from sphtp.core.control.vocabulary import Reason
+from sphtp.core.control.server_messages import (
+    IdAck,
+    IdNack,
+    Peers,
+    PeersGone,
+    ServerHeartbeat,
+    ServerLeave,
+    ServerUser,
+)
+from sphtp.core.control.settings import ClientLimits, ControlTimers
+from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason, draw_client_id, draw_nonce
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Alarms, Runner
 from sphtp.core.timers import earliest
-from sphtp.errors import StateError
+from sphtp.errors import MessageTooLargeError, SettingsError, StateError
+
+
+class ClientIdentity:
+    """Draws ids (seed, step 4); the given ones come first."""
+
+    def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
+        self.id = 0
+        self.nonce = NO_NONCE
+        self._entropy = entropy
+        self._secrets = secrets
+        self._ids = ids
+        self._queue: deque[Subscribe | Unsubscribe] = deque((Subscribe(topic(EVERYBODY)),))
+
+    @property
+    def holder(self) -> Holder:
+        """Id and nonce."""
+        return Holder(self.id, self.nonce)
+
+    def draw(self, is_taken: Callable[[int], bool]) -> None:
+        """Take another id and nonce; subscribe to the new id before leaving the old one."""
+        old, self.id = self.id, next(self._ids, None) or self._draw_free(is_taken)
+        self.nonce = draw_nonce(self._secrets)
+        if old != self.id:
+            self._queue.append(Subscribe(topic(self.id)))
+            if old:
+                self._queue.append(Unsubscribe(topic(old)))
+
+    def give_up(self) -> None:
+        """Hold no id; answers to the old one find no nonce any more."""
+        self.nonce = NO_NONCE
+
+    def poll_bus(self) -> Subscribe | Unsubscribe | None:
+        """Return the next change of subscriptions, or None."""
+        return self._queue.popleft() if self._queue else None
+
+    def _draw_free(self, is_taken: Callable[[int], bool]) -> int:
+        while True:
+            number = draw_client_id(self._entropy)
+            if not is_taken(number):
+                return number
+
+
+_SIGNALS: Final = {
+    Reason.CONFLICT: ClientSignal.CONFLICT,
+    Reason.FULL: ClientSignal.BUSY,
+    Reason.DENIED: ClientSignal.DENIED,
+    Reason.VERSION: ClientSignal.DENIED,
+    Reason.UNKNOWN: ClientSignal.UNKNOWN,
+    Reason.STALE_DATA: ClientSignal.STALE,
+}
+
+
+class Refusals:
+    """The last reason heard, and what each means to the table."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: Reason | None = None
+
+    @property
+    def why(self) -> Reason:
+        """The reason to tell the application."""
+        return Reason.CONFLICT if self.last is None else self.last
+
+    def note(self, reason: Reason) -> ClientSignal:
+        """Return what has happened; what we do not know costs the id."""
+        self.last = reason
+        return _SIGNALS.get(reason, ClientSignal.CONFLICT)
+
+
+class ClientSender:
+    """Builds a client's messages; every one carries the present id and nonce."""
+
+    def __init__(
+        self,
+        identity: ClientIdentity,
+        candidates: Sequence[Candidate],
+        data: bytes,
+        key: bytes = b"",
+    ) -> None:
+        if len(candidates) > MAX_CANDIDATES:
+            raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
+        if len(key) not in (0, KEY_SIZE):
+            raise SettingsError(f"a public key of {len(key)} bytes; allowed is {KEY_SIZE}")
+        self._key = key
+        self._identity = identity
+        self._candidates = tuple(candidates)
+        self._data = _checked(data)
+        self._topics: tuple[str, ...] = ()
+        self._revision = 1 if data else 0
+        self._queue: deque[bytes] = deque()
+
+    def announce(self) -> None:
+        """Ask for the id (seed, step 5)."""
+        self._say(Announce(*self._identity.holder, self._candidates, key=self._key))
+
+    def heartbeat(self) -> None:
+        """Say that the holder of the id is alive."""
+        self._say(Heartbeat(*self._identity.holder, self._revision))
+
+    def send_data(self) -> None:
+        """Send the initial simulation data (seed, step 10) and the topics, if there are any."""
+        if self._revision:
+            self._say(ClientData(*self._identity.holder, self._revision, self._data, self._topics))
+
+    def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
+        """Ask for one peer or all, one server or all."""
+        self._say(Lookup(*self._identity.holder, peer, server))
+
+    def withdraw(self) -> None:
+        """Give the id up, if one is announced or held."""
+        if self._identity.nonce != NO_NONCE:
+            self._say(Leave(*self._identity.holder))
+        self._identity.give_up()
+
+    def publish(self, command: int, parameters: Sequence[Parameter]) -> None:
+        """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
+        check_user_message(command, parameters)
+        self._say(ClientUser(*self._identity.holder, command, tuple(parameters)))
+
+    def set_data(self, data: bytes) -> None:
+        """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
+        self._data = _checked(data)
+        self._revision = next_revision(self._revision)
+
+    def set_topics(self, topics: Iterable[str]) -> None:
+        """Replace the topics. Raises ``SettingsError``."""
+        self._topics = check_topics(topics)
+        self._revision = next_revision(self._revision)
+
+    def poll(self) -> bytes | None:
+        """Return the next message, or None."""
+        return self._queue.popleft() if self._queue else None
+
+    def _say(
+        self, message: Announce | Heartbeat | ClientData | Lookup | Leave | ClientUser
+    ) -> None:
+        self._queue.append(message.encode())
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) > MAX_DATA:
+        raise MessageTooLargeError(f"{len(data)} bytes of data are over {MAX_DATA}")
+    return data
+
+
+Handler = Callable[[float, Any], None]
+
+_E = ClientSignal
+
+
+class Client(Protocol):
+    """Runs the table."""
+
+    state: ClientState
+
+    def signal(self, now: float, event: ClientSignal) -> None:
+        """Take an event."""
+        ...
+
+
+class ServerMessageHandler:
+    """Tells the directory and the table what a message means for each."""
+
+    def __init__(
+        self,
+        identity: ClientIdentity,
+        directory: Directory,
+        voice: ClientSender,
+        client: Client,
+        counters: ControlCounters,
+        tell: Callable[[ClientEvent], None],
+    ) -> None:
+        self.refusals = Refusals()
+        self._identity = identity
+        self._directory = directory
+        self._voice = voice
+        self._client = client
+        self._counters = counters
+        self._tell = tell
+        self._handlers: dict[type, Handler] = {
+            ServerHeartbeat: self._on_heartbeat,
+            ServerLeave: self._on_goodbye,
+            IdAck: self._on_ack,
+            IdNack: self._on_nack,
+            Peers: self._addressed(directory.hear_peers),
+            PeersGone: self._addressed(directory.hear_gone),
+            ServerUser: self._addressed(self._on_user),
+        }
+
+    def hear(self, now: float, message: object) -> None:
+        """Take one message."""
+        self._handlers.get(type(message), self._on_foreign)(now, message)
+
+    def look_around(self, now: float) -> None:
+        """Signal what holds of the servers now."""
+        if self._directory.is_empty:
+            self._client.signal(now, _E.SERVERS_LOST)
+            return
+        self._client.signal(now, _E.SERVER_HEARD)
+        if self._directory.is_ready:
+            self._client.signal(now, _E.SERVER_READY)
+        if self._directory.is_unanimous:
+            self._client.signal(now, _E.ACKNOWLEDGED)
+
+    def _on_foreign(self, _: float, __: object) -> None:
+        self._counters.add(Count.FOREIGN)
+
+    def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
+        self._directory.hear_heartbeat(now, message)
+        self.look_around(now)
+        is_established = self._client.state is ClientState.ESTABLISHED
+        if is_established and self._directory.wants_list(now, message):
+            self._voice.lookup(server=message.member.id)
+
+    def _on_goodbye(self, now: float, message: ServerLeave) -> None:
+        self._directory.hear_goodbye(message)
+        self.look_around(now)
+
+    def _on_ack(self, now: float, message: IdAck) -> None:
+        self._directory.refresh(now, message.sender)
+        own = self._identity.holder
+        if any(self._directory.is_for(own, message.sender, each) for each in message.holders):
+            self._directory.acknowledge(message.sender)
+            self.look_around(now)
+
+    def _on_nack(self, now: float, message: IdNack) -> None:
+        self._directory.refresh(now, message.sender)
+        told = Holder(message.id, message.nonce)
+        if not self._directory.is_for(self._identity.holder, message.sender, told):
+            self._counters.add(Count.STALE_NONCE)
+            return
+        if message.reason is Reason.UNKNOWN:
+            self._directory.unacknowledge(message.sender)
+        self._client.signal(now, self.refusals.note(message.reason))
+
+    def _on_user(self, _: float, message: ServerUser) -> None:
+        self._tell(UserMessage(message.sender, message.command, message.parameters))
+
+    def _addressed(self, handler: Handler) -> Handler:
+        def checked(now: float, message: Any) -> None:
+            if message.to in (EVERYBODY, self._identity.id):
+                handler(now, message)
+            else:
+                self._counters.add(Count.FOREIGN)
+
+        return checked
+
 
 _DEFAULT_LIMITS = ClientLimits()
 
@@ -68,28 +341,30 @@ class ClientMachine:
         self.state = CLIENT.initial
         """Where the client is on its way."""
         self.alarms = Alarms[ClientSignal]()
-        self.counters = Counters()
+        self.counters = ControlCounters()
         self._entropy = entropy
         self._timers = timers
         self._events: deque[events.ClientEvent] = deque()
-        self._identity = Identity(entropy, secrets, ids or iter(()))
-        self._voice = ClientVoice(self._identity, candidates, data, key)
+        self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
+        self._voice = ClientSender(self._identity, candidates, data, key)
         self._directory = Directory(
             timers, servers, self.counters, self._events.append, limits.max_peers
         )
-        self._intake = Intake(self.counters, for_client=True, known=self._directory.roster.records)
-        self._doors = Doorkeeper(
-            Origins(timers.expiry / 2, MAX_MEMBERS),
+        self._intake = MessageReader(
+            self.counters, for_client=True, known=self._directory.roster.records
+        )
+        self._doors = SenderCheck(
+            SenderConnections(timers.expiry / 2, MAX_MEMBERS),
             self.counters,
             is_server=self._directory.is_heard,
         )
-        self._proofs = Proofs(
+        self._proofs = SignatureProofs(
             self.counters,
             own=lambda: self._identity.holder,
             is_server=self._directory.is_heard,
         )
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
-        self._ear = ClientEar(
+        self._ear = ServerMessageHandler(
             self._identity,
             self._directory,
             self._voice,
@@ -147,7 +422,7 @@ class ClientMachine:
         now: float,
         data: bytes,
         pipe: Pipe = None,
-        session: Session | None = None,
+        session: SigningSession | None = None,
         *,
         through: Pipe = None,
     ) -> None:

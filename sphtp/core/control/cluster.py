@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.dialling import Dialler
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import MemberEntered, MemberLeft, ServerEvent, ViewChanged
-from sphtp.core.control.ids import draw_nonce, draw_server_id
-from sphtp.core.control.neighbours import Hearing, Neighbours
 from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.patience import Patience
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
-from sphtp.core.control.view import ViewKeeper
-from sphtp.core.control.vocabulary import MemberState, Reason
+from sphtp.core.control.server_set import (
+    Dialler,
+    ExponentialBackoff,
+    HeartbeatEffect,
+    ServerSet,
+    ViewKeeper,
+)
+from sphtp.core.control.vocabulary import MemberState, Reason, draw_nonce, draw_server_id
 from sphtp.core.entropy import Entropy, Secrets
 
 
@@ -27,18 +29,18 @@ class Cluster:
         expiry: float,
         address: ServerAddress,
         join: Sequence[ServerAddress],
-        counters: Counters,
+        counters: ControlCounters,
         tell: Callable[[ServerEvent], None],
     ) -> None:
         self._entropy = entropy
         self._secrets = secrets
         # Whoever repeats our id, and means harm, shall not make us change it all the time.
-        self._patience = Patience(expiry, expiry)
+        self._patience = ExponentialBackoff(expiry, expiry)
         self._counters = counters
         self._tell = tell
         self.own = self._draw(address, MemberState.JOINING)
         # Its heartbeats name this server too.
-        self._neighbours = Neighbours(expiry, MAX_MEMBERS - 1)
+        self._neighbours = ServerSet(expiry, MAX_MEMBERS - 1)
         self._keeper = ViewKeeper(self.own)
         self._dialler = Dialler(join, own=address)
 
@@ -64,7 +66,7 @@ class Cluster:
         self.own = replace(self.own, state=state)
         self._look_again()
 
-    def hear(self, now: float, heartbeat: ServerHeartbeat) -> Hearing | None:
+    def hear(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
         """Note another server's heartbeat; None when it is of no use."""
         if heartbeat.member.id == self.own.id:
             self._resolve_clash(now, heartbeat.member)

@@ -1,24 +1,200 @@
 """What a client knows of servers and peers, and which servers acknowledged its id."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.dialling import Dialler
-from sphtp.core.control.events import ClientEvent, PeerUnknown, ServerEntered, ServerLeft
-from sphtp.core.control.fields import Holder
-from sphtp.core.control.ids import EVERYBODY, NO_NONCE
-from sphtp.core.control.neighbours import Neighbours
+from sphtp.core.control.codec import Digest, GoneHolder, Holder
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.events import (
+    ClientEvent,
+    PeerChanged,
+    PeerEntered,
+    PeerLeft,
+    PeerUnknown,
+    ServerEntered,
+    ServerLeft,
+)
+from sphtp.core.control.lists import Assembly, Fingerprints
 from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.parts import Assembly
-from sphtp.core.control.patience import Patience
-from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
-from sphtp.core.control.roster import CAPACITY, Roster
-from sphtp.core.control.searches import Searches
+from sphtp.core.control.records import (
+    CAPACITY,
+    ClusterView,
+    Member,
+    PeerRecord,
+    ServerAddress,
+    is_newer,
+)
+from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
-from sphtp.core.control.timers import ControlTimers
-from sphtp.core.control.view import current_view
-from sphtp.core.control.vocabulary import Reason
+from sphtp.core.control.server_set import Dialler, ExponentialBackoff, ServerSet, current_view
+from sphtp.core.control.settings import ControlTimers
+from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
 from sphtp.core.timers import earliest
+
+_CAPACITY = 1024
+"""Searches remembered; answers may be lost, so the oldest has to make room."""
+
+
+class Searches:
+    """Which servers still have to answer, for each peer asked for."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[int, set[int]] = {}
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The peers that are still searched for."""
+        return tuple(self._open)
+
+    def begin(self, peer: int, servers: Iterable[int]) -> None:
+        """Note that these servers were asked for a peer."""
+        self._open.pop(peer, None)
+        if len(self._open) >= _CAPACITY:
+            del self._open[next(iter(self._open))]
+        self._open[peer] = set(servers)
+
+    def found(self, peer: int) -> None:
+        """End a search: a server knows the peer."""
+        self._open.pop(peer, None)
+
+    def deny(self, peer: int, server: int) -> bool:
+        """Note that a server knows nobody; tell whether it was the last one that had to answer."""
+        waited_for = self._open.get(peer, set())
+        if server not in waited_for:
+            return False
+        waited_for.remove(server)
+        if not waited_for:
+            del self._open[peer]
+        return not waited_for
+
+    def lose(self, server: int) -> None:
+        """Wait for a server no more: it is gone, and what it would have said nobody knows."""
+        for waited_for in self._open.values():
+            waited_for.discard(server)
+
+
+_OWN_KEPT = 64
+
+Events = list[ClientEvent]
+
+
+class Roster:
+    """Peers, and which servers vouch for each. Every change returns the events it means."""
+
+    def __init__(self, expiry: float, counters: ControlCounters, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._counters = counters
+        self._records: dict[int, PeerRecord] = {}
+        self._peers: dict[int, PeerRecord] = {}
+        self._vouched: dict[int, Fingerprints] = {}
+        self._gone = ReservedIds(expiry, CAPACITY)
+        self._own: deque[Holder] = deque(maxlen=_OWN_KEPT)
+
+    @property
+    def peers(self) -> Mapping[int, PeerRecord]:
+        """All peers by id, without this client itself."""
+        return MappingProxyType(self._peers)
+
+    @property
+    def records(self) -> Mapping[int, PeerRecord]:
+        """All that servers vouch for by id, this client included."""
+        return MappingProxyType(self._records)
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """The servers that vouch for anybody, dead ones included until they are dropped."""
+        return tuple(self._vouched)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._records
+
+    def ignore(self, holder: Holder) -> None:
+        """Take this holder for the client itself."""
+        self._own.append(holder)
+
+    def digest(self, server: int) -> Digest:
+        """Return the digest of those whom ``server`` vouches for."""
+        return self._prints(server).digest
+
+    def enter(self, now: float, server: int, record: PeerRecord) -> Events:
+        """Let ``server`` vouch for a peer, as told."""
+        known = self._records.get(record.id)
+        if known is record:
+            self._prints(server).put(record)
+            return []
+        grave = self._gone.find(now, record.id)
+        if grave is not None and grave.nonce == record.nonce:
+            return []
+        if known is None and len(self._records) >= self._capacity:
+            self._counters.add(Count.OVER_MAX_PEERS)
+            return []
+        events: Events = []
+        if known is not None and known.nonce != record.nonce:
+            events = self._remove(known, Reason.CONFLICT)
+            known = None
+        self._prints(server).put(record)
+        record = record if known is None else record.after(known)
+        if known is None:
+            return events + self._show(record, PeerEntered(record))
+        if is_newer(known.revision, record.revision) or record == known:
+            return []
+        return self._show(record, PeerChanged(record))
+
+    def leave(self, now: float, server: int, gone: GoneHolder) -> Events:
+        """Let ``server`` no longer vouch; an explicit good-bye counts for all servers at once."""
+        known = self._records.get(gone.id)
+        explicit = gone.reason is Reason.LEFT
+        if explicit:
+            self._gone.put(now, gone.id, gone.nonce, gone.reason)
+        if known is None or known.nonce != gone.nonce:
+            return []
+        if explicit:
+            return self._remove(known, gone.reason)
+        return self._disown(server, known, gone.reason)
+
+    def replace(self, now: float, server: int, records: Iterable[PeerRecord]) -> Events:
+        """Let ``server`` vouch for exactly these."""
+        told = {record.id: record for record in records}
+        events: Events = []
+        for number in self._prints(server).ids - told.keys():
+            events += self._disown(server, self._records[number], Reason.EXPIRED)
+        for record in told.values():
+            events += self.enter(now, server, record)
+        return events
+
+    def drop_server(self, server: int) -> Events:
+        """Let ``server`` vouch for nobody: it is gone."""
+        events: Events = []
+        for number in self._prints(server).ids:
+            events += self._disown(server, self._records[number], Reason.EXPIRED)
+        del self._vouched[server]
+        return events
+
+    def _prints(self, server: int) -> Fingerprints:
+        return self._vouched.setdefault(server, Fingerprints())
+
+    def _disown(self, server: int, record: PeerRecord, reason: Reason) -> Events:
+        self._prints(server).drop(record.id)
+        if any(record.id in prints for prints in self._vouched.values()):
+            return []
+        return self._remove(record, reason)
+
+    def _remove(self, record: PeerRecord, reason: Reason) -> Events:
+        del self._records[record.id]
+        for prints in self._vouched.values():
+            prints.drop(record.id)
+        shown = self._peers.pop(record.id, None)
+        return [] if shown is None else [PeerLeft(record, reason)]
+
+    def _show(self, record: PeerRecord, event: ClientEvent) -> Events:
+        self._records[record.id] = record
+        if Holder(record.id, record.nonce) in self._own:
+            return []
+        self._peers[record.id] = record
+        return [event]
 
 
 class Directory:
@@ -28,7 +204,7 @@ class Directory:
         self,
         timers: ControlTimers,
         servers: Sequence[ServerAddress],
-        counters: Counters,
+        counters: ControlCounters,
         tell: Callable[[ClientEvent], None],
         max_peers: int = CAPACITY,
     ) -> None:
@@ -37,10 +213,10 @@ class Directory:
         self._timers = timers
         self._counters = counters
         self._tell = tell
-        self._neighbours = Neighbours(timers.expiry)
+        self._neighbours = ServerSet(timers.expiry)
         self._dialler = Dialler(servers)
         self._lists: dict[int, Assembly[PeerRecord]] = {}
-        self._patience: dict[int, Patience] = {}
+        self._patience: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
         self._searches = Searches()
         self._ghosts_until: float | None = None
@@ -128,7 +304,7 @@ class Directory:
         self.needs_lists = True
         patience = self._patience.get(server)
         if patience is None:
-            patience = Patience(self._timers.heartbeat / 2, self._timers.expiry)
+            patience = ExponentialBackoff(self._timers.heartbeat / 2, self._timers.expiry)
             self._patience[server] = patience
         return patience.allows(now)
 

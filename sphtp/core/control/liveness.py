@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.timers import ExpiringDict, earliest
 
 
@@ -87,7 +87,7 @@ class SleepWatch:
 
     __slots__ = ("_awake", "_counters", "_tolerance")
 
-    def __init__(self, tolerance: float, counters: Counters) -> None:
+    def __init__(self, tolerance: float, counters: ControlCounters) -> None:
         self._tolerance = tolerance
         self._counters = counters
         self._awake = float("-inf")

@@ -18,15 +18,23 @@ only where there are very many do they share messages to everybody.
 from collections import deque
 from collections.abc import Callable
 
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.fields import Gone, Holder, Part
-from sphtp.core.control.ids import EVERYBODY, NO_NONCE
-from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
-from sphtp.core.control.outputs import Audience, Outgoing, topic
-from sphtp.core.control.parts import divide, divide_records, number
+from sphtp.core.control.codec import GoneHolder, Holder, Part
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.lists import divide, divide_records, number_parts
+from sphtp.core.control.outputs import BusAudience, BusMessage, topic
 from sphtp.core.control.registry import Registry
-from sphtp.core.control.server_messages import Ack, Nack, Peers, PeersGone, Status
-from sphtp.core.control.vocabulary import Reason
+from sphtp.core.control.server_messages import (
+    IdAck,
+    IdNack,
+    Peers,
+    PeersGone,
+    Registered,
+    Released,
+    Snapshot,
+    SnapshotRequest,
+    StatusReply,
+)
+from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
 from sphtp.core.timers import earliest
 
 _GONE_SIZE = 18
@@ -58,7 +66,7 @@ class Outbox:
         self,
         sender: int,
         registry: Registry,
-        counters: Counters,
+        counters: ControlCounters,
         describe: Callable[[], bytes],
         max_answers: int,
         longest_lists_rest: float,
@@ -71,7 +79,7 @@ class Outbox:
         self._describe = describe
         self._registry = registry
         self._counters = counters
-        self._ready: deque[Outgoing] = deque()
+        self._ready: deque[BusMessage] = deque()
         self._acks: dict[Holder, None] = {}
         self._nacks: dict[Holder, Reason] = {}
         self._entered: dict[int, None] = {}
@@ -103,7 +111,7 @@ class Outbox:
         """Tell servers about a client that entered or changed."""
         self._registered[client] = None
 
-    def depart(self, gone: Gone, *, tell_servers: bool) -> None:
+    def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
         """Tell clients, and perhaps servers, about a client that is no longer registered."""
         holder = Holder(gone.id, gone.nonce)
         self._gone[holder] = gone.reason
@@ -122,7 +130,7 @@ class Outbox:
 
     def request_snapshot(self, server: int) -> None:
         """Ask a server for all it knows."""
-        self.send(Audience.SERVERS, SnapshotRequest(self.sender, server).encode())
+        self.send(BusAudience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:
         """Tell one server about all clients that this one hears itself."""
@@ -134,12 +142,12 @@ class Outbox:
         if self._has_room(len(self._statuses)):
             self._statuses[client] = None
 
-    def send(self, audience: Audience, data: bytes) -> None:
+    def send(self, audience: BusAudience, data: bytes) -> None:
         """Send one message as it is, after all that was collected before."""
         self._flush_batch()
-        self._ready.append(Outgoing(audience, data))
+        self._ready.append(BusMessage(audience, data))
 
-    def poll(self, now: float) -> Outgoing | None:
+    def poll(self, now: float) -> BusMessage | None:
         """Return the next message, or None; what was collected becomes messages here."""
         if not self._ready:
             if self._is_pending and now >= self._rested_at - _BURST:
@@ -191,15 +199,15 @@ class Outbox:
 
     def _flush_lists(self) -> None:
         to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
-        for part, share in number(divide_records(self._registry.records.values())):
-            self._append(Audience.CLIENTS, Peers(self.sender, to, share, part).encode())
+        for part, share in number_parts(divide_records(self._registry.records.values())):
+            self._append(BusAudience.CLIENTS, Peers(self.sender, to, share, part).encode())
         self._lists.clear()
 
     def _flush_gone(self) -> None:
         for share in divide(_gone(self._gone), lambda _: _GONE_SIZE):
-            self._append(Audience.CLIENTS, PeersGone(self.sender, EVERYBODY, share).encode())
+            self._append(BusAudience.CLIENTS, PeersGone(self.sender, EVERYBODY, share).encode())
         for share in divide(_gone(self._released), lambda _: _GONE_SIZE):
-            self._append(Audience.SERVERS, Released(self.sender, share).encode())
+            self._append(BusAudience.SERVERS, Released(self.sender, share).encode())
         self._gone.clear()
         self._released.clear()
 
@@ -207,10 +215,10 @@ class Outbox:
         records = self._registry.records
         entered = [records[client] for client in self._entered if client in records]
         for share in divide_records(entered):
-            self._append(Audience.CLIENTS, Peers(self.sender, EVERYBODY, share).encode())
+            self._append(BusAudience.CLIENTS, Peers(self.sender, EVERYBODY, share).encode())
         registered = [records[client] for client in self._registered if client in records]
         for share in divide_records(registered):
-            self._append(Audience.SERVERS, Registered(self.sender, share).encode())
+            self._append(BusAudience.SERVERS, Registered(self.sender, share).encode())
         self._entered.clear()
         self._registered.clear()
 
@@ -219,14 +227,14 @@ class Outbox:
         together: list[Holder] = []
         for holder in self._acks:
             if holder.nonce == NO_NONCE or len(self._acks) <= _MOST_ALONE:
-                self._append(Audience.CLIENTS, Ack(self.sender, (holder,)).encode())
+                self._append(BusAudience.CLIENTS, IdAck(self.sender, (holder,)).encode())
             else:
                 together.append(holder)
         for share in divide(together, lambda _: _ACKED_SIZE):
-            self._append(Audience.CLIENTS, Ack(self.sender, share).encode())
+            self._append(BusAudience.CLIENTS, IdAck(self.sender, share).encode())
         for holder, reason in self._nacks.items():
-            nack = Nack(self.sender, holder.id, holder.nonce, reason)
-            self._append(Audience.CLIENTS, nack.encode())
+            nack = IdNack(self.sender, holder.id, holder.nonce, reason)
+            self._append(BusAudience.CLIENTS, nack.encode())
         self._acks.clear()
         self._nacks.clear()
 
@@ -234,19 +242,19 @@ class Outbox:
         for client, peer in self._lookups:
             record = self._registry.records.get(peer)
             if record is None:
-                gone = (Gone(peer, NO_NONCE, Reason.UNKNOWN),)
+                gone = (GoneHolder(peer, NO_NONCE, Reason.UNKNOWN),)
                 answer = PeersGone(self.sender, client, gone).encode()
             else:
                 answer = Peers(self.sender, client, (record,)).encode()
-            self._append(Audience.CLIENTS, answer)
+            self._append(BusAudience.CLIENTS, answer)
         self._lookups.clear()
 
     def _flush_snapshots(self) -> None:
         # Only first-hand knowledge: two servers must not keep a client alive for each other.
         for server in self._snapshots:
-            for part, share in number(divide_records(self._registry.first_hand)):
+            for part, share in number_parts(divide_records(self._registry.first_hand)):
                 snapshot = Snapshot(self.sender, server, part, share)
-                self._append(Audience.SERVERS, snapshot.encode())
+                self._append(BusAudience.SERVERS, snapshot.encode())
         self._snapshots.clear()
 
     def _flush_statuses(self) -> None:
@@ -257,12 +265,12 @@ class Outbox:
         for client in self._statuses:
             for index, start in enumerate(starts):
                 part, piece = Part(index, len(starts)), text[start : start + _TEXT_SIZE]
-                status = Status(self.sender, client, part, piece)
-                self._append(Audience.CLIENTS, status.encode())
+                status = StatusReply(self.sender, client, part, piece)
+                self._append(BusAudience.CLIENTS, status.encode())
         self._statuses.clear()
 
-    def _append(self, audience: Audience, data: bytes) -> None:
-        self._ready.append(Outgoing(audience, data))
+    def _append(self, audience: BusAudience, data: bytes) -> None:
+        self._ready.append(BusMessage(audience, data))
 
     def _has_room(self, used: int) -> bool:
         if used < self._max_answers:
@@ -271,5 +279,5 @@ class Outbox:
         return False
 
 
-def _gone(holders: dict[Holder, Reason]) -> list[Gone]:
-    return [Gone(holder.id, holder.nonce, reason) for holder, reason in holders.items()]
+def _gone(holders: dict[Holder, Reason]) -> list[GoneHolder]:
+    return [GoneHolder(holder.id, holder.nonce, reason) for holder, reason in holders.items()]

@@ -1,19 +1,57 @@
-"""Who holds which id: an interface, and the registry in memory behind it.
-
-The interface is made so that a shared directory fits: create-if-absent decides, a lease expires.
-"""
+"""Ids that nobody holds but that not everybody may have: released, or seen in use."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
-from sphtp.core.control.digest import Fingerprints
-from sphtp.core.control.fields import Digest
-from sphtp.core.control.graves import Graves
+from sphtp.core.control.codec import Digest
+from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.vocabulary import Reason
+from sphtp.core.timers import ExpiringDict
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedId:
+    """The last holder of an id."""
+
+    nonce: int
+    reason: Reason | None
+    """Why it was released; None when it was only seen in use."""
+
+    def admits(self, nonce: int) -> bool:
+        """Tell whether this holder may have the id: the last one, unless it gave the id up."""
+        return nonce == self.nonce and self.reason is not Reason.LEFT
+
+
+class ReservedIds:
+    """Keeps an id from others for one expiry, so that late messages find no wrong holder."""
+
+    __slots__ = ("_graves", "_period")
+
+    def __init__(self, period: float, capacity: int) -> None:
+        self._period = period
+        self._graves = ExpiringDict[int, ReservedId](capacity)
+
+    def put(self, now: float, number: int, nonce: int, reason: Reason | None) -> None:
+        """Keep ``number`` for ``nonce``; when there is no room, the oldest id is free again."""
+        self._graves.take_expired(now)
+        self._graves.put(number, ReservedId(nonce, reason), now + self._period)
+
+    def find(self, now: float, number: int) -> ReservedId | None:
+        """Return the grave of this id while it is kept."""
+        self._graves.take_expired(now)
+        return self._graves.get(number)
+
+    def remove(self, number: int) -> None:
+        """Free this id."""
+        self._graves.pop(number)
+
+    def __len__(self) -> int:
+        return len(self._graves)
 
 
 class Claim(Enum):
@@ -104,7 +142,7 @@ class MemoryRegistry:
         self._capacity = capacity
         self._records: dict[int, PeerRecord] = {}
         self._prints = Fingerprints()
-        self._graves = Graves(expiry, capacity)
+        self._graves = ReservedIds(expiry, capacity)
         self._liveness = Liveness(expiry)
 
     @property

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from sphtp.core.control.events import MemberEntered, MemberLeft
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.client import open_client

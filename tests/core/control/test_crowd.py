@@ -4,11 +4,16 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce, Lookup
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import MAX_MESSAGE, Message, decode_message_untrusted
-from sphtp.core.control.fields import ACKED, NONCE, PEER
-from sphtp.core.control.ids import EVERYBODY
+from sphtp.core.control.codec import (
+    ACKED,
+    MAX_MESSAGE,
+    NONCE,
+    PEER,
+    Message,
+    decode_message_untrusted,
+)
 from sphtp.core.control.records import Candidate
-from sphtp.core.control.vocabulary import Command
+from sphtp.core.control.vocabulary import EVERYBODY, Command
 from tests.core.control.bus import Bus, Node
 from tests.core.control.helpers import is_established, said
 from tests.soaked import soaked

@@ -2,7 +2,8 @@
 
 from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import Message
+from sphtp.core.control.codec import NONCE, REASON, Digest, GoneHolder, Message
+from sphtp.core.control.directory import Searches
 from sphtp.core.control.events import (
     ClientLeft,
     ClientSuspected,
@@ -15,9 +16,7 @@ from sphtp.core.control.events import (
     ServerLeft,
     Suspended,
 )
-from sphtp.core.control.fields import NONCE, REASON, Digest, Gone
 from sphtp.core.control.records import PeerRecord
-from sphtp.core.control.searches import Searches
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
@@ -248,7 +247,7 @@ def test_a_peer_is_unknown_when_all_servers_say_so() -> None:
     established(bus, client)
 
     def deny(server: Node, to: int) -> None:
-        gone = PeersGone(server.machine.id, to, (Gone(9, 0, Reason.UNKNOWN),))
+        gone = PeersGone(server.machine.id, to, (GoneHolder(9, 0, Reason.UNKNOWN),))
         bus.inject(client, gone.encode())
 
     client.machine.lookup(bus.now, 9)

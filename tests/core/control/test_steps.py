@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.codec import BLOB, NONCE, REASON
 from sphtp.core.control.events import (
     ClientLeft,
     ClientSuspected,
@@ -11,7 +12,6 @@ from sphtp.core.control.events import (
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.fields import BLOB, NONCE, REASON
 from sphtp.core.control.outputs import Dial, Subscribe, Unsubscribe, topic
 from sphtp.core.control.vocabulary import Command, Reason
 from tests.core.control.bus import Bus, address

@@ -5,11 +5,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.fields import MAX_VIEW
-from sphtp.core.control.neighbours import Neighbours
+from sphtp.core.control.codec import MAX_VIEW
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member
 from sphtp.core.control.server_messages import ServerHeartbeat
-from sphtp.core.control.view import ViewKeeper, current_view
+from sphtp.core.control.server_set import ServerSet, ViewKeeper, current_view
 from sphtp.core.control.vocabulary import MemberState
 from tests.core.control.bus import address
 
@@ -115,7 +114,7 @@ def test_what_a_server_tells_about_itself_counts_most() -> None:
 
 
 def test_neighbours_are_bounded() -> None:
-    neighbours = Neighbours(10.0)
+    neighbours = ServerSet(10.0)
     for number in range(2, 2 * MAX_MEMBERS + 2, 2):
         hearing = neighbours.hear(0.0, heartbeat(number, 1))
         assert hearing is not None
