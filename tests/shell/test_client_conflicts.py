@@ -28,11 +28,11 @@ class Eavesdropper:
         self.acknowledged: set[tuple[int, int]] = set()
         self.refused: set[tuple[int, int]] = set()
         self._subscriber = subscriber
-        self._intake = MessageReader(ControlCounters(), for_client=True)
+        self._reader = MessageReader(ControlCounters(), for_client=True)
 
     async def hear(self) -> None:
         """Take what was said next."""
-        for message in map(self._intake.take, await self._subscriber.receive_batch()):
+        for message in map(self._reader.take, await self._subscriber.receive_batch()):
             match message:
                 case IdAck(sender, holders):
                     self.acknowledged |= {(sender, each.nonce) for each in holders if each.id == ID}

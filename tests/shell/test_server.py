@@ -68,7 +68,7 @@ class RawClient:
 
     def __init__(self, address: ServerAddress, number: int = ID) -> None:
         self._connected = trio.Event()
-        self._intake = MessageReader(ControlCounters(), for_client=True)
+        self._reader = MessageReader(ControlCounters(), for_client=True)
         self._heard: list[object] = []
         self._subscriber = Subscriber()
         self._publisher = Publisher(on_connected=self._connected.set)
@@ -104,7 +104,7 @@ class RawClient:
                 message = self._heard.pop(0)
                 if isinstance(message, kind):
                     return message
-            self._heard += map(self._intake.take, await self._subscriber.receive_batch())
+            self._heard += map(self._reader.take, await self._subscriber.receive_batch())
 
 
 async def happening(events: Listener[ServerEvent], kind: type[T]) -> T:

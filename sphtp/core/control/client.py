@@ -157,31 +157,32 @@ class ClientSender:
 
     def announce(self) -> None:
         """Ask for the id (seed, step 5)."""
-        self._say(Announce(*self._identity.holder, self._candidates, key=self._key))
+        self._queue_message(Announce(*self._identity.holder, self._candidates, key=self._key))
 
     def heartbeat(self) -> None:
         """Say that the holder of the id is alive."""
-        self._say(Heartbeat(*self._identity.holder, self._revision))
+        self._queue_message(Heartbeat(*self._identity.holder, self._revision))
 
     def send_data(self) -> None:
         """Send the initial simulation data (seed, step 10) and the topics, if there are any."""
         if self._revision:
-            self._say(ClientData(*self._identity.holder, self._revision, self._data, self._topics))
+            holder = self._identity.holder
+            self._queue_message(ClientData(*holder, self._revision, self._data, self._topics))
 
     def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
         """Ask for one peer or all, one server or all."""
-        self._say(Lookup(*self._identity.holder, peer, server))
+        self._queue_message(Lookup(*self._identity.holder, peer, server))
 
     def withdraw(self) -> None:
         """Give the id up, if one is announced or held."""
         if self._identity.nonce != NO_NONCE:
-            self._say(Leave(*self._identity.holder))
+            self._queue_message(Leave(*self._identity.holder))
         self._identity.give_up()
 
     def publish(self, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
         check_user_message(command, parameters)
-        self._say(ClientUser(*self._identity.holder, command, tuple(parameters)))
+        self._queue_message(ClientUser(*self._identity.holder, command, tuple(parameters)))
 
     def set_data(self, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
@@ -197,7 +198,7 @@ class ClientSender:
         """Return the next message, or None."""
         return self._queue.popleft() if self._queue else None
 
-    def _say(
+    def _queue_message(
         self, message: Announce | Heartbeat | ClientData | Lookup | Leave | ClientUser
     ) -> None:
         self._queue.append(message.encode())
@@ -239,17 +240,17 @@ class ServerMessageHandler:
         self.refusals = Refusals()
         self._identity = identity
         self._directory = directory
-        self._voice = voice
+        self._sender = voice
         self._client = client
         self._counters = counters
         self._tell = tell
         self._handlers: dict[type, Handler] = {
             ServerHeartbeat: self._on_heartbeat,
-            ServerLeave: self._on_goodbye,
+            ServerLeave: self._on_leave,
             IdAck: self._on_ack,
             IdNack: self._on_nack,
-            Peers: self._addressed(directory.hear_peers),
-            PeersGone: self._addressed(directory.hear_gone),
+            Peers: self._addressed(directory.handle_peers),
+            PeersGone: self._addressed(directory.handle_gone),
             ServerUser: self._addressed(self._on_user),
         }
 
@@ -257,7 +258,7 @@ class ServerMessageHandler:
         """Take one message."""
         self._handlers.get(type(message), self._on_foreign)(now, message)
 
-    def look_around(self, now: float) -> None:
+    def signal_servers(self, now: float) -> None:
         """Signal what holds of the servers now."""
         if self._directory.is_empty:
             self._client.signal(now, _E.SERVERS_LOST)
@@ -272,22 +273,22 @@ class ServerMessageHandler:
         self._counters.add(Count.FOREIGN)
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        self._directory.hear_heartbeat(now, message)
-        self.look_around(now)
+        self._directory.handle_heartbeat(now, message)
+        self.signal_servers(now)
         is_established = self._client.state is ClientState.ESTABLISHED
         if is_established and self._directory.wants_list(now, message):
-            self._voice.lookup(server=message.member.id)
+            self._sender.lookup(server=message.member.id)
 
-    def _on_goodbye(self, now: float, message: ServerLeave) -> None:
-        self._directory.hear_goodbye(message)
-        self.look_around(now)
+    def _on_leave(self, now: float, message: ServerLeave) -> None:
+        self._directory.handle_leave(message)
+        self.signal_servers(now)
 
     def _on_ack(self, now: float, message: IdAck) -> None:
         self._directory.refresh(now, message.sender)
         own = self._identity.holder
         if any(self._directory.is_for(own, message.sender, each) for each in message.holders):
             self._directory.acknowledge(message.sender)
-            self.look_around(now)
+            self.signal_servers(now)
 
     def _on_nack(self, now: float, message: IdNack) -> None:
         self._directory.refresh(now, message.sender)
@@ -346,14 +347,14 @@ class ClientMachine:
         self._timers = timers
         self._events: deque[events.ClientEvent] = deque()
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
-        self._voice = ClientSender(self._identity, candidates, data, key)
+        self._sender = ClientSender(self._identity, candidates, data, key)
         self._directory = Directory(
             timers, servers, self.counters, self._events.append, limits.max_peers
         )
-        self._intake = MessageReader(
+        self._reader = MessageReader(
             self.counters, for_client=True, known=self._directory.roster.records
         )
-        self._doors = SenderCheck(
+        self._senders = SenderCheck(
             SenderConnections(timers.expiry / 2, MAX_MEMBERS),
             self.counters,
             is_server=self._directory.is_heard,
@@ -364,10 +365,10 @@ class ClientMachine:
             is_server=self._directory.is_heard,
         )
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
-        self._ear = ServerMessageHandler(
+        self._handler = ServerMessageHandler(
             self._identity,
             self._directory,
-            self._voice,
+            self._sender,
             self,
             self.counters,
             self._events.append,
@@ -386,7 +387,7 @@ class ClientMachine:
     @property
     def last_refusal(self) -> Reason | None:
         """What the last NACK said; None when there was none."""
-        return self._ear.refusals.last
+        return self._handler.refusals.last
 
     @property
     def peers(self) -> Mapping[int, PeerRecord]:
@@ -436,22 +437,22 @@ class ClientMachine:
         if self._is_over:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
-        message = self._intake.take(data, skips_lists=not self._directory.needs_lists)
+        message = self._reader.take(data, skips_lists=not self._directory.needs_lists)
         if message is None or not self._proofs.admits(message, session):
             return
-        if self._doors.admits(now, message, pipe):
-            self._ear.hear(now, message)
-            self._doors.note(now, message, pipe)
+        if self._senders.admits(now, message, pipe):
+            self._handler.hear(now, message)
+            self._senders.note(now, message, pipe)
 
     def handle_disconnected(self, _: float, pipe: int) -> None:
         """Take it that a connection has ended: who spoke through it may come through another."""
-        self._doors.end(pipe)
+        self._senders.end(pipe)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
         self._wake(now)
         self._directory.handle_timeout(now)
-        self._ear.look_around(now)
+        self._handler.signal_servers(now)
         self._RUNNER.handle_timeout(self, now)
 
     def lookup(self, now: float, peer_id: int) -> None:
@@ -462,18 +463,18 @@ class ClientMachine:
         self._wake(now)
         self._directory.search(peer_id)
         if self.state is _S.ESTABLISHED:
-            self._voice.lookup(peer=peer_id)
+            self._sender.lookup(peer=peer_id)
 
     def set_data(self, now: float, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
         self._wake(now)
-        self._voice.set_data(data)
+        self._sender.set_data(data)
         self.signal(now, _E.REVISED)
 
     def set_topics(self, now: float, topics: Iterable[str]) -> None:
         """Replace the topics that this client's sources have. Raises ``SettingsError``."""
         self._wake(now)
-        self._voice.set_topics(topics)
+        self._sender.set_topics(topics)
         self.signal(now, _E.REVISED)
 
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
@@ -481,7 +482,7 @@ class ClientMachine:
         self._wake(now)
         if self.state is not _S.ESTABLISHED:
             raise StateError(f"a client that is {self.state.value} holds no id")
-        self._voice.publish(command, parameters)
+        self._sender.publish(command, parameters)
 
     def leave(self, now: float) -> None:
         """Give the id up and stop. Raises ``StateError`` when that has happened already."""
@@ -495,7 +496,7 @@ class ClientMachine:
 
     def poll_transmit(self) -> bytes | None:
         """Return the next message to publish, or None."""
-        return self._voice.poll()
+        return self._sender.poll()
 
     def poll_bus(self) -> BusCommand | None:
         """Return the next change of subscriptions or connections, or None."""
@@ -511,7 +512,7 @@ class ClientMachine:
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
             self._directory.forgive(lag)
-            self._doors.forgive(lag)
+            self._senders.forgive(lag)
             self.alarms.postpone(_E.DEADLINE, lag)
 
     @property
@@ -526,12 +527,12 @@ class ClientMachine:
         self._directory.forget_answers()
 
     def _lookup(self, _: float) -> None:
-        self._voice.lookup()
+        self._sender.lookup()
         for peer in self._directory.search_again():
-            self._voice.lookup(peer=peer)
+            self._sender.lookup(peer=peer)
 
     def _announce(self, now: float) -> None:
-        self._voice.announce()
+        self._sender.announce()
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:
@@ -539,7 +540,7 @@ class ClientMachine:
             self._announce(now)
 
     def _heartbeat(self, now: float) -> None:
-        self._voice.heartbeat()
+        self._sender.heartbeat()
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _await_answers(self, now: float) -> None:
@@ -549,13 +550,13 @@ class ClientMachine:
         self.alarms.set(_E.BACKED_OFF, now + self._timers.next_backoff(self._entropy))
 
     def _send_data(self, _: float) -> None:
-        self._voice.send_data()
+        self._sender.send_data()
 
     def _forget_answers(self, _: float) -> None:
         self._directory.forget_answers()
 
     def _withdraw(self, _: float) -> None:
-        self._voice.withdraw()
+        self._sender.withdraw()
 
     def _keep_peers(self, now: float) -> None:
         self._directory.keep_peers(now)
@@ -570,10 +571,10 @@ class ClientMachine:
         self._events.append(events.Suspended())
 
     def _tell_id_lost(self, _: float) -> None:
-        self._events.append(events.IdLost(self.id, self._ear.refusals.why))
+        self._events.append(events.IdLost(self.id, self._handler.refusals.why))
 
     def _tell_refused(self, _: float) -> None:
-        self._events.append(events.Refused(self._ear.refusals.why))
+        self._events.append(events.Refused(self._handler.refusals.why))
 
     def _tell_left(self, _: float) -> None:
         self._events.append(events.Left())

@@ -35,12 +35,12 @@ class Cluster:
         self._entropy = entropy
         self._secrets = secrets
         # Whoever repeats our id, and means harm, shall not make us change it all the time.
-        self._patience = ExponentialBackoff(expiry, expiry)
+        self._backoff = ExponentialBackoff(expiry, expiry)
         self._counters = counters
         self._tell = tell
         self.own = self._draw(address, MemberState.JOINING)
         # Its heartbeats name this server too.
-        self._neighbours = ServerSet(expiry, MAX_MEMBERS - 1)
+        self._servers = ServerSet(expiry, MAX_MEMBERS - 1)
         self._keeper = ViewKeeper(self.own)
         self._dialler = Dialler(join, own=address)
 
@@ -52,10 +52,10 @@ class Cluster:
     @property
     def is_alone(self) -> bool:
         """No other server is heard."""
-        return len(self._neighbours) == 0
+        return len(self._servers) == 0
 
     def __contains__(self, server: int) -> bool:
-        return server in self._neighbours
+        return server in self._servers
 
     def start(self) -> None:
         """Connect to the servers that are always wanted."""
@@ -64,27 +64,27 @@ class Cluster:
     def become(self, state: MemberState) -> None:
         """Show another state to the others."""
         self.own = replace(self.own, state=state)
-        self._look_again()
+        self._update_view()
 
     def hear(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
         """Note another server's heartbeat; None when it is of no use."""
         if heartbeat.member.id == self.own.id:
             self._resolve_clash(now, heartbeat.member)
             return None
-        hearing = self._neighbours.hear(now, heartbeat)
-        if hearing is None:
+        effect = self._servers.hear(now, heartbeat)
+        if effect is None:
             self._counters.add(Count.TOO_MANY)
             return None
-        if hearing.left is not None:
-            self._tell(MemberLeft(hearing.left, Reason.EXPIRED))
-        if hearing.entered is not None:
-            self._tell(MemberEntered(hearing.entered))
-        self._look_again()
-        return hearing
+        if effect.left is not None:
+            self._tell(MemberLeft(effect.left, Reason.EXPIRED))
+        if effect.entered is not None:
+            self._tell(MemberEntered(effect.entered))
+        self._update_view()
+        return effect
 
     def leave(self, server: int, nonce: int) -> bool:
         """Drop a server that stops; tell whether it was known."""
-        member = self._neighbours.leave(server, nonce)
+        member = self._servers.leave(server, nonce)
         if member is None:
             return False
         self._drop([member], Reason.LEFT)
@@ -92,22 +92,22 @@ class Cluster:
 
     def take_expired(self, now: float) -> list[int]:
         """Drop the servers that fell silent and return their ids."""
-        expired = self._neighbours.take_expired(now)
+        expired = self._servers.take_expired(now)
         if expired:
             self._drop(expired, Reason.EXPIRED)
         return [member.id for member in expired]
 
     def refresh(self, now: float, server: int) -> None:
         """Note that a server said something else than a heartbeat."""
-        self._neighbours.refresh(now, server)
+        self._servers.refresh(now, server)
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._neighbours.forgive(lag)
+        self._servers.forgive(lag)
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry."""
-        return self._neighbours.next_due()
+        return self._servers.next_due()
 
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next connection to make or to undo, or None."""
@@ -116,11 +116,11 @@ class Cluster:
     def _drop(self, members: Iterable[Member], reason: Reason) -> None:
         for member in members:
             self._tell(MemberLeft(member, reason))
-        self._look_again()
+        self._update_view()
 
-    def _look_again(self) -> None:
-        self._dialler.want(self._neighbours.addresses())
-        if self._keeper.update(self.own, self._neighbours.heartbeats.values()):
+    def _update_view(self) -> None:
+        self._dialler.want(self._servers.addresses())
+        if self._keeper.update(self.own, self._servers.heartbeats.values()):
             self._tell(ViewChanged(self.view))
 
     def _resolve_clash(self, now: float, member: Member) -> None:
@@ -128,9 +128,9 @@ class Cluster:
         self._counters.add(Count.FOREIGN)
         if member.nonce == self.own.nonce or self.own.address is None:
             return
-        if self._patience.allows(now):
+        if self._backoff.allows(now):
             self.own = self._draw(self.own.address, self.own.state)
-            self._look_again()
+            self._update_view()
 
     def _draw(self, address: ServerAddress, state: MemberState) -> Member:
         return Member(draw_server_id(self._entropy), draw_nonce(self._secrets), address, state)

@@ -125,8 +125,8 @@ class Roster:
         if known is record:
             self._prints(server).put(record)
             return []
-        grave = self._gone.find(now, record.id)
-        if grave is not None and grave.nonce == record.nonce:
+        reserved = self._gone.find(now, record.id)
+        if reserved is not None and reserved.nonce == record.nonce:
             return []
         if known is None and len(self._records) >= self._capacity:
             self._counters.add(Count.OVER_MAX_PEERS)
@@ -213,10 +213,10 @@ class Directory:
         self._timers = timers
         self._counters = counters
         self._tell = tell
-        self._neighbours = ServerSet(timers.expiry)
+        self._servers = ServerSet(timers.expiry)
         self._dialler = Dialler(servers)
         self._lists: dict[int, Assembly[PeerRecord]] = {}
-        self._patience: dict[int, ExponentialBackoff] = {}
+        self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
         self._searches = Searches()
         self._ghosts_until: float | None = None
@@ -226,16 +226,16 @@ class Directory:
     @property
     def servers(self) -> Mapping[int, Member]:
         """The living servers by id."""
-        return self._neighbours.members
+        return self._servers.members
 
     def is_heard(self, server: int) -> bool:
         """Tell whether a server is heard."""
-        return server in self._neighbours
+        return server in self._servers
 
     @property
     def is_empty(self) -> bool:
         """No server is heard."""
-        return len(self._neighbours) == 0
+        return len(self._servers) == 0
 
     @property
     def is_ready(self) -> bool:
@@ -275,49 +275,49 @@ class Directory:
 
     def refresh(self, now: float, server: int) -> None:
         """Note that a server said something."""
-        self._neighbours.refresh(now, server)
+        self._servers.refresh(now, server)
 
-    def hear_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
+    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
         """Note a server's heartbeat."""
         if self.is_empty:
             self.keep_peers(now)
-        hearing = self._neighbours.hear(now, heartbeat)
-        if hearing is None:
+        effect = self._servers.hear(now, heartbeat)
+        if effect is None:
             self._counters.add(Count.TOO_MANY)
             return
-        if hearing.left is not None:
-            self._drop([hearing.left], Reason.EXPIRED)
-        if hearing.entered is not None:
-            self._tell(ServerEntered(hearing.entered))
-        if not hearing.is_repeated:
-            self._look_again()
+        if effect.left is not None:
+            self._drop([effect.left], Reason.EXPIRED)
+        if effect.entered is not None:
+            self._tell(ServerEntered(effect.entered))
+        if not effect.is_repeated:
+            self._update_view()
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
         """Tell whether to ask a server for its list of peers, because it differs from ours."""
         server, told = heartbeat.member.id, heartbeat.roster
-        if told is None or server not in self._neighbours:
+        if told is None or server not in self._servers:
             return False
         if told == self.roster.digest(server):
-            self._patience.pop(server, None)
-            self.needs_lists = bool(self._patience)
+            self._backoff.pop(server, None)
+            self.needs_lists = bool(self._backoff)
             return False
         self.needs_lists = True
-        patience = self._patience.get(server)
-        if patience is None:
-            patience = ExponentialBackoff(self._timers.heartbeat / 2, self._timers.expiry)
-            self._patience[server] = patience
-        return patience.allows(now)
+        wait = self._backoff.get(server)
+        if wait is None:
+            wait = ExponentialBackoff(self._timers.heartbeat / 2, self._timers.expiry)
+            self._backoff[server] = wait
+        return wait.allows(now)
 
-    def hear_goodbye(self, message: ServerLeave) -> None:
+    def handle_leave(self, message: ServerLeave) -> None:
         """Drop a server that stops."""
-        member = self._neighbours.leave(message.sender, message.nonce)
+        member = self._servers.leave(message.sender, message.nonce)
         if member is not None:
             self._drop([member], Reason.LEFT)
-            self._look_again()
+            self._update_view()
 
     def search(self, peer: int) -> None:
         """Note that all living servers are asked for a peer."""
-        self._searches.begin(peer, self._neighbours.heartbeats)
+        self._searches.begin(peer, self._servers.heartbeats)
 
     def search_again(self) -> tuple[int, ...]:
         """Begin the searches that are open anew, and ask for lists; return the peers to ask for."""
@@ -327,9 +327,9 @@ class Directory:
             self.search(peer)
         return peers
 
-    def hear_peers(self, now: float, message: Peers) -> None:
+    def handle_peers(self, now: float, message: Peers) -> None:
         """Take peers from a server: some, or a part of the whole list."""
-        if message.sender not in self._neighbours:
+        if message.sender not in self._servers:
             self._counters.add(Count.FOREIGN)
             return
         for record in message.records:
@@ -343,9 +343,9 @@ class Directory:
         if whole is not None:
             self._tell_all(self.roster.replace(now, message.sender, whole))
 
-    def hear_gone(self, now: float, message: PeersGone) -> None:
+    def handle_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""
-        if message.sender not in self._neighbours:
+        if message.sender not in self._servers:
             self._counters.add(Count.FOREIGN)
             return
         for gone in message.gone:
@@ -356,10 +356,10 @@ class Directory:
 
     def handle_timeout(self, now: float) -> None:
         """Drop servers that fell silent, and peers that nobody vouches for after a resumption."""
-        expired = self._neighbours.take_expired(now)
+        expired = self._servers.take_expired(now)
         if expired:
             self._drop(expired, Reason.EXPIRED)
-            self._look_again()
+            self._update_view()
         if self._ghosts_until is not None and self._ghosts_until <= now:
             self._ghosts_until = None
             self._drop_ghosts()
@@ -370,26 +370,26 @@ class Directory:
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._neighbours.forgive(lag)
+        self._servers.forgive(lag)
         if self._ghosts_until is not None:
             self._ghosts_until += lag
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry."""
-        return earliest(self._neighbours.next_due(), self._ghosts_until)
+        return earliest(self._servers.next_due(), self._ghosts_until)
 
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next connection to make or to undo, or None."""
         return self._dialler.poll()
 
     def _knows(self, server: int) -> bool:
-        return server in self._neighbours or any(m.id == server for m in self.view.members)
+        return server in self._servers or any(m.id == server for m in self.view.members)
 
     def _drop(self, members: Iterable[Member], reason: Reason) -> None:
         for member in members:
             self._acknowledged.discard(member.id)
             self._lists.pop(member.id, None)
-            self._patience.pop(member.id, None)
+            self._backoff.pop(member.id, None)
             self._searches.lose(member.id)
             self._tell(ServerLeft(member, reason))
         if self.is_empty:
@@ -399,13 +399,13 @@ class Directory:
 
     def _drop_ghosts(self) -> None:
         for server in self.roster.servers:
-            if server not in self._neighbours:
+            if server not in self._servers:
                 self._tell_all(self.roster.drop_server(server))
 
-    def _look_again(self) -> None:
-        self.view = current_view(self._neighbours.heartbeats.values())
+    def _update_view(self) -> None:
+        self.view = current_view(self._servers.heartbeats.values())
         if not self.is_empty:  # else the last known addresses are the best ones to try
-            self._dialler.want(self._neighbours.addresses())
+            self._dialler.want(self._servers.addresses())
 
     def _tell_all(self, events: Iterable[ClientEvent]) -> None:
         for event in events:

@@ -117,10 +117,10 @@ class MessageReader:
 class SenderConnections:
     """Senders and their connections, ``capacity`` at most: the longest silent one is forgotten.
 
-    ``patience`` is how many seconds of silence free a sender for another connection.
+    ``wait`` is how many seconds of silence free a sender for another connection.
     """
 
-    patience: float
+    wait: float
     capacity: int
     _pipes: ExpiringDict[Holder, int] = field(default_factory=ExpiringDict)
     _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class SenderConnections:
         """Tell whether this connection may speak for a sender; if so, it is the sender's."""
         known = self._pipes.get(holder)
         if known == pipe:
-            self._pipes.put(holder, pipe, now + self.patience)
+            self._pipes.put(holder, pipe, now + self.wait)
             return True
         free_at = self._pipes.due(holder)
         if free_at is not None and now <= free_at:
@@ -144,7 +144,7 @@ class SenderConnections:
             if known is not None:
                 self.forget(holder)
             self._by_pipe.setdefault(pipe, set()).add(holder)
-        self._pipes.put(holder, pipe, now + self.patience)
+        self._pipes.put(holder, pipe, now + self.wait)
         if len(self._pipes) > self.capacity:
             self.forget(next(iter(self._pipes)))
 

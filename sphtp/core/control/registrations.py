@@ -86,9 +86,9 @@ class Registrations:
         """Note that a registered client spoke to this server."""
         self._watch(now, client, ITSELF)
 
-    def doubt(self, now: float, client: int, patience: float) -> None:
+    def doubt(self, now: float, client: int, wait: float) -> None:
         """Note that the connection of a client has ended: it may come back through another one."""
-        if self.registry.doubt(now, client, patience):
+        if self.registry.doubt(now, client, wait):
             self._tell(ClientSuspected(client))
 
     def settle(self, client: int) -> None:
@@ -125,7 +125,7 @@ class Registrations:
             self._outbox.depart(gone, tell_servers=tell_servers)
             self._tell(ClientLeft(replace(record, data=b"", topics=()), reason))
 
-    def adopt_orphans(self, now: float, server: int) -> None:
+    def adopt_clients_of(self, now: float, server: int) -> None:
         """Give the clients of a lost server one expiry to be heard here."""
         for client in self.sponsored_by(server):
             self.hear(now, client)
@@ -256,7 +256,7 @@ class ClientAdmission:
         """Refuse an id that another client holds."""
         self._outbox.nack(Holder(message.id, message.nonce), Reason.CONFLICT)
 
-    def say_unknown(self, _: float, message: Heartbeat) -> None:
+    def refuse_unknown(self, _: float, message: Heartbeat) -> None:
         """Ask for an announcement."""
         self._outbox.nack(Holder(message.id, message.nonce), Reason.UNKNOWN)
 
@@ -373,7 +373,7 @@ class Replication:
         self._snapshots.pop(server, None)
         self._differing.pop(server, None)
         self._asked.pop(server, None)
-        self._ledger.adopt_orphans(now, server)
+        self._ledger.adopt_clients_of(now, server)
 
     def _adopt(self, now: float, server: int, record: PeerRecord) -> None:
         held = self._ledger.registry.records.get(record.id)

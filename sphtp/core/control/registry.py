@@ -30,28 +30,28 @@ class ReservedId:
 class ReservedIds:
     """Keeps an id from others for one expiry, so that late messages find no wrong holder."""
 
-    __slots__ = ("_graves", "_period")
+    __slots__ = ("_period", "_reserved")
 
     def __init__(self, period: float, capacity: int) -> None:
         self._period = period
-        self._graves = ExpiringDict[int, ReservedId](capacity)
+        self._reserved = ExpiringDict[int, ReservedId](capacity)
 
     def put(self, now: float, number: int, nonce: int, reason: Reason | None) -> None:
         """Keep ``number`` for ``nonce``; when there is no room, the oldest id is free again."""
-        self._graves.take_expired(now)
-        self._graves.put(number, ReservedId(nonce, reason), now + self._period)
+        self._reserved.take_expired(now)
+        self._reserved.put(number, ReservedId(nonce, reason), now + self._period)
 
     def find(self, now: float, number: int) -> ReservedId | None:
-        """Return the grave of this id while it is kept."""
-        self._graves.take_expired(now)
-        return self._graves.get(number)
+        """Return the reserved of this id while it is kept."""
+        self._reserved.take_expired(now)
+        return self._reserved.get(number)
 
     def remove(self, number: int) -> None:
         """Free this id."""
-        self._graves.pop(number)
+        self._reserved.pop(number)
 
     def __len__(self) -> int:
-        return len(self._graves)
+        return len(self._reserved)
 
 
 class Claim(Enum):
@@ -102,8 +102,8 @@ class Registry(Protocol):
         """Note that the holder was heard, and expire it when it is not heard again."""
         ...
 
-    def doubt(self, now: float, number: int, patience: float) -> bool:
-        """Expire the holder unless it is heard within ``patience``; tell whether that is news."""
+    def doubt(self, now: float, number: int, wait: float) -> bool:
+        """Expire the holder unless it is heard within ``wait``; tell whether that is news."""
         ...
 
     def rely(self, number: int) -> None:
@@ -142,7 +142,7 @@ class MemoryRegistry:
         self._capacity = capacity
         self._records: dict[int, PeerRecord] = {}
         self._prints = Fingerprints()
-        self._graves = ReservedIds(expiry, capacity)
+        self._reserved = ReservedIds(expiry, capacity)
         self._liveness = Liveness(expiry)
 
     @property
@@ -170,16 +170,16 @@ class MemoryRegistry:
         held = self._records.get(number)
         if held is not None:
             return Claim.HELD if held.nonce == nonce else Claim.TAKEN
-        grave = self._graves.find(now, number)
-        if grave is None:
+        reserved = self._reserved.find(now, number)
+        if reserved is None:
             return Claim.FREE
-        return Claim.RESERVED if grave.admits(nonce) else Claim.TAKEN
+        return Claim.RESERVED if reserved.admits(nonce) else Claim.TAKEN
 
     def create(self, now: float, record: PeerRecord) -> Claim:
         """Register an id that is FREE or RESERVED; return how it stood before."""
         claim = self.claim(now, record.id, record.nonce)
         if claim in (Claim.FREE, Claim.RESERVED):
-            self._graves.remove(record.id)
+            self._reserved.remove(record.id)
             self._records[record.id] = record
             self._prints.put(record)
         return claim
@@ -193,9 +193,9 @@ class MemoryRegistry:
         """Note that the holder was heard, and expire it when it is not heard again."""
         self._liveness.refresh(now, number)
 
-    def doubt(self, now: float, number: int, patience: float) -> bool:
-        """Expire the holder unless it is heard within ``patience``; tell whether that is news."""
-        return self._liveness.doubt(now, number, patience)
+    def doubt(self, now: float, number: int, wait: float) -> bool:
+        """Expire the holder unless it is heard within ``wait``; tell whether that is news."""
+        return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:
         """Let someone else watch over the holder: it does not expire here."""
@@ -207,12 +207,12 @@ class MemoryRegistry:
         self._liveness.forget(number)
         self._prints.drop(number)
         if record is not None:
-            self._graves.put(now, number, record.nonce, reason)
+            self._reserved.put(now, number, record.nonce, reason)
         return record
 
     def reserve(self, now: float, number: int, nonce: int) -> None:
         """Keep an id for a holder that is not registered yet."""
-        self._graves.put(now, number, nonce, None)
+        self._reserved.put(now, number, nonce, None)
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""

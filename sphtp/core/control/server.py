@@ -137,12 +137,12 @@ class MemberMessageHandler:
         }
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        hearing = self._cluster.hear(now, message)
+        effect = self._cluster.hear(now, message)
         self._outbox.sender = self._cluster.own.id
-        if hearing is None:
+        if effect is None:
             return
-        if hearing.left is not None:
-            self._replication.lose(now, hearing.left.id)
+        if effect.left is not None:
+            self._replication.lose(now, effect.left.id)
         if message.roster is not None:
             self._replication.compare(now, message.member.id, message.roster)
         if message.member.state is MemberState.ACTIVE:
@@ -228,7 +228,7 @@ class ServerMachine:
             self._ledger, self._outbox, self.counters, admit, limits.data_per_second
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
-        self._intake = MessageReader(self.counters, for_client=False, known=self._registry.records)
+        self._reader = MessageReader(self.counters, for_client=False, known=self._registry.records)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
         self._hello_from = 0.0
         self._now = 0.0
@@ -242,7 +242,7 @@ class ServerMachine:
             own=lambda: Holder(self.id, self._cluster.own.nonce),
             is_server=self._cluster.__contains__,
         )
-        self._doors = SenderCheck(
+        self._senders = SenderCheck(
             SenderConnections(timers.expiry / 2, limits.max_clients + MAX_MEMBERS),
             self.counters,
             is_server=self._cluster.__contains__,
@@ -315,14 +315,14 @@ class ServerMachine:
         if self.state is _S.STOPPED:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
-        message = self._intake.take(data)
+        message = self._reader.take(data)
         if message is None or not self._proofs.admits(message, session):
             return
-        if not self._doors.admits(now, message, pipe):
+        if not self._senders.admits(now, message, pipe):
             return
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
-            self._doors.note(now, message, pipe, through)
+            self._senders.note(now, message, pipe, through)
         if self._joins and self.state is _S.JOINING:
             self._await_company(now)
 
@@ -333,7 +333,7 @@ class ServerMachine:
         connection of a process that was killed ends with it.
         """
         self._wake(now)
-        for holder in self._doors.end(pipe):
+        for holder in self._senders.end(pipe):
             if self._admission.is_holder(holder) and not self._is_over:
                 self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
@@ -438,7 +438,7 @@ class ServerMachine:
         self._cluster.become(MemberState.ACTIVE)
         self._heartbeat(now)
 
-    def _say_goodbye(self, _: float) -> None:
+    def _send_leave(self, _: float) -> None:
         goodbye = ServerLeave(self.id, self._cluster.own.nonce).encode()
         for audience in BusAudience:
             self._outbox.send(audience, goodbye)
@@ -462,7 +462,7 @@ class ServerMachine:
         if lag:
             self._cluster.forgive(lag)
             self._registry.forgive(lag)
-            self._doors.forgive(lag)
+            self._senders.forgive(lag)
             self.alarms.postpone(_E.WAITED, lag)
             self._opens_at += lag
 
@@ -483,8 +483,8 @@ class ServerMachine:
     def _refuse(self, now: float, message: Announce | Heartbeat) -> None:
         self._admission.refuse(now, message)
 
-    def _say_unknown(self, now: float, message: Heartbeat) -> None:
-        self._admission.say_unknown(now, message)
+    def _refuse_unknown(self, now: float, message: Heartbeat) -> None:
+        self._admission.refuse_unknown(now, message)
 
     def _reserve(self, now: float, message: Heartbeat) -> None:
         self._admission.reserve(now, message)
@@ -510,12 +510,12 @@ class ServerMachine:
             _A.ACKNOWLEDGE: _acknowledge,
             _A.REFRESH: _refresh,
             _A.REFUSE: _refuse,
-            _A.SAY_UNKNOWN: _say_unknown,
+            _A.REFUSE_UNKNOWN: _refuse_unknown,
             _A.RESERVE: _reserve,
             _A.REQUEST_SNAPSHOT: _request_snapshot,
             _A.SEND_SNAPSHOT: _send_snapshot,
             _A.OPEN: _open,
-            _A.SAY_GOODBYE: _say_goodbye,
+            _A.SEND_LEAVE: _send_leave,
             _A.TELL_STATE: _tell_state,
         },
         raised={_E.NEW_CLUSTER, _E.STOP},

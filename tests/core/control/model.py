@@ -174,7 +174,7 @@ def _client_print(name: str, machine: ClientMachine) -> Hashable:
 
 def _server_print(name: str, machine: Any) -> Hashable:
     sponsor = machine._ledger.sponsor
-    graves = machine._registry._graves._graves
+    graves = machine._registry._reserved._reserved
     return (
         name,
         frozenset((number, r.nonce, sponsor(number)) for number, r in machine.clients.items()),

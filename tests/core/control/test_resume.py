@@ -329,7 +329,7 @@ def test_revisions_wrap_around() -> None:
     bus.run(1)
     # Two steps to the brink, for a revision is newer only when it is less than half way ahead.
     for revision in (2**31 - 1, 2**32 - 2):
-        client.machine._voice._revision = revision
+        client.machine._sender._revision = revision
         client.machine.set_data(bus.now, b"before")
         bus.pump(client)
         bus.run(1)
