@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import MemberEntered, MemberLeft, ServerEvent, ViewChanged
+from sphtp.core.control.events import ServerEntered, ServerEvent, ServerLeft, ViewChanged
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
@@ -76,9 +76,9 @@ class Cluster:
             self._counters.add(Count.TOO_MANY)
             return None
         if effect.left is not None:
-            self._tell(MemberLeft(effect.left, Reason.EXPIRED))
+            self._tell(ServerLeft(effect.left, Reason.EXPIRED))
         if effect.entered is not None:
-            self._tell(MemberEntered(effect.entered))
+            self._tell(ServerEntered(effect.entered))
         self._update_view()
         return effect
 
@@ -115,7 +115,7 @@ class Cluster:
 
     def _drop(self, members: Iterable[Member], reason: Reason) -> None:
         for member in members:
-            self._tell(MemberLeft(member, reason))
+            self._tell(ServerLeft(member, reason))
         self._update_view()
 
     def _update_view(self) -> None:

@@ -20,10 +20,10 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.codec import Digest, GoneHolder, Holder
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import (
-    ClientChanged,
-    ClientEntered,
-    ClientLeft,
     ClientSuspected,
+    PeerChanged,
+    PeerEntered,
+    PeerLeft,
     ServerEvent,
 )
 from sphtp.core.control.inbound import RatesPerHolder
@@ -79,7 +79,7 @@ class Registrations:
         if claim not in (Claim.FREE, Claim.RESERVED):
             return False
         self._watch(now, record.id, sponsor)
-        self._announce(record, ClientEntered(record))
+        self._announce(record, PeerEntered(record))
         return True
 
     def hear(self, now: float, client: int) -> None:
@@ -103,7 +103,7 @@ class Registrations:
     def change(self, record: PeerRecord) -> None:
         """Replace what is told about a registered client."""
         self.registry.replace(record)
-        self._announce(record, ClientChanged(record))
+        self._announce(record, PeerChanged(record))
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
         """Give an id to another holder."""
@@ -112,8 +112,8 @@ class Registrations:
         self._standings.pop(record.id, None)
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
-        self._tell(ClientLeft(old, Reason.CONFLICT))
-        self._announce(record, ClientEntered(record))
+        self._tell(PeerLeft(old, Reason.CONFLICT))
+        self._announce(record, PeerEntered(record))
 
     def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
         """De-register a client and delete its data (seed, step 11)."""
@@ -123,7 +123,7 @@ class Registrations:
         if record is not None:
             gone = GoneHolder(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)
-            self._tell(ClientLeft(replace(record, data=b"", topics=()), reason))
+            self._tell(PeerLeft(replace(record, data=b"", topics=()), reason))
 
     def adopt_clients_of(self, now: float, server: int) -> None:
         """Give the clients of a lost server one expiry to be heard here."""

@@ -16,7 +16,7 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import GoneHolder, Holder, Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientChanged, ClientLeft, MemberLeft, PeerLeft, UserMessage
+from sphtp.core.control.events import PeerChanged, PeerLeft, ServerLeft, UserMessage
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.server_messages import (
     IdAck,
@@ -83,7 +83,7 @@ def test_nobody_speaks_for_a_client(what: str, secret: bytes | None) -> None:
     assert refused(server) == 1
     bus.run(30.0)
     assert is_established(client)
-    assert server.of(ClientLeft) == server.of(ClientChanged) == server.of(UserMessage) == []
+    assert server.of(PeerLeft) == server.of(PeerChanged) == server.of(UserMessage) == []
 
 
 def other_nonce(server: Node) -> ServerHeartbeat:
@@ -117,7 +117,7 @@ def test_nobody_speaks_for_a_server_to_another(what: str, secret: bytes | None) 
     assert refused(first) == 1
     bus.run(30.0)
     assert is_established(client)
-    assert first.of(MemberLeft) == first.of(ClientLeft) == []
+    assert first.of(ServerLeft) == first.of(PeerLeft) == []
 
 
 TO_CLIENTS: dict[str, Callable[[Node, Holder], ServerMessage]] = {

@@ -7,7 +7,7 @@ import pytest
 
 from sphtp.core.control.codec import GoneHolder, Holder, Part
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import MemberEntered, PeerEntered, ServerEntered
+from sphtp.core.control.events import PeerEntered, ServerEntered
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.server_messages import (
     IdAck,
@@ -91,7 +91,7 @@ def test_a_member_joins_no_view(key: ServerKey | None) -> None:
         counters = node.machine.counters
         assert counters[Count.UNSIGNED if key is None else Count.UNKNOWN_KEY] == 1
     bus.run(30.0)
-    assert len(server.of(MemberEntered)) == 0
+    assert len(server.of(ServerEntered)) == 0
     assert len(victim.of(ServerEntered)) == 1
     assert is_established(victim)
 

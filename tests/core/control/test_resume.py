@@ -5,11 +5,9 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Digest, GoneHolder, Message
 from sphtp.core.control.directory import Searches
 from sphtp.core.control.events import (
-    ClientLeft,
     ClientSuspected,
     Established,
     IdLost,
-    MemberLeft,
     PeerEntered,
     PeerLeft,
     PeerUnknown,
@@ -149,11 +147,11 @@ def test_a_server_that_slept_does_not_blame_clients_nor_members() -> None:
     bus.run(5)
     bus.sleep(first, 60)
     bus.run(59)
-    assert second.of(MemberLeft)
+    assert second.of(ServerLeft)
     bus.run(10)
-    assert not first.of(ClientLeft)
+    assert not first.of(PeerLeft)
     assert not first.of(ClientSuspected)
-    assert not first.of(MemberLeft)
+    assert not first.of(ServerLeft)
     assert first.machine.counters["overslept"] == 1
     assert first.machine.view == second.machine.view
     assert len(first.machine.view.members) == 2
@@ -182,7 +180,7 @@ def test_leaving_is_told_to_servers_and_peers_at_once() -> None:
     bus.pump(client)
     bus.run(0.5)
     assert peer.of(PeerLeft)[0].reason is Reason.LEFT
-    assert server.of(ClientLeft)[0].reason is Reason.LEFT
+    assert server.of(PeerLeft)[0].reason is Reason.LEFT
     assert client.machine.poll_timeout() is None
 
 

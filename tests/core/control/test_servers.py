@@ -4,7 +4,7 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce, Leave
 from sphtp.core.control.codec import GoneHolder, Part
-from sphtp.core.control.events import ClientLeft, IdLost, MemberEntered, MemberLeft, StateChanged
+from sphtp.core.control.events import IdLost, PeerLeft, ServerEntered, ServerLeft, StateChanged
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.server_messages import (
@@ -74,11 +74,11 @@ def test_a_member_that_is_gone_is_hung_up_unless_it_is_to_be_joined() -> None:
     first, second = two(bus)
     bus.kill(second)
     bus.run(12)
-    assert first.of(MemberLeft)[0].reason is Reason.EXPIRED
+    assert first.of(ServerLeft)[0].reason is Reason.EXPIRED
     assert first.commands == [Dial(address(1)), HangUp(address(1))]
     again = bus.server(1, join=[0])
     bus.run(5)
-    assert len(first.of(MemberEntered)) == 2
+    assert len(first.of(ServerEntered)) == 2
     assert first.machine.view == again.machine.view
     bus.kill(first)
     bus.run(12)
@@ -164,7 +164,7 @@ def test_the_lower_nonce_keeps_the_id(told: int, kept: int) -> None:
     assert Command.NACK in commands
     loser = Announce(7, max(5, told))
     assert ask(bus, server, loser) == [(Command.NACK, 7, loser.nonce, Reason.CONFLICT)]
-    assert [event.reason for event in server.of(ClientLeft)] == [Reason.CONFLICT] * (kept == told)
+    assert [event.reason for event in server.of(PeerLeft)] == [Reason.CONFLICT] * (kept == told)
 
 
 def test_lost_news_between_servers_are_repaired_by_a_snapshot() -> None:

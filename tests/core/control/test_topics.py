@@ -19,7 +19,7 @@ from sphtp.core.control.codec import (
     decode_message_untrusted,
 )
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientLeft, PeerChanged, PeerEntered
+from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import (
     MAX_TOPICS,
     MAX_TOPICS_SIZE,
@@ -163,8 +163,8 @@ def test_topics_are_deleted_with_their_client() -> None:
     bus.run_until(lambda: seen(server, one) == ONE)
     one.machine.leave(bus.now)
     bus.pump(one)
-    bus.run_until(lambda: bool(server.of(ClientLeft)))
-    assert server.of(ClientLeft)[0].record.topics == ()
+    bus.run_until(lambda: bool(server.of(PeerLeft)))
+    assert server.of(PeerLeft)[0].record.topics == ()
 
 
 # Beside programs that know nothing of them
