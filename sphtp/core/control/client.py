@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sphtp.core.control import events
 from sphtp.core.control.client_messages import (
@@ -215,16 +215,6 @@ Handler = Callable[[float, Any], None]
 _E = ClientSignal
 
 
-class Client(Protocol):
-    """Runs the table."""
-
-    state: ClientState
-
-    def signal(self, now: float, event: ClientSignal) -> None:
-        """Take an event."""
-        ...
-
-
 class ServerMessageHandler:
     """Tells the directory and the table what a message means for each."""
 
@@ -232,18 +222,18 @@ class ServerMessageHandler:
         self,
         identity: ClientIdentity,
         directory: Directory,
-        voice: ClientSender,
-        client: Client,
+        sender: ClientSender,
+        client: "ClientMachine",
         counters: ControlCounters,
-        tell: Callable[[ClientEvent], None],
+        events: deque[ClientEvent],
     ) -> None:
         self.refusals = Refusals()
         self._identity = identity
         self._directory = directory
-        self._sender = voice
+        self._sender = sender
         self._client = client
         self._counters = counters
-        self._tell = tell
+        self._events = events
         self._handlers: dict[type, Handler] = {
             ServerHeartbeat: self._on_heartbeat,
             ServerLeave: self._on_leave,
@@ -254,7 +244,7 @@ class ServerMessageHandler:
             ServerUser: self._addressed(self._on_user),
         }
 
-    def hear(self, now: float, message: object) -> None:
+    def handle(self, now: float, message: object) -> None:
         """Take one message."""
         self._handlers.get(type(message), self._on_foreign)(now, message)
 
@@ -301,7 +291,7 @@ class ServerMessageHandler:
         self._client.signal(now, self.refusals.note(message.reason))
 
     def _on_user(self, _: float, message: ServerUser) -> None:
-        self._tell(UserMessage(message.sender, message.command, message.parameters))
+        self._events.append(UserMessage(message.sender, message.command, message.parameters))
 
     def _addressed(self, handler: Handler) -> Handler:
         def checked(now: float, message: Any) -> None:
@@ -348,9 +338,7 @@ class ClientMachine:
         self._events: deque[events.ClientEvent] = deque()
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
         self._sender = ClientSender(self._identity, candidates, data, key)
-        self._directory = Directory(
-            timers, servers, self.counters, self._events.append, limits.max_peers
-        )
+        self._directory = Directory(timers, servers, self.counters, self._events, limits.max_peers)
         self._reader = MessageReader(
             self.counters, for_client=True, known=self._directory.roster.records
         )
@@ -371,7 +359,7 @@ class ClientMachine:
             self._sender,
             self,
             self.counters,
-            self._events.append,
+            self._events,
         )
 
     @property
@@ -441,7 +429,7 @@ class ClientMachine:
         if message is None or not self._proofs.admits(message, session):
             return
         if self._senders.admits(now, message, pipe):
-            self._handler.hear(now, message)
+            self._handler.handle(now, message)
             self._senders.note(now, message, pipe)
 
     def handle_disconnected(self, _: float, pipe: int) -> None:

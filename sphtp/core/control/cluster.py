@@ -1,21 +1,21 @@
 """What a server knows of the other servers: who is alive, the view, and whom to be connected to."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import ServerEntered, ServerEvent, ServerLeft, ViewChanged
+from sphtp.core.control.events import ServerEvent, ViewChanged
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.server_set import (
-    Dialler,
     ExponentialBackoff,
     HeartbeatEffect,
     ServerSet,
     ViewKeeper,
 )
-from sphtp.core.control.vocabulary import MemberState, Reason, draw_nonce, draw_server_id
+from sphtp.core.control.vocabulary import MemberState, draw_nonce, draw_server_id
 from sphtp.core.entropy import Entropy, Secrets
 
 
@@ -30,19 +30,20 @@ class Cluster:
         address: ServerAddress,
         join: Sequence[ServerAddress],
         counters: ControlCounters,
-        tell: Callable[[ServerEvent], None],
+        events: deque[ServerEvent],
     ) -> None:
         self._entropy = entropy
         self._secrets = secrets
         # Whoever repeats our id, and means harm, shall not make us change it all the time.
         self._backoff = ExponentialBackoff(expiry, expiry)
         self._counters = counters
-        self._tell = tell
+        self._events = events
         self.own = self._draw(address, MemberState.JOINING)
         # Its heartbeats name this server too.
-        self._servers = ServerSet(expiry, MAX_MEMBERS - 1)
+        self._servers = ServerSet(
+            expiry, counters, events, standing=join, own=address, capacity=MAX_MEMBERS - 1
+        )
         self._keeper = ViewKeeper(self.own)
-        self._dialler = Dialler(join, own=address)
 
     @property
     def view(self) -> ClusterView:
@@ -59,43 +60,36 @@ class Cluster:
 
     def start(self) -> None:
         """Connect to the servers that are always wanted."""
-        self._dialler.want(())
+        self._servers.connect()
 
     def become(self, state: MemberState) -> None:
         """Show another state to the others."""
         self.own = replace(self.own, state=state)
         self._update_view()
 
-    def hear(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
+    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
         """Note another server's heartbeat; None when it is of no use."""
         if heartbeat.member.id == self.own.id:
             self._resolve_clash(now, heartbeat.member)
             return None
-        effect = self._servers.hear(now, heartbeat)
-        if effect is None:
-            self._counters.add(Count.TOO_MANY)
-            return None
-        if effect.left is not None:
-            self._tell(ServerLeft(effect.left, Reason.EXPIRED))
-        if effect.entered is not None:
-            self._tell(ServerEntered(effect.entered))
-        self._update_view()
+        effect = self._servers.handle_heartbeat(now, heartbeat)
+        if effect is not None:
+            self._update_view()
         return effect
 
-    def leave(self, server: int, nonce: int) -> bool:
+    def handle_leave(self, server: int, nonce: int) -> bool:
         """Drop a server that stops; tell whether it was known."""
-        member = self._servers.leave(server, nonce)
-        if member is None:
+        if not self._servers.handle_leave(server, nonce):
             return False
-        self._drop([member], Reason.LEFT)
+        self._update_view()
         return True
 
     def take_expired(self, now: float) -> list[int]:
         """Drop the servers that fell silent and return their ids."""
         expired = self._servers.take_expired(now)
         if expired:
-            self._drop(expired, Reason.EXPIRED)
-        return [member.id for member in expired]
+            self._update_view()
+        return expired
 
     def refresh(self, now: float, server: int) -> None:
         """Note that a server said something else than a heartbeat."""
@@ -111,17 +105,12 @@ class Cluster:
 
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next connection to make or to undo, or None."""
-        return self._dialler.poll()
-
-    def _drop(self, members: Iterable[Member], reason: Reason) -> None:
-        for member in members:
-            self._tell(ServerLeft(member, reason))
-        self._update_view()
+        return self._servers.poll_bus()
 
     def _update_view(self) -> None:
-        self._dialler.want(self._servers.addresses())
+        self._servers.connect()
         if self._keeper.update(self.own, self._servers.heartbeats.values()):
-            self._tell(ViewChanged(self.view))
+            self._events.append(ViewChanged(self.view))
 
     def _resolve_clash(self, now: float, member: Member) -> None:
         """Two servers drew one id: both draw again. Hearing oneself is no clash."""

@@ -1,7 +1,7 @@
 """What a client knows of servers and peers, and which servers acknowledged its id."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from sphtp.core.control.codec import Digest, GoneHolder, Holder
@@ -12,8 +12,6 @@ from sphtp.core.control.events import (
     PeerEntered,
     PeerLeft,
     PeerUnknown,
-    ServerEntered,
-    ServerLeft,
 )
 from sphtp.core.control.lists import Assembly, Fingerprints
 from sphtp.core.control.outputs import Dial, HangUp
@@ -27,7 +25,7 @@ from sphtp.core.control.records import (
 )
 from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
-from sphtp.core.control.server_set import Dialler, ExponentialBackoff, ServerSet, current_view
+from sphtp.core.control.server_set import ExponentialBackoff, ServerSet, current_view
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
 from sphtp.core.timers import earliest
@@ -205,16 +203,15 @@ class Directory:
         timers: ControlTimers,
         servers: Sequence[ServerAddress],
         counters: ControlCounters,
-        tell: Callable[[ClientEvent], None],
+        events: deque[ClientEvent],
         max_peers: int = CAPACITY,
     ) -> None:
         self.view = ClusterView()
         self.roster = Roster(timers.expiry, counters, max_peers)
         self._timers = timers
         self._counters = counters
-        self._tell = tell
-        self._servers = ServerSet(timers.expiry)
-        self._dialler = Dialler(servers)
+        self._events = events
+        self._servers = ServerSet(timers.expiry, counters, events, standing=servers)
         self._lists: dict[int, Assembly[PeerRecord]] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
@@ -250,7 +247,7 @@ class Directory:
 
     def start(self) -> None:
         """Connect to the servers that are always wanted."""
-        self._dialler.want(())
+        self._servers.connect()
 
     def is_for(self, own: Holder, server: int, told: Holder) -> bool:
         """Tell whether an answer of a server of the view is for us: plain SphTP knows no nonces."""
@@ -281,14 +278,11 @@ class Directory:
         """Note a server's heartbeat."""
         if self.is_empty:
             self.keep_peers(now)
-        effect = self._servers.hear(now, heartbeat)
+        effect = self._servers.handle_heartbeat(now, heartbeat)
         if effect is None:
-            self._counters.add(Count.TOO_MANY)
             return
         if effect.left is not None:
-            self._drop([effect.left], Reason.EXPIRED)
-        if effect.entered is not None:
-            self._tell(ServerEntered(effect.entered))
+            self._forget([effect.left.id])
         if not effect.is_repeated:
             self._update_view()
 
@@ -310,9 +304,8 @@ class Directory:
 
     def handle_leave(self, message: ServerLeave) -> None:
         """Drop a server that stops."""
-        member = self._servers.leave(message.sender, message.nonce)
-        if member is not None:
-            self._drop([member], Reason.LEFT)
+        if self._servers.handle_leave(message.sender, message.nonce):
+            self._forget([message.sender])
             self._update_view()
 
     def search(self, peer: int) -> None:
@@ -336,12 +329,12 @@ class Directory:
             self._searches.found(record.id)
         if message.part is None:
             for record in message.records:
-                self._tell_all(self.roster.enter(now, message.sender, record))
+                self._events.extend(self.roster.enter(now, message.sender, record))
             return
         assembly = self._lists.setdefault(message.sender, Assembly())
         whole = assembly.add(message.part, message.records)
         if whole is not None:
-            self._tell_all(self.roster.replace(now, message.sender, whole))
+            self._events.extend(self.roster.replace(now, message.sender, whole))
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""
@@ -349,16 +342,16 @@ class Directory:
             self._counters.add(Count.FOREIGN)
             return
         for gone in message.gone:
-            self._tell_all(self.roster.leave(now, message.sender, gone))
+            self._events.extend(self.roster.leave(now, message.sender, gone))
             is_answer = gone.reason is Reason.UNKNOWN and message.to != EVERYBODY
             if is_answer and self._searches.deny(gone.id, message.sender):
-                self._tell(PeerUnknown(gone.id))
+                self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
         """Drop servers that fell silent, and peers that nobody vouches for after a resumption."""
         expired = self._servers.take_expired(now)
         if expired:
-            self._drop(expired, Reason.EXPIRED)
+            self._forget(expired)
             self._update_view()
         if self._ghosts_until is not None and self._ghosts_until <= now:
             self._ghosts_until = None
@@ -380,18 +373,17 @@ class Directory:
 
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next connection to make or to undo, or None."""
-        return self._dialler.poll()
+        return self._servers.poll_bus()
 
     def _knows(self, server: int) -> bool:
         return server in self._servers or any(m.id == server for m in self.view.members)
 
-    def _drop(self, members: Iterable[Member], reason: Reason) -> None:
-        for member in members:
-            self._acknowledged.discard(member.id)
-            self._lists.pop(member.id, None)
-            self._backoff.pop(member.id, None)
-            self._searches.lose(member.id)
-            self._tell(ServerLeft(member, reason))
+    def _forget(self, servers: Iterable[int]) -> None:
+        for server in servers:
+            self._acknowledged.discard(server)
+            self._lists.pop(server, None)
+            self._backoff.pop(server, None)
+            self._searches.lose(server)
         if self.is_empty:
             self._ghosts_until = None
         elif self._ghosts_until is None:
@@ -400,13 +392,9 @@ class Directory:
     def _drop_ghosts(self) -> None:
         for server in self.roster.servers:
             if server not in self._servers:
-                self._tell_all(self.roster.drop_server(server))
+                self._events.extend(self.roster.drop_server(server))
 
     def _update_view(self) -> None:
         self.view = current_view(self._servers.heartbeats.values())
         if not self.is_empty:  # else the last known addresses are the best ones to try
-            self._dialler.want(self._servers.addresses())
-
-    def _tell_all(self, events: Iterable[ClientEvent]) -> None:
-        for event in events:
-            self._tell(event)
+            self._servers.connect()

@@ -34,7 +34,6 @@ from sphtp.core.control.vocabulary import (
     USER_COMMANDS,
     Command,
     DataId,
-    is_client_id,
     is_server_id,
 )
 from sphtp.core.timers import ExpiringDict
@@ -91,8 +90,8 @@ class MessageReader:
         message = decode_message(data)
         sender = message.sender
         is_server = is_server_id(sender)
-        own = message.simulation == sender and is_client_id(sender) and not self._for_client
-        if not is_server and not own:
+        # A client's simulation id is its own; what is not even is odd.
+        if not is_server and (self._for_client or sender <= 1 or message.simulation != sender):
             self._counters.add(Count.FOREIGN)
             return None
         if message.command >= USER_COMMANDS:

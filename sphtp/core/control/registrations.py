@@ -5,6 +5,7 @@ servers and the application. ``ClientAdmission`` answers clients. ``Replication`
 all servers equal: by news at once, by snapshots when news were lost.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
@@ -52,12 +53,10 @@ class Registrations:
     Clients heard here expire here. One known from another server lives as long as that one says.
     """
 
-    def __init__(
-        self, registry: Registry, outbox: Outbox, tell: Callable[[ServerEvent], None]
-    ) -> None:
+    def __init__(self, registry: Registry, outbox: Outbox, events: deque[ServerEvent]) -> None:
         self.registry = registry
         self._outbox = outbox
-        self._tell = tell
+        self._events = events
         self._sponsors: dict[int, int] = {}
         self._standings: dict[int, Standing] = {}
 
@@ -89,7 +88,7 @@ class Registrations:
     def doubt(self, now: float, client: int, wait: float) -> None:
         """Note that the connection of a client has ended: it may come back through another one."""
         if self.registry.doubt(now, client, wait):
-            self._tell(ClientSuspected(client))
+            self._events.append(ClientSuspected(client))
 
     def settle(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
@@ -112,7 +111,7 @@ class Registrations:
         self._standings.pop(record.id, None)
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
-        self._tell(PeerLeft(old, Reason.CONFLICT))
+        self._events.append(PeerLeft(old, Reason.CONFLICT))
         self._announce(record, PeerEntered(record))
 
     def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
@@ -123,7 +122,7 @@ class Registrations:
         if record is not None:
             gone = GoneHolder(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)
-            self._tell(PeerLeft(replace(record, data=b"", topics=()), reason))
+            self._events.append(PeerLeft(replace(record, data=b"", topics=()), reason))
 
     def adopt_clients_of(self, now: float, server: int) -> None:
         """Give the clients of a lost server one expiry to be heard here."""
@@ -133,7 +132,7 @@ class Registrations:
     def handle_timeout(self, now: float) -> None:
         """Suspect and de-register whom this server has not heard."""
         for client in self.registry.take_suspects(now):
-            self._tell(ClientSuspected(client))
+            self._events.append(ClientSuspected(client))
         for client in self.registry.take_expired(now):
             self.release(now, client, Reason.EXPIRED, tell_servers=True)
 
@@ -146,7 +145,7 @@ class Registrations:
             self.registry.rely(client)
 
     def _announce(self, record: PeerRecord, event: ServerEvent) -> None:
-        self._tell(event)
+        self._events.append(event)
         self._outbox.introduce(record.id)
         if record.id not in self._sponsors:
             self._outbox.replicate(record.id)

@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from sphtp.core.control.client_messages import (
     Announce,
@@ -100,14 +100,6 @@ def _client(record: PeerRecord, ledger: Registrations) -> dict[str, Any]:
 Handler = Callable[[float, Any], None]
 
 
-class Server(Protocol):
-    """Runs the table."""
-
-    def signal(self, now: float, event: ServerSignal, *subject: object) -> None:
-        """Take an event, with the message that it came by."""
-        ...
-
-
 class MemberMessageHandler:
     """Tells the view, the lists and the table what a server's message means for each."""
 
@@ -116,7 +108,7 @@ class MemberMessageHandler:
         cluster: Cluster,
         replication: Replication,
         outbox: Outbox,
-        server: Server,
+        server: "ServerMachine",
         counters: ControlCounters,
     ) -> None:
         self._cluster = cluster
@@ -137,7 +129,7 @@ class MemberMessageHandler:
         }
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        effect = self._cluster.hear(now, message)
+        effect = self._cluster.handle_heartbeat(now, message)
         self._outbox.sender = self._cluster.own.id
         if effect is None:
             return
@@ -149,7 +141,7 @@ class MemberMessageHandler:
             self._server.signal(now, ServerSignal.ACTIVE_HEARD, message)
 
     def _on_leave(self, now: float, message: ServerLeave) -> None:
-        if self._cluster.leave(message.sender, message.nonce):
+        if self._cluster.handle_leave(message.sender, message.nonce):
             self._replication.lose(now, message.sender)
 
     def _on_snapshot_request(self, now: float, message: SnapshotRequest) -> None:
@@ -213,7 +205,7 @@ class ServerMachine:
         self._events: deque[ServerEvent] = deque()
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
         self._cluster = Cluster(
-            entropy, secrets, timers.expiry, address, join, self.counters, self._events.append
+            entropy, secrets, timers.expiry, address, join, self.counters, self._events
         )
         self._outbox = Outbox(
             self.id,
@@ -223,7 +215,7 @@ class ServerMachine:
             limits.max_answers,
             timers.expiry / 2,
         )
-        self._ledger = Registrations(self._registry, self._outbox, self._events.append)
+        self._ledger = Registrations(self._registry, self._outbox, self._events)
         self._admission = ClientAdmission(
             self._ledger, self._outbox, self.counters, admit, limits.data_per_second
         )

@@ -12,10 +12,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sphtp.core.control.codec import MAX_VIEW
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.events import ClientEvent, ServerEntered, ServerEvent, ServerLeft
 from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
+from sphtp.core.control.vocabulary import Reason
 
 
 class ExponentialBackoff:
@@ -136,22 +139,41 @@ class Dialler:
         return self._queue.popleft() if self._queue else None
 
 
+ServerSetEvents = deque[ClientEvent] | deque[ServerEvent]
+"""Where a machine collects what it tells the application."""
+
+
 class HeartbeatEffect(NamedTuple):
     """What a heartbeat changed."""
 
-    entered: Member | None = None
     left: Member | None = None
+    """The server that had this id before."""
     is_repeated: bool = False
     """It says of servers what the one before said."""
 
 
 class ServerSet:
-    """Living servers with their last heartbeats, at most ``capacity``."""
+    """Living servers with their last heartbeats, at most ``capacity``, and the connections to them.
 
-    def __init__(self, expiry: float, capacity: int = MAX_MEMBERS) -> None:
+    ``standing`` addresses are wanted always, ``own`` never. Who enters and who leaves is an event.
+    """
+
+    def __init__(
+        self,
+        expiry: float,
+        counters: ControlCounters,
+        events: ServerSetEvents,
+        *,
+        standing: Iterable[ServerAddress] = (),
+        own: ServerAddress | None = None,
+        capacity: int = MAX_MEMBERS,
+    ) -> None:
         self._capacity = capacity
+        self._counters = counters
+        self._events = events
         self._heartbeats: dict[int, ServerHeartbeat] = {}
         self._liveness = Liveness(expiry)
+        self._dialler = Dialler(standing, own)
 
     @property
     def heartbeats(self) -> Mapping[int, ServerHeartbeat]:
@@ -169,48 +191,63 @@ class ServerSet:
     def __len__(self) -> int:
         return len(self._heartbeats)
 
-    def addresses(self) -> Iterable[ServerAddress | None]:
-        """Return the addresses of all servers that living servers tell of."""
-        for heartbeat in self._heartbeats.values():
-            for member in heartbeat.view.members:
-                yield member.address
-
-    def hear(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
-        """Note a heartbeat; None when there are too many servers to note another one."""
+    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
+        """Note a heartbeat; None, counted, when there are too many servers to note another one."""
         number = heartbeat.member.id
         known = self._heartbeats.get(number)
-        if known is None and len(self) >= self._capacity:
+        if known is None and len(self._heartbeats) >= self._capacity:
+            self._counters.add(Count.TOO_MANY)
             return None
         self._heartbeats[number] = heartbeat
         self._liveness.refresh(now, number)
         if known is None:
-            return HeartbeatEffect(entered=heartbeat.member)
+            self._events.append(ServerEntered(heartbeat.member))
+            return HeartbeatEffect()
         if known.member.nonce != heartbeat.member.nonce:
-            return HeartbeatEffect(entered=heartbeat.member, left=known.member)
+            self._events.append(ServerLeft(known.member, Reason.EXPIRED))
+            self._events.append(ServerEntered(heartbeat.member))
+            return HeartbeatEffect(left=known.member)
         is_repeated = known.view == heartbeat.view and known.member == heartbeat.member
         return HeartbeatEffect(is_repeated=is_repeated)
 
+    def handle_leave(self, number: int, nonce: int) -> bool:
+        """Drop a server that stops; tell whether it was known."""
+        known = self._heartbeats.get(number)
+        if known is None or known.member.nonce != nonce:
+            return False
+        self._liveness.forget(number)
+        del self._heartbeats[number]
+        self._events.append(ServerLeft(known.member, Reason.LEFT))
+        return True
+
     def refresh(self, now: float, number: int) -> None:
-        """Note that a known server said something else."""
+        """Note that a known server sent something else."""
         if number in self._heartbeats:
             self._liveness.refresh(now, number)
 
-    def leave(self, number: int, nonce: int) -> Member | None:
-        """Drop a server that said good-bye; return it if it was known."""
-        known = self._heartbeats.get(number)
-        if known is None or known.member.nonce != nonce:
-            return None
-        self._liveness.forget(number)
-        return self._heartbeats.pop(number).member
+    def take_expired(self, now: float) -> list[int]:
+        """Drop the servers that fell silent; return their ids."""
+        self._liveness.take_suspects(now)
+        expired = self._liveness.take_expired(now)
+        for number in expired:
+            member = self._heartbeats.pop(number).member
+            self._events.append(ServerLeft(member, Reason.EXPIRED))
+        return expired
+
+    def connect(self) -> None:
+        """Be connected to all servers that living ones tell of, and to the standing ones."""
+        addresses: list[ServerAddress | None] = []
+        for heartbeat in self._heartbeats.values():
+            addresses += [member.address for member in heartbeat.view.members]
+        self._dialler.want(addresses)
+
+    def poll_bus(self) -> Dial | HangUp | None:
+        """Return the next connection to make or to undo, or None."""
+        return self._dialler.poll()
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""
         self._liveness.forgive(lag)
-
-    def take_expired(self, now: float) -> list[Member]:
-        """Drop and return the servers that fell silent."""
-        self._liveness.take_suspects(now)
-        return [self._heartbeats.pop(number).member for number in self._liveness.take_expired(now)]
 
     def next_due(self) -> float | None:
         """Return the time at which somebody may have to be dropped."""
