@@ -20,13 +20,13 @@ from sphtp.core.channel.settings import Lane as Lane
 from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
 from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter
-from sphtp.core.control.limits import ClientLimits as ClientLimits
-from sphtp.core.control.limits import ServerLimits as ServerLimits
 from sphtp.core.control.records import ClusterView as ClusterView
 from sphtp.core.control.records import Member as Member
 from sphtp.core.control.records import ServerAddress as ServerAddress
 from sphtp.core.control.server_table import ServerState as ServerState
-from sphtp.core.control.timers import ControlTimers as ControlTimers
+from sphtp.core.control.settings import ClientLimits as ClientLimits
+from sphtp.core.control.settings import ControlTimers as ControlTimers
+from sphtp.core.control.settings import ServerLimits as ServerLimits
 from sphtp.core.control.vocabulary import MemberState as MemberState
 from sphtp.core.control.vocabulary import Reason as Reason
 from sphtp.core.secure.identity import Identity as Identity

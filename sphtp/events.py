@@ -9,8 +9,6 @@ from sphtp.core.control.events import Established as Established
 from sphtp.core.control.events import IdLost as IdLost
 from sphtp.core.control.events import JoinFailing as JoinFailing
 from sphtp.core.control.events import Left as Left
-from sphtp.core.control.events import MemberEntered as MemberEntered
-from sphtp.core.control.events import MemberLeft as MemberLeft
 from sphtp.core.control.events import PeerUnknown as PeerUnknown
 from sphtp.core.control.events import Refused as Refused
 from sphtp.core.control.events import ServerEntered as ServerEntered

@@ -10,9 +10,9 @@ from sphtp.events import (
     ClientLeft,
     ClientSuspected,
     JoinFailing,
-    MemberEntered,
-    MemberLeft,
+    ServerEntered,
     ServerEvent,
+    ServerLeft,
     StateChanged,
     UserMessage,
     ViewChanged,
@@ -62,7 +62,7 @@ def _always(level: LogLevel) -> Callable[[Any], LogLevel]:
     return lambda _: level
 
 
-def _of_loss(event: MemberLeft) -> LogLevel:
+def _of_loss(event: ServerLeft) -> LogLevel:
     return "info" if event.reason is Reason.LEFT else "warning"
 
 
@@ -93,8 +93,8 @@ _LINES: Final[dict[type[ServerEvent], _Line]] = {
         "client left",
         lambda event: {"client": Id(event.client.id), "reason": event.reason.name.lower()},
     ),
-    MemberEntered: (_always("info"), "server entered", lambda event: _member(event.member)),
-    MemberLeft: (
+    ServerEntered: (_always("info"), "server entered", lambda event: _member(event.member)),
+    ServerLeft: (
         _of_loss,
         "server left",
         lambda event: {**_member(event.member), "reason": event.reason.name.lower()},

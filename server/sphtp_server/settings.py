@@ -20,7 +20,7 @@ from sphtp import (
     load_secret,
     load_server_key,
 )
-from sphtp.core.control.limits import (
+from sphtp.core.control.settings import (
     MAX_ANSWERS,
     MAX_CLIENTS,
     MAX_CONNECTIONS,

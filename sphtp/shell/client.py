@@ -23,9 +23,8 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import Established
-from sphtp.core.control.limits import ClientLimits
 from sphtp.core.control.records import Candidate, Member, ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
 from sphtp.core.secure.identity import Identity

@@ -5,9 +5,8 @@ from typing import Final, Protocol
 
 import trio
 
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.doorkeeper import Pipe
-from sphtp.core.control.proofs import Session
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import Pipe, SigningSession
 from sphtp.shell.bus import Arrival
 from sphtp.shell.vouching import Heard, Vouching
 from sphtp.shell.wakeup import Wakeup
@@ -19,7 +18,7 @@ LINGER: Final = 0.05
 class ControlMachine(Protocol):
     """The interface that a client's and a server's machine share."""
 
-    counters: Counters
+    counters: ControlCounters
 
     def handle_connected(self, now: float) -> None:
         """Take it that a connection of the bus came up."""
@@ -34,7 +33,7 @@ class ControlMachine(Protocol):
         now: float,
         data: bytes,
         pipe: Pipe = None,
-        session: Session | None = None,
+        session: SigningSession | None = None,
         *,
         through: Pipe = None,
     ) -> None:
@@ -108,7 +107,7 @@ async def drive(
 
 
 def _check(
-    arrival: Arrival, subscriber: ArrivalSource, vouching: Vouching, counters: Counters
+    arrival: Arrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
 ) -> Heard | None:
     """Return what came, if it counts; it may prove who speaks through its connection."""
     heard = vouching.check(arrival, counters)

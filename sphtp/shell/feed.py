@@ -77,6 +77,8 @@ class Feed(Generic[T]):
 
     def publish(self, event: T) -> None:
         """Hand an event over; never blocks."""
+        if not self._senders:
+            return
         for sender in tuple(self._senders.values()):
             try:
                 sender.send_nowait(event)

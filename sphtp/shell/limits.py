@@ -7,7 +7,7 @@ from typing import Final
 
 from sphtp.core.channel.security import HandshakeCounters
 from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
-from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.stream.statistics import SourceCounters
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -38,7 +38,7 @@ QUIET: Final = 10.0
 
 log: Final = logging.getLogger("sphtp.limits")
 
-Watched = HandshakeCounters | EndpointCounters | BoundCounters | SourceCounters | Counters
+Watched = HandshakeCounters | EndpointCounters | BoundCounters | SourceCounters | ControlCounters
 
 
 class LimitLog:
@@ -82,7 +82,7 @@ class LimitLog:
 
 def _readers(counters: Watched) -> Iterator[tuple[str, Callable[[], int]]]:
     for name in SETTINGS:
-        if isinstance(counters, Counters):
+        if isinstance(counters, ControlCounters):
             if isinstance(name, Count):
                 yield name, partial(counters.__getitem__, name)
         elif hasattr(counters, name):

@@ -74,33 +74,35 @@ ServerEvent = (
     | ClientChanged
     | core.ClientSuspected
     | ClientLeft
-    | core.MemberEntered
-    | core.MemberLeft
+    | core.ServerEntered
+    | core.ServerLeft
     | core.ViewChanged
     | core.StateChanged
     | core.JoinFailing
     | core.UserMessage
 )
 
-_PUBLIC: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
+_OF_CLIENT: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
     core.PeerEntered: lambda event: PeerEntered(Peer.from_record(event.record)),
     core.PeerChanged: lambda event: PeerChanged(Peer.from_record(event.record)),
     core.PeerLeft: lambda event: PeerLeft(Peer.from_record(event.record), event.reason),
-    core.ClientEntered: lambda event: ClientEntered(Peer.from_record(event.record)),
-    core.ClientChanged: lambda event: ClientChanged(Peer.from_record(event.record)),
-    core.ClientLeft: lambda event: ClientLeft(Peer.from_record(event.record), event.reason),
+}
+_OF_SERVER: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
+    core.PeerEntered: lambda event: ClientEntered(Peer.from_record(event.record)),
+    core.PeerChanged: lambda event: ClientChanged(Peer.from_record(event.record)),
+    core.PeerLeft: lambda event: ClientLeft(Peer.from_record(event.record), event.reason),
 }
 
 
 def of_client(event: core.ClientEvent) -> ClientEvent:
     """Return an event of a client's machine as programs get it."""
-    public: ClientEvent = _PUBLIC.get(type(event), _as_it_is)(event)
+    public: ClientEvent = _OF_CLIENT.get(type(event), _as_it_is)(event)
     return public
 
 
 def of_server(event: core.ServerEvent) -> ServerEvent:
     """Return an event of a server's machine as programs get it."""
-    public: ServerEvent = _PUBLIC.get(type(event), _as_it_is)(event)
+    public: ServerEvent = _OF_SERVER.get(type(event), _as_it_is)(event)
     return public
 
 

@@ -17,12 +17,11 @@ import trio
 from sphtp.core.control import events as core_events
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.limits import ServerLimits
-from sphtp.core.control.outputs import Audience, Dial, HangUp, ServerBusCommand
+from sphtp.core.control.outputs import BusAudience, Dial, HangUp, ServerBusCommand
 from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.secure.signing import ServerKey
 from sphtp.errors import SettingsError
 from sphtp.shell import predicates
@@ -377,7 +376,7 @@ class Server(Lasting):
         for_clients: list[bytes] = []
         try:
             while (outgoing := self._machine.poll_transmit()) is not None:
-                if outgoing.audience is Audience.CLIENTS:
+                if outgoing.audience is BusAudience.CLIENTS:
                     for_clients.append(self._bus.vouching.mark(outgoing.data))
                 else:
                     self._bus.servers.send(self._bus.among_servers.mark(outgoing.data))

@@ -7,13 +7,13 @@ from typing import Any, Final
 import trio
 
 from sphtp.core.control.client_messages import StatusRequest
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.ids import EVERYBODY, draw_client_id
-from sphtp.core.control.intake import Intake
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
+from sphtp.core.control.lists import Assembly
 from sphtp.core.control.outputs import topic
-from sphtp.core.control.parts import Assembly
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.server_messages import Status
+from sphtp.core.control.server_messages import StatusReply
+from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
 from sphtp.shell.bus import Arrival, Publisher, Subscriber
 from sphtp.shell.lifetime import running
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
@@ -104,15 +104,15 @@ class _Answer:
         self.document: dict[str, Any] | None = None
         self.fault: ServerFault | None = None
         self._trust = trust
-        self._counters = Counters()
-        self._intake = Intake(self._counters, for_client=True)
+        self._counters = ControlCounters()
+        self._intake = MessageReader(self._counters, for_client=True)
         self._parts = Assembly[bytes]()
 
     def add(self, batch: list[Arrival]) -> None:
         for arrival in batch:
             heard = self._trust.check(arrival, self._counters)
             message = None if heard is None else self._intake.take(heard.data)
-            if isinstance(message, Status) and message.part.count <= MAX_PARTS:
+            if isinstance(message, StatusReply) and message.part.count <= MAX_PARTS:
                 texts = self._parts.add(message.part, [message.text])
                 self.document = self.document or read_untrusted(texts)
 

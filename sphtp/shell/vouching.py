@@ -7,10 +7,9 @@ The signature of a server tells servers from other members; it is inside the oth
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.doorkeeper import Pipe
-from sphtp.core.control.ids import is_server_id
-from sphtp.core.control.proofs import Session
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.inbound import Pipe, SigningSession
+from sphtp.core.control.vocabulary import is_server_id
 from sphtp.core.secure.identity import format_key
 from sphtp.core.secure.signing import (
     TO_CLIENTS,
@@ -48,7 +47,7 @@ class Heard(NamedTuple):
 
     data: bytes
     pipe: Pipe
-    session: Session | None = None
+    session: SigningSession | None = None
     """The session of the server that signed it, where servers have to sign."""
 
 
@@ -81,7 +80,7 @@ class Vouching:
         signed = data if self._signer is None else self._signer.sign(data)
         return signed if self._voucher is None else self._voucher.vouch(signed)
 
-    def check(self, arrival: Arrival, counters: Counters) -> Heard | None:
+    def check(self, arrival: Arrival, counters: ControlCounters) -> Heard | None:
         """Return the message that came, or None when it was dropped and counted."""
         heard = self._check_voucher(arrival, counters)
         if heard is None or self._verifier is None:
@@ -91,7 +90,7 @@ class Vouching:
         judged = self._verifier.judge(heard.data, arrival.pipe)
         if judged.verdict is Signed.GENUINE:
             self._heard_genuine = True
-            session = Session(judged.key, judged.boot)
+            session = SigningSession(judged.key, judged.boot)
             return Heard(strip_signature(heard.data), None, session)
         counters.add(_COUNTS[judged.verdict])
         if judged.verdict is Signed.UNKNOWN:
@@ -100,7 +99,7 @@ class Vouching:
             self._why_unheard = NOT_SIGNED
         return None
 
-    def _check_voucher(self, arrival: Arrival, counters: Counters) -> Heard | None:
+    def _check_voucher(self, arrival: Arrival, counters: ControlCounters) -> Heard | None:
         if self._voucher is None:
             # What tells senders apart is the connection.
             if is_marked(arrival.data):

@@ -11,14 +11,12 @@ from functools import cache
 from typing import Any, Final
 
 from sphtp.core.control.client import ClientMachine
-from sphtp.core.control.client_messages import Announce, Data, Heartbeat, Leave, Lookup
-from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.fields import Holder
-from sphtp.core.control.limits import ServerLimits
+from sphtp.core.control.client_messages import Announce, ClientData, Heartbeat, Leave, Lookup
+from sphtp.core.control.codec import Holder, Message, Parameter
 from sphtp.core.control.records import MAX_MEMBERS, Candidate, PeerRecord
 from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.server_messages import Ack, Nack, Peers
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.server_messages import IdAck, IdNack, Peers
+from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.errors import LocalError
 from tests.core.control.bus import Bus, address
@@ -161,7 +159,7 @@ def server_hopes(choices: Choices) -> Any:
     client, nonce = 2 * choices.below(2 * LIMITS.max_clients) + 3, 1 + choices.below(2)
     if not choices.below(4):
         topics = TOPICS[: choices.below(3)]
-        return Data(client, nonce, 1 + choices.below(3), bytes(choices.below(100)), topics)
+        return ClientData(client, nonce, 1 + choices.below(3), bytes(choices.below(100)), topics)
     return choices.pick((Announce, Announce, Heartbeat, Heartbeat, Leave, Lookup))(client, nonce)
 
 
@@ -170,9 +168,9 @@ def client_hopes(choices: Choices, machine: ClientMachine) -> Any:
     servers = (*machine.servers, 4, 8)
     kind = choices.below(3)
     if kind == 0:
-        return Ack(choices.pick(servers), (Holder(machine.id, machine.nonce),))
+        return IdAck(choices.pick(servers), (Holder(machine.id, machine.nonce),))
     if kind == 1:
-        return Nack(choices.pick(servers), machine.id, machine.nonce, choices.pick(tuple(Reason)))
+        return IdNack(choices.pick(servers), machine.id, machine.nonce, choices.pick(tuple(Reason)))
     known = PeerRecord(2 * choices.below(100) + 3, 9, (), bytes(choices.below(100)), 3)
     return Peers(choices.pick(servers), 0, (known,))
 

@@ -32,8 +32,8 @@ from sphtp.core.channel.handshake import (
     encode_refuse,
 )
 from sphtp.core.control.codec import decode_message_untrusted
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.intake import Intake
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.datagrams import decode_front_untrusted, encode_front
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
@@ -140,8 +140,8 @@ def control_message(data: bytes) -> None:
 def control_intake(data: bytes) -> None:
     """What it means to a client and to a server: something, or one more is counted."""
     for for_client in (True, False):
-        counters = Counters()
-        taken = Intake(counters, for_client=for_client).take(data)
+        counters = ControlCounters()
+        taken = MessageReader(counters, for_client=for_client).take(data)
         assert (taken is None) == any(counters.as_dict().values())
 
 

@@ -27,9 +27,10 @@ PUBLIC = {
     "Peer",
     "Judged",
     "PeerRecord",
+    "RecordEncoding",
     "Problem",
     "SealedAnswer",
-    "Session",
+    "SigningSession",
     "Tls",
 }
 """Records whose keys are public ones, or the name of a file or of a setting."""

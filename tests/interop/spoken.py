@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from sphtp.core.control import client_messages as client
-from sphtp.core.control import member_messages as member
 from sphtp.core.control import server_messages as server
-from sphtp.core.control.fields import Holder
-from sphtp.core.control.intake import AnyMessage
+from sphtp.core.control.codec import Holder
+from sphtp.core.control.inbound import AnyMessage
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
 from tests.interop.page import Vector
@@ -80,15 +79,15 @@ def _server_heartbeat(said: Said) -> server.ServerHeartbeat:
     return server.ServerHeartbeat(own, view, said.one(DataId.ROSTER))
 
 
-def _ack(said: Said) -> server.Ack:
+def _ack(said: Said) -> server.IdAck:
     if said.to == 0:
-        return server.Ack(said.sender, said.all(DataId.ACKED))
-    return server.Ack(said.sender, (Holder(said.to, said.nonce),))
+        return server.IdAck(said.sender, said.all(DataId.ACKED))
+    return server.IdAck(said.sender, (Holder(said.to, said.nonce),))
 
 
-def _nack(said: Said) -> server.Nack:
+def _nack(said: Said) -> server.IdNack:
     reason = said.one(DataId.REASON, Reason.CONFLICT)
-    return server.Nack(said.sender, said.to, said.nonce, reason)
+    return server.IdNack(said.sender, said.to, said.nonce, reason)
 
 
 SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
@@ -96,7 +95,7 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         Command.HEARTBEAT: lambda s: client.Heartbeat(s.sender, s.nonce, s.one(DataId.REVISION)),
         Command.ANNOUNCE: _announce,
         Command.LEAVE: lambda s: client.Leave(s.sender, s.nonce),
-        Command.DATA: lambda s: client.Data(
+        Command.DATA: lambda s: client.ClientData(
             s.sender,
             s.nonce,
             s.one(DataId.REVISION),
@@ -116,15 +115,15 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         Command.LEAVE: lambda s: server.ServerLeave(s.sender, s.nonce),
         Command.PEERS: lambda s: server.Peers(s.sender, s.to, s.peers(), s.one(DataId.PART)),
         Command.PEER_LEFT: lambda s: server.PeersGone(s.sender, s.to, s.all(DataId.GONE)),
-        Command.STATUS: lambda s: server.Status(
+        Command.STATUS: lambda s: server.StatusReply(
             s.sender, s.to, s.one(DataId.PART), s.one(DataId.TEXT)
         ),
         None: lambda s: server.ServerUser(s.sender, s.to, s.command, s.beside_nonce()),
     },
     "member": {
-        Command.REGISTERED: lambda s: member.Registered(s.sender, s.peers()),
-        Command.RELEASED: lambda s: member.Released(s.sender, s.all(DataId.GONE)),
-        Command.SNAPSHOT_REQUEST: lambda s: member.SnapshotRequest(s.sender, s.to),
-        Command.SNAPSHOT: lambda s: member.Snapshot(s.sender, s.to, s.one(DataId.PART), s.peers()),
+        Command.REGISTERED: lambda s: server.Registered(s.sender, s.peers()),
+        Command.RELEASED: lambda s: server.Released(s.sender, s.all(DataId.GONE)),
+        Command.SNAPSHOT_REQUEST: lambda s: server.SnapshotRequest(s.sender, s.to),
+        Command.SNAPSHOT: lambda s: server.Snapshot(s.sender, s.to, s.one(DataId.PART), s.peers()),
     },
 }

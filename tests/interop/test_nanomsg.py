@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.shell.client import open_client
 from sphtp.shell.server import Server, ServerOptions, open_server
 from tests.deadline import within_20_seconds

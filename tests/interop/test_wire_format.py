@@ -16,13 +16,12 @@ from sphtp.core.channel import frames, handshake
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.received_packets import ReceivedPackets
 from sphtp.core.channel.settings import RANGES, ChannelSettings
-from sphtp.core.control import client_messages, member_messages, server_messages
-from sphtp.core.control.codec import Message, decode_message_untrusted
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.digest import Fingerprints
-from sphtp.core.control.fields import ROSTER
-from sphtp.core.control.intake import Intake
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control import client_messages, server_messages
+from sphtp.core.control.codec import ROSTER, Message, decode_message_untrusted
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.inbound import MessageReader
+from sphtp.core.control.lists import Fingerprints
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
 from sphtp.core.datagrams import Kind
 from sphtp.core.packing import MALFORMED, MAX_ARRAYS, pack, unpack
@@ -65,11 +64,11 @@ def family(*prefixes: str) -> Decorator:
     return each("vector", vectors_of(*prefixes))
 
 
-def take(vector: Vector) -> tuple[object, Counters]:
+def take(vector: Vector) -> tuple[object, ControlCounters]:
     """Let whoever hears such a message read it."""
-    counters = Counters()
+    counters = ControlCounters()
     for_client = vector.name.startswith(HEARD_BY_CLIENTS)
-    return Intake(counters, for_client=for_client).take(vector.data), counters
+    return MessageReader(counters, for_client=for_client).take(vector.data), counters
 
 
 class TestControlVectors:
@@ -138,7 +137,10 @@ class TestControlVectors:
     def test_without_the_secret_a_voucher_is_skipped(self, vector: Vector) -> None:
         message = bytes.fromhex(vector.fields["message"])
         for_client = "server" in vector.name
-        heard = [Intake(Counters(), for_client=for_client).take(d) for d in (vector.data, message)]
+        heard = [
+            MessageReader(ControlCounters(), for_client=for_client).take(d)
+            for d in (vector.data, message)
+        ]
         assert heard[0] == heard[1] is not None
 
     @family("signed")
@@ -167,7 +169,10 @@ class TestControlVectors:
     def test_without_keys_a_signature_is_skipped(self, vector: Vector) -> None:
         message = bytes.fromhex(vector.fields["message"])
         for_client = vector.fields["to"] == "clients"
-        heard = [Intake(Counters(), for_client=for_client).take(d) for d in (vector.data, message)]
+        heard = [
+            MessageReader(ControlCounters(), for_client=for_client).take(d)
+            for d in (vector.data, message)
+        ]
         assert heard[0] == heard[1] is not None
 
 
@@ -359,8 +364,11 @@ class TestNothingIsMissing:
     def test_every_command_has_a_row_and_a_vector_for_each_who_says_it(self) -> None:
         readers = {
             "client": client_messages.READERS,
-            "server": server_messages.READERS,
-            "server to servers": member_messages.READERS,
+            "server": {**server_messages.READERS, **server_messages.RECORD_READERS},
+            "server to servers": {
+                **server_messages.MEMBER_READERS,
+                **server_messages.MEMBER_RECORD_READERS,
+            },
         }
         said = {(who, int(command)) for who, commands in readers.items() for command in commands}
         assert {(row[2], int(row[0], 0)) for row in rows_under("Commands")} == said

@@ -5,9 +5,19 @@ from typing import Any, NamedTuple
 
 from sphtp.core.channel import frames as frame_types
 from sphtp.core.channel.frames import Frame, FrameKind
-from sphtp.core.control import fields as wire
-from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.fields import Digest, Field, Gone, Holder, HolderKey, HolderTopics, Part
+from sphtp.core.control import codec as wire
+from sphtp.core.control.codec import (
+    Digest,
+    Field,
+    GoneHolder,
+    Holder,
+    HolderKey,
+    HolderTopics,
+    Message,
+    PackedField,
+    Parameter,
+    Part,
+)
 from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 
@@ -17,17 +27,9 @@ Named = dict[str, Any]
 SIGNED = ("key", "cluster", "certificate", "boot", "count", "signature")
 
 # No command takes these, and so no machine reads them.
-VOUCHER: Field[tuple[int, int, bytes]] = Field(
-    DataId.VOUCHER,
-    lambda writer, mark: writer.u64(mark[0]).u64(mark[1]).raw(mark[2]),
-    lambda reader: (reader.u64(), reader.u64(), reader.take(16)),
-)
-
-
-SIGNATURE: Field[tuple[bytes, bytes, bytes, int, int, bytes]] = Field(
-    DataId.SIGNATURE,
-    lambda writer, mark: writer.raw(b"".join(mark[:3])).u64(mark[3]).u64(mark[4]).raw(mark[5]),
-    lambda it: (it.take(32), it.take(32), it.take(64), it.u64(), it.u64(), it.take(64)),
+VOUCHER = PackedField[tuple[int, int, bytes]](DataId.VOUCHER, "<QQ16s")
+SIGNATURE = PackedField[tuple[bytes, bytes, bytes, int, int, bytes]](
+    DataId.SIGNATURE, "<32s32s64sQQ64s"
 )
 
 
@@ -208,7 +210,7 @@ _KINDS = (
     _number(wire.PEER_ID, "client"),
     Kind(
         wire.GONE,
-        lambda n: Gone(n["client"], n["nonce"], Reason(n["reason"])),
+        lambda n: GoneHolder(n["client"], n["nonce"], Reason(n["reason"])),
         lambda gone: {"client": gone.id, "nonce": gone.nonce, "reason": int(gone.reason)},
     ),
     _number(wire.TARGET, "server"),

@@ -12,9 +12,9 @@ import trio
 import sphtp
 from sphtp import ControlTimers, ServerOptions, open_client, open_server
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.limits import ServerLimits
 from sphtp.core.control.records import ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
+from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import Established, PeerChanged, PeerLeft, ServerEntered, ServerLeft, Suspended
 from sphtp.messages import MessageFactory

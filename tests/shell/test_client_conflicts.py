@@ -6,10 +6,10 @@ import trio
 
 import sphtp
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.intake import Intake
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import topic
-from sphtp.core.control.server_messages import Ack, Nack
+from sphtp.core.control.server_messages import IdAck, IdNack
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import Established, IdLost
 from sphtp.shell.bus import Subscriber
@@ -28,15 +28,15 @@ class Eavesdropper:
         self.acknowledged: set[tuple[int, int]] = set()
         self.refused: set[tuple[int, int]] = set()
         self._subscriber = subscriber
-        self._intake = Intake(Counters(), for_client=True)
+        self._reader = MessageReader(ControlCounters(), for_client=True)
 
     async def hear(self) -> None:
         """Take what was said next."""
-        for message in map(self._intake.take, await self._subscriber.receive_batch()):
+        for message in map(self._reader.take, await self._subscriber.receive_batch()):
             match message:
-                case Ack(sender, holders):
+                case IdAck(sender, holders):
                     self.acknowledged |= {(sender, each.nonce) for each in holders if each.id == ID}
-                case Nack(sender, number, nonce, Reason.CONFLICT) if number == ID:
+                case IdNack(sender, number, nonce, Reason.CONFLICT) if number == ID:
                     self.refused.add((sender, nonce))
 
 

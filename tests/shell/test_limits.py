@@ -7,8 +7,8 @@ import pytest
 from sphtp.core.channel.security import HandshakeCounters, HandshakeLimits
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.limits import ClientLimits, ServerLimits
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.settings import ClientLimits, ServerLimits
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.statistics import SourceCounters
 from sphtp.shell.limits import QUIET, SETTINGS, LimitLog
@@ -19,13 +19,13 @@ HOLDERS = (HandshakeLimits(), ChannelSettings(), StreamSettings(), ClientLimits(
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_each_limit_is_named_with_its_setting(name: str, lines: list[str]):
-    kinds = (EndpointCounters, HandshakeCounters, BoundCounters, SourceCounters, Counters)
+    kinds = (EndpointCounters, HandshakeCounters, BoundCounters, SourceCounters, ControlCounters)
     sources = [kind() for kind in kinds]
     limits = LimitLog(*sources)
     limits.look(0.0)
     assert not lines
     (source,) = [one for one in sources if hasattr(one, name) or is_of_control(one, name)]
-    if isinstance(source, Counters):
+    if isinstance(source, ControlCounters):
         source.add(name, 3)
     else:
         setattr(source, name, 3)
@@ -36,7 +36,7 @@ def test_each_limit_is_named_with_its_setting(name: str, lines: list[str]):
 
 
 def is_of_control(counters: object, name: str) -> bool:
-    return isinstance(counters, Counters) and isinstance(name, Count)
+    return isinstance(counters, ControlCounters) and isinstance(name, Count)
 
 
 @pytest.mark.parametrize("kind", [ServerLimits, ClientLimits])

@@ -12,20 +12,20 @@ import trio
 
 from sphtp.core.control.client_messages import Announce, ClientMessage, ClientUser, Heartbeat, Leave
 from sphtp.core.control.codec import Parameter
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.intake import Intake
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import (
-    Ack,
-    Nack,
+    IdAck,
+    IdNack,
     PeersGone,
     ServerHeartbeat,
     ServerLeave,
     ServerUser,
 )
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.events import (
@@ -68,7 +68,7 @@ class RawClient:
 
     def __init__(self, address: ServerAddress, number: int = ID) -> None:
         self._connected = trio.Event()
-        self._intake = Intake(Counters(), for_client=True)
+        self._reader = MessageReader(ControlCounters(), for_client=True)
         self._heard: list[object] = []
         self._subscriber = Subscriber()
         self._publisher = Publisher(on_connected=self._connected.set)
@@ -104,7 +104,7 @@ class RawClient:
                 message = self._heard.pop(0)
                 if isinstance(message, kind):
                     return message
-            self._heard += map(self._intake.take, await self._subscriber.receive_batch())
+            self._heard += map(self._reader.take, await self._subscriber.receive_batch())
 
 
 async def happening(events: Listener[ServerEvent], kind: type[T]) -> T:
@@ -134,7 +134,7 @@ async def test_an_announcement_is_acknowledged_and_registered() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
-        answer = await client.hear(Ack)
+        answer = await client.hear(IdAck)
         entered = await happening(events, ClientEntered)
         assert (answer.sender, answer.holders) == (server.id, ((ID, NONCE),))
         assert (entered.client.id, entered.client.nonce) == (ID, NONCE)
@@ -144,15 +144,15 @@ async def test_an_announcement_is_acknowledged_and_registered() -> None:
 async def test_a_plain_sphtp_client_is_acknowledged_without_nonce() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
         client.say_bytes(struct.pack("<IIH", ID, ID, 2))
-        assert (await client.hear(Ack)).holders == ((ID, 0),)
+        assert (await client.hear(IdAck)).holders == ((ID, 0),)
 
 
 async def test_another_holder_of_the_id_is_refused() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
         client.say(Announce(ID, NONCE + 1))
-        refusal = await client.hear(Nack)
+        refusal = await client.hear(IdNack)
         assert (refusal.nonce, refusal.reason) == (NONCE + 1, Reason.CONFLICT)
         assert server.clients[ID].nonce == NONCE
 
@@ -161,7 +161,7 @@ async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
         client.say(Leave(ID, NONCE))
         left = await happening(events, ClientLeft)
         assert (left.client.id, left.reason) == (ID, Reason.LEFT)
@@ -174,7 +174,7 @@ async def test_a_client_whose_connections_end_without_a_word_is_gone_within_two_
     async with open_server(usual) as server, RawClient(server.address, ID + 2) as witness:
         async with RawClient(server.address) as client:
             client.say(Announce(ID, NONCE))
-            await client.hear(Ack)
+            await client.hear(IdAck)
         ended = trio.current_time()
         gone = (await witness.hear(PeersGone)).gone
         assert trio.current_time() - ended < 2.0
@@ -186,7 +186,7 @@ async def test_a_silent_client_is_suspected_and_then_gone() -> None:
     async with open_server(impatient) as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
         assert (await happening(events, ClientSuspected)).id == ID
         assert (await happening(events, ClientLeft)).reason is Reason.EXPIRED
 
@@ -201,7 +201,7 @@ async def test_nobody_is_registered_whom_the_application_does_not_admit() -> Non
     options = replace(FOUNDER, admit=admit)
     async with open_server(options) as server, RawClient(server.address) as client:
         client.say(Announce(ID, NONCE))
-        assert (await client.hear(Nack)).reason is Reason.DENIED
+        assert (await client.hear(IdNack)).reason is Reason.DENIED
         assert not server.clients
     assert [peer.id for peer in asked] == [ID]
 
@@ -214,7 +214,7 @@ async def test_garbage_is_counted_and_changes_nothing(garbage: bytes) -> None:
         before = dict(server.statistics().counters)
         client.say_bytes(garbage)
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
         after = server.statistics().counters
         assert sum(after.values()) == sum(before.values()) + 1
         assert server.state is ServerState.ACTIVE
@@ -232,14 +232,14 @@ async def test_messages_that_are_too_large_are_counted_or_end_the_connection() -
                 await client.hear(ServerHeartbeat)
         assert server.statistics().counters["oversize"] == 1
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
 
 
 async def test_messages_of_the_application_go_both_ways() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
         client.say(ClientUser(ID, NONCE, 0x0123, (Parameter(0x0109, b"up"),)))
         heard = await happening(events, UserMessage)
         assert (heard.sender, heard.command) == (ID, 0x0123)
@@ -255,7 +255,7 @@ async def test_a_client_of_one_server_is_known_to_the_other() -> None:
             await second.wait_active()
             events = second.events()
             client.say(Announce(ID, NONCE))
-            await client.hear(Ack)
+            await client.hear(IdAck)
             assert (await happening(events, ClientEntered)).client.nonce == NONCE
 
 
@@ -358,7 +358,7 @@ async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.Mo
         nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
         client.say_bytes(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
         assert server.statistics().undialable == 1
         assert server.statistics().counters["undialable"] == 1
 
@@ -366,7 +366,7 @@ async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.Mo
 async def test_the_status_of_a_server_can_be_asked_for_from_outside() -> None:
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
         client.say(Announce(ID, NONCE))
-        await client.hear(Ack)
+        await client.hear(IdAck)
         client.say(Heartbeat(ID, NONCE))
         document = await fetch_status(server.address)
         assert document["id"] == server.id
@@ -379,7 +379,7 @@ async def test_a_long_status_arrives_whole() -> None:
         for number in numbers:
             client.say(Announce(number, NONCE))
         while len(server.clients) < len(numbers):
-            await client.hear(Ack)
+            await client.hear(IdAck)
         document = await fetch_status(server.address)
         assert len(document["clients"]) == len(numbers)
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 import pytest
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.events import MemberLeft, ServerEvent
+from sphtp.events import ServerEvent, ServerLeft
 from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, ServerOptions, open_server
@@ -66,7 +66,7 @@ async def test_a_server_that_leaves_tells_the_others_and_its_clients_at_once() -
         joining = replace(FOUNDER, join=(first.address,), new_cluster=False, seed=2)
         async with open_server(joining) as second:
             await wait_for_view(first, 2)
-        left = await happening(events, MemberLeft)
+        left = await happening(events, ServerLeft)
         assert (left.member.id, left.reason) == (second.id, Reason.LEFT)
         assert [member.id for member in first.view.members] == [first.id]
 
@@ -83,5 +83,5 @@ async def test_an_error_inside_the_block_leaves_as_itself_and_the_view_is_left()
 
         with pytest.raises(KeyError) as caught:
             await fail()
-        left = await happening(events, MemberLeft)
+        left = await happening(events, ServerLeft)
         assert (left.member.id, left.reason) == (caught.value.args[0], Reason.LEFT)

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sphtp.core.control import fields
+from sphtp.core.control import codec
 from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.ids import NO_NONCE
 from sphtp.core.control.records import MAX_CANDIDATES, Candidate
-from sphtp.core.control.vocabulary import FEATURES, USER_PARAMETERS, VERSION, Command
+from sphtp.core.control.vocabulary import FEATURES, NO_NONCE, USER_PARAMETERS, VERSION, Command
 from sphtp.errors import WireError
 
 
@@ -22,7 +21,7 @@ class Heartbeat:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        extra = () if self.revision is None else (fields.REVISION.of(self.revision),)
+        extra = () if self.revision is None else (codec.REVISION.of(self.revision),)
         return _encode(Command.HEARTBEAT, self.id, self.nonce, *extra)
 
 
@@ -39,14 +38,14 @@ class Announce:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        key = (fields.KEY.of(self.key),) if self.key else ()
+        key = (codec.KEY.of(self.key),) if self.key else ()
         return _encode(
             Command.ANNOUNCE,
             self.id,
             self.nonce,
-            fields.VERSION.of(self.version),
-            fields.FEATURES.of(self.features),
-            *map(fields.CANDIDATE.of, self.candidates),
+            codec.VERSION.of(self.version),
+            codec.FEATURES.of(self.features),
+            *map(codec.CANDIDATE.of, self.candidates),
             *key,
         )
 
@@ -64,7 +63,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class ClientData:
     """The initial simulation data (seed, step 10) and the client's topics, or their replacement."""
 
     id: int
@@ -75,13 +74,13 @@ class Data:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        topics = (fields.TOPICS.of(self.topics),) if self.topics else ()
+        topics = (codec.TOPICS.of(self.topics),) if self.topics else ()
         return _encode(
             Command.DATA,
             self.id,
             self.nonce,
-            fields.REVISION.of(self.revision),
-            fields.BLOB.of(self.data),
+            codec.REVISION.of(self.revision),
+            codec.BLOB.of(self.data),
             *topics,
         )
 
@@ -97,8 +96,8 @@ class Lookup:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        peer = () if self.peer is None else (fields.PEER_ID.of(self.peer),)
-        target = () if self.target is None else (fields.TARGET.of(self.target),)
+        peer = () if self.peer is None else (codec.PEER_ID.of(self.peer),)
+        target = () if self.target is None else (codec.TARGET.of(self.target),)
         return _encode(Command.LOOKUP, self.id, self.nonce, *peer, *target)
 
 
@@ -128,7 +127,7 @@ class ClientUser:
         return _encode(self.command, self.id, self.nonce, *self.parameters)
 
 
-ClientMessage = Heartbeat | Announce | Leave | Data | Lookup | StatusRequest | ClientUser
+ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusRequest | ClientUser
 
 
 def read_user(message: Message) -> ClientUser:
@@ -136,56 +135,56 @@ def read_user(message: Message) -> ClientUser:
 
     Raises ``WireError``.
     """
-    nonce = _nonce(message)
+    nonce = codec.NONCE.first(message) or NO_NONCE
     rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ClientUser(message.sender, nonce, message.command, rest)
 
 
 def _encode(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
-    proof = () if nonce == NO_NONCE else (fields.NONCE.of(nonce),)
+    proof = () if nonce == NO_NONCE else (codec.NONCE.of(nonce),)
     return Message(client, client, command, (*proof, *parameters)).encode()
 
 
-def _nonce(message: Message) -> int:
-    return fields.NONCE.first(message) or NO_NONCE
-
-
 def _read_heartbeat(message: Message) -> Heartbeat:
-    return Heartbeat(message.sender, _nonce(message), fields.REVISION.first(message))
+    return Heartbeat(
+        message.sender, codec.NONCE.first(message) or NO_NONCE, codec.REVISION.first(message)
+    )
 
 
 def _read_announce(message: Message) -> Announce:
-    candidates = fields.CANDIDATE.every(message)
+    candidates = codec.CANDIDATE.every(message)
     if len(candidates) > MAX_CANDIDATES:
         raise WireError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
-    version, features = fields.VERSION.first(message), fields.FEATURES.first(message)
+    version, features = codec.VERSION.first(message), codec.FEATURES.first(message)
     return Announce(
         message.sender,
-        _nonce(message),
+        codec.NONCE.first(message) or NO_NONCE,
         candidates,
         VERSION if version is None else version,
         features or 0,
-        fields.KEY.first(message) or b"",
+        codec.KEY.first(message) or b"",
     )
 
 
 def _read_leave(message: Message) -> Leave:
-    return Leave(message.sender, _nonce(message))
+    return Leave(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
-def _read_data(message: Message) -> Data:
-    revision, data = fields.REVISION.need(message), fields.BLOB.need(message)
-    topics = fields.TOPICS.first(message) or ()
-    return Data(message.sender, _nonce(message), revision, data, topics)
+def _read_data(message: Message) -> ClientData:
+    revision, data = codec.REVISION.need(message), codec.BLOB.need(message)
+    topics = codec.TOPICS.first(message) or ()
+    return ClientData(
+        message.sender, codec.NONCE.first(message) or NO_NONCE, revision, data, topics
+    )
 
 
 def _read_lookup(message: Message) -> Lookup:
-    peer, target = fields.PEER_ID.first(message), fields.TARGET.first(message)
-    return Lookup(message.sender, _nonce(message), peer, target)
+    peer, target = codec.PEER_ID.first(message), codec.TARGET.first(message)
+    return Lookup(message.sender, codec.NONCE.first(message) or NO_NONCE, peer, target)
 
 
 def _read_status_request(message: Message) -> StatusRequest:
-    return StatusRequest(message.sender, _nonce(message))
+    return StatusRequest(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
 READERS: Mapping[int, Callable[[Message], ClientMessage]] = {

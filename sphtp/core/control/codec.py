@@ -1,18 +1,51 @@
-"""Messages as bytes: three numbers, then any number of parameters (seed, "Message structure")."""
+"""Messages as bytes: three numbers, then any number of parameters (seed, "Message structure").
 
+A ``Field`` is one data id, with the type of its parameters. Those of a fixed size are one compiled
+``struct`` each, and what a parameter of them costs is one call. Addresses of clients and servers
+come again with every list and every heartbeat, so these are remembered in both forms.
+"""
+
+import re
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from sphtp.core.control.vocabulary import USER_COMMANDS, USER_PARAMETERS
-from sphtp.core.wire import Reader, Writer
-from sphtp.errors import MessageTooLargeError, StateError, WireError, untrusted
+from sphtp.core.control.records import (
+    KEY_SIZE,
+    MAX_CANDIDATES,
+    MAX_DATA,
+    MAX_URL,
+    Candidate,
+    Member,
+    PeerRecord,
+    ServerAddress,
+    decode_topics,
+    encode_topics,
+)
+from sphtp.core.control.vocabulary import (
+    USER_COMMANDS,
+    USER_PARAMETERS,
+    DataId,
+    MemberState,
+    Reason,
+    is_client_id,
+    is_server_id,
+)
+from sphtp.core.wire import decode_text
+from sphtp.errors import MessageTooLargeError, SettingsError, StateError, WireError, untrusted
 
 MAX_MESSAGE = 65536
 """Bytes of the largest message; larger ones are dropped."""
 
 MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
 """Bytes of a parameter's data, and the highest number of a parameter or a command."""
+
+_HEADER = struct.Struct("<IIH")
+_FRONT = struct.Struct("<HH")
+_new_tuple = tuple.__new__
 
 
 class Parameter(NamedTuple):
@@ -37,17 +70,20 @@ class Message:
         Raises ``MessageTooLargeError`` when a parameter or the whole is too large, ``WireError``
         when a number is.
         """
-        writer = Writer().u32(self.simulation).u32(self.sender).u16(self.command)
-        for parameter in self.parameters:
-            if len(parameter.data) > MAX_PARAMETER:
-                raise MessageTooLargeError(
-                    f"a parameter of {len(parameter.data)} bytes; at most {MAX_PARAMETER} fit"
-                )
-            writer.u16(parameter.id).prefixed(parameter.data, Writer.u16)
-        data = writer.finish()
-        if len(data) > MAX_MESSAGE:
-            raise MessageTooLargeError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
-        return data
+        try:
+            parts = [_HEADER.pack(self.simulation, self.sender, self.command)]
+            for number, data in self.parameters:
+                if len(data) > MAX_PARAMETER:
+                    raise MessageTooLargeError(
+                        f"a parameter of {len(data)} bytes; at most {MAX_PARAMETER} fit"
+                    )
+                parts += (_FRONT.pack(number, len(data)), data)
+        except struct.error as error:
+            raise WireError(f"a number of a message is too large: {error}") from error
+        whole = b"".join(parts)
+        if len(whole) > MAX_MESSAGE:
+            raise MessageTooLargeError(f"a message of {len(whole)} bytes is over {MAX_MESSAGE}")
+        return whole
 
 
 def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
@@ -70,11 +106,479 @@ def _check_number(what: str, number: int, lowest: int) -> None:
 @untrusted
 def decode_message_untrusted(data: bytes) -> Message:
     """Read a message. Raises ``RemoteError`` when a field is cut off or the whole is too large."""
+    return decode_message(data)
+
+
+def decode_message(data: bytes) -> Message:
+    """Do the same for a caller that turns ``WireError`` into ``RemoteError`` itself."""
     if len(data) > MAX_MESSAGE:
         raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
-    reader = Reader(data)
-    simulation, sender, command = reader.u32(), reader.u32(), reader.u16()
-    parameters = []
-    while reader.remaining:
-        parameters.append(Parameter(reader.u16(), reader.take(reader.u16())))
+    size, start = len(data), _HEADER.size
+    if size < start:
+        raise WireError(f"{size} bytes are no message")
+    simulation, sender, command = _HEADER.unpack_from(data)
+    parameters: list[Parameter] = []
+    while start < size:
+        begin = start + _FRONT.size
+        if begin > size:
+            raise WireError("a parameter is cut off")
+        number, length = _FRONT.unpack_from(data, start)
+        start = begin + length
+        if start > size:
+            raise WireError("a parameter is cut off")
+        # A named tuple without its constructor: a list of peers has a thousand parameters.
+        parameters.append(_new_tuple(Parameter, (number, data[begin:start])))
     return Message(simulation, sender, command, tuple(parameters))
+
+
+T = TypeVar("T")
+
+MAX_VIEW = 1 << 63
+"""Highest view number; leaves room to count on."""
+
+MAX_PARTS = 1024
+"""Messages that one list is divided into at most."""
+
+_REMEMBERED = 1024
+"""Addresses kept in both forms."""
+
+_SCHEMES: Final = ("tcp", "tls+tcp")
+_FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
+"""What a URL of a scheme that we do not know looks like."""
+
+_PORT = struct.Struct("<H")
+_MEMBER = struct.Struct("<IQB")
+_PEER = struct.Struct("<IQIB")
+_HOLDER = struct.Struct("<IQ")
+HOLDER_SIZE: Final = _HOLDER.size
+"""Bytes of id and nonce, with which everything that is told of a client begins."""
+
+
+class Holder(NamedTuple):
+    """One holder of one id."""
+
+    id: int
+    nonce: int
+
+
+class HolderKey(NamedTuple):
+    """The public key of one holder of one id."""
+
+    id: int
+    nonce: int
+    key: bytes
+
+
+class HolderTopics(NamedTuple):
+    """The topics of one holder of one id."""
+
+    id: int
+    nonce: int
+    topics: tuple[str, ...]
+
+
+class GoneHolder(NamedTuple):
+    """A holder that is no longer registered, and why."""
+
+    id: int
+    nonce: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which of how many messages this one is."""
+
+    index: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """How many clients, and the exclusive or of their fingerprints."""
+
+    count: int
+    mix: int
+
+
+class Field(Generic[T]):
+    """One data id and its type; a subclass says how a value is written and read."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, number: DataId) -> None:
+        self.id = number
+
+    def encode(self, value: T) -> bytes:
+        """Return the data of a parameter that carries ``value``. Raises ``WireError``."""
+        raise NotImplementedError
+
+    def decode(self, data: bytes) -> T:
+        """Return the value of a parameter's data. Raises ``WireError``."""
+        raise NotImplementedError
+
+    def of(self, value: T) -> Parameter:
+        """Return the parameter that carries ``value``."""
+        return Parameter(self.id, self.encode(value))
+
+    def every(self, message: Message) -> tuple[T, ...]:
+        """Return all values in the message, in their order. Raises ``WireError``."""
+        found: list[T] = []
+        for number, data in message.parameters:
+            if number == self.id:
+                found.append(self.decode(data))
+        return tuple(found)
+
+    def first(self, message: Message) -> T | None:
+        """Return the first value, or None when there is none.
+
+        Raises ``WireError``, for later ones as well.
+        """
+        found: T | None = None
+        for number, data in message.parameters:
+            if number == self.id:
+                value = self.decode(data)
+                found = value if found is None else found
+        return found
+
+    def need(self, message: Message) -> T:
+        """Return the first value. Raises ``WireError`` also when there is none."""
+        value = self.first(message)
+        if value is None:
+            raise WireError(f"command {message.command} needs {self.id.name}")
+        return value
+
+
+class PackedField(Field[T]):
+    """A field of a fixed size, whose value is a tuple of what the layout holds."""
+
+    __slots__ = ("_layout",)
+
+    def __init__(self, number: DataId, layout: str) -> None:
+        super().__init__(number)
+        self._layout = struct.Struct(layout)
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a tuple."""
+        try:
+            return self._layout.pack(*value)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit {self.id.name}: {error}") from error
+
+    def decode(self, data: bytes) -> T:
+        """Return the tuple."""
+        try:
+            return self._checked(self._layout.unpack(data))
+        except struct.error:
+            raise _wrong_size(self.id, data) from None
+
+    def _checked(self, values: Any) -> T:
+        return values  # type: ignore[no-any-return] # a tuple as it is
+
+
+class IntegerField(Field[int]):
+    """An unsigned integer."""
+
+    __slots__ = ("_layout",)
+
+    def __init__(self, number: DataId, layout: str) -> None:
+        super().__init__(number)
+        self._layout = struct.Struct(layout)
+
+    def encode(self, value: int) -> bytes:
+        """Return the bytes of a number that fits."""
+        try:
+            return self._layout.pack(value)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit {self.id.name}") from error
+
+    def decode(self, data: bytes) -> int:
+        """Return the number."""
+        try:
+            return self._layout.unpack(data)[0]  # type: ignore[no-any-return]
+        except struct.error:
+            raise _wrong_size(self.id, data) from None
+
+
+class _ClientId(IntegerField):
+    def decode(self, data: bytes) -> int:
+        return _client_id(super().decode(data))
+
+
+class _ServerId(IntegerField):
+    def decode(self, data: bytes) -> int:
+        number = super().decode(data)
+        if not is_server_id(number):
+            raise WireError(f"{number} is no server's id")
+        return number
+
+
+class _View(IntegerField):
+    def decode(self, data: bytes) -> int:
+        number = super().decode(data)
+        if number > MAX_VIEW:
+            raise WireError(f"view number {number} is over {MAX_VIEW}")
+        return number
+
+
+class _Reason(Field[Reason]):
+    def encode(self, value: Reason) -> bytes:
+        return _PORT.pack(value)
+
+    def decode(self, data: bytes) -> Reason:
+        if len(data) != _PORT.size:
+            raise _wrong_size(self.id, data)
+        return _REASONS.get(_PORT.unpack(data)[0], Reason.OTHER)
+
+
+class _State(Field[MemberState]):
+    def encode(self, value: MemberState) -> bytes:
+        return bytes((value,))
+
+    def decode(self, data: bytes) -> MemberState:
+        if len(data) != 1:
+            raise _wrong_size(self.id, data)
+        return _STATES.get(data[0], MemberState.JOINING)
+
+
+class _Bytes(Field[bytes]):
+    """Bytes as they are, so many at most and at least."""
+
+    __slots__ = ("_least", "_most")
+
+    def __init__(self, number: DataId, most: int, least: int = 0) -> None:
+        super().__init__(number)
+        self._most = most
+        self._least = least
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, data: bytes) -> bytes:
+        if not self._least <= len(data) <= self._most:
+            raise _wrong_size(self.id, data)
+        return data
+
+
+class _Candidate(Field[Candidate]):
+    """Port u16, then the 4 or 16 bytes of the address."""
+
+    def encode(self, value: Candidate) -> bytes:
+        return _PORT.pack(value.port) + _pack_host(value.host)
+
+    def decode(self, data: bytes) -> Candidate:
+        return _read_candidate(data)
+
+
+class _Member(Field[Member]):
+    """Id u32, nonce u64, state u8, then both URLs with their lengths u16, or nothing."""
+
+    def encode(self, value: Member) -> bytes:
+        try:
+            front = _MEMBER.pack(value.id, value.nonce, value.state)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit a member: {error}") from error
+        if value.address is None:
+            return front
+        pub, sub = value.address.pub.encode(), value.address.sub.encode()
+        return b"".join((front, _PORT.pack(len(pub)), pub, _PORT.pack(len(sub)), sub))
+
+    def decode(self, data: bytes) -> Member:
+        return _read_member(data)
+
+
+class _Peer(Field[PeerRecord]):
+    """Id u32, nonce u64, revision u32, candidates with their lengths u8, then the data."""
+
+    def encode(self, value: PeerRecord) -> bytes:
+        try:
+            front = _PEER.pack(value.id, value.nonce, value.revision, len(value.candidates))
+        except struct.error as error:
+            raise WireError(f"{value} does not fit a record: {error}") from error
+        parts = [front]
+        for candidate in value.candidates:
+            packed = CANDIDATE.encode(candidate)
+            parts += (bytes((len(packed),)), packed)
+        parts.append(value.data)
+        return b"".join(parts)
+
+    def decode(self, data: bytes) -> PeerRecord:
+        return decode_record(data)
+
+
+class _Holder(PackedField[Holder]):
+    def _checked(self, values: Any) -> Holder:
+        _client_id(values[0])
+        return Holder._make(values)
+
+
+class _HolderKey(PackedField[HolderKey]):
+    def _checked(self, values: Any) -> HolderKey:
+        _client_id(values[0])
+        return HolderKey._make(values)
+
+
+class _Gone(PackedField[GoneHolder]):
+    def _checked(self, values: Any) -> GoneHolder:
+        number, nonce, reason = values
+        return GoneHolder(_client_id(number), nonce, _REASONS.get(reason, Reason.OTHER))
+
+
+class _Digest(PackedField[Digest]):
+    def encode(self, value: Digest) -> bytes:
+        return super().encode((value.count, value.mix))
+
+    def _checked(self, values: Any) -> Digest:
+        return Digest(*values)
+
+
+class _Part(PackedField[Part]):
+    def encode(self, value: Part) -> bytes:
+        return super().encode((value.index, value.count))
+
+    def _checked(self, values: Any) -> Part:
+        part = Part(*values)
+        if part.index >= part.count or part.count > MAX_PARTS:
+            raise WireError(f"part {part.index} of {part.count}")
+        return part
+
+
+class _Topics(Field[tuple[str, ...]]):
+    def encode(self, value: tuple[str, ...]) -> bytes:
+        return encode_topics(value)
+
+    def decode(self, data: bytes) -> tuple[str, ...]:
+        return decode_topics(data)
+
+
+class _HolderTopics(Field[HolderTopics]):
+    def encode(self, value: HolderTopics) -> bytes:
+        return _HOLDER.pack(value.id, value.nonce) + encode_topics(value.topics)
+
+    def decode(self, data: bytes) -> HolderTopics:
+        if len(data) < HOLDER_SIZE:
+            raise _wrong_size(self.id, data)
+        number, nonce = _HOLDER.unpack_from(data)
+        return HolderTopics(_client_id(number), nonce, decode_topics(data[HOLDER_SIZE:]))
+
+
+def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -> PeerRecord:
+    """Return the record in the data of a ``PEER``, with what else is told of it.
+
+    Raises ``WireError``.
+    """
+    try:
+        number, nonce, revision, count = _PEER.unpack_from(data)
+    except struct.error:
+        raise _wrong_size(DataId.PEER, data) from None
+    _client_id(number)
+    if count > MAX_CANDIDATES:
+        raise WireError(f"{count} candidates are over {MAX_CANDIDATES}")
+    candidates: list[Candidate] = []
+    start, size = _PEER.size, len(data)
+    for _ in range(count):
+        end = start + 1 + data[start] if start < size else size + 1
+        if end > size:
+            raise WireError("a candidate is cut off")
+        candidates.append(_read_candidate(data[start + 1 : end]))
+        start = end
+    if size - start > MAX_DATA:
+        raise WireError(f"{size - start} bytes of data are over {MAX_DATA}")
+    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision, key, topics)
+
+
+def _client_id(number: int) -> int:
+    if not is_client_id(number):
+        raise WireError(f"{number} is no client's id")
+    return number
+
+
+def _wrong_size(number: DataId, data: bytes) -> WireError:
+    return WireError(f"{number.name} does not have {len(data)} bytes")
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _pack_host(host: str) -> bytes:
+    return ip_address(host).packed
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _read_candidate(data: bytes) -> Candidate:
+    if len(data) not in (2 + 4, 2 + 16):
+        raise _wrong_size(DataId.CANDIDATE, data)
+    (port,) = _PORT.unpack_from(data)
+    if port == 0:
+        raise WireError("nobody is at port 0")
+    return Candidate(str(ip_address(data[2:])), port)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _read_member(data: bytes) -> Member:
+    try:
+        number, nonce, state = _MEMBER.unpack_from(data)
+    except struct.error:
+        raise _wrong_size(DataId.MEMBER, data) from None
+    if not is_server_id(number):
+        raise WireError(f"{number} is no server's id")
+    address = None
+    if len(data) > _MEMBER.size:
+        pub, start = _take_url(data, _MEMBER.size)
+        sub, end = _take_url(data, start)
+        if end != len(data):
+            raise _wrong_size(DataId.MEMBER, data)
+        address = _read_address(pub, sub)
+    return Member(number, nonce, address, _STATES.get(state, MemberState.JOINING))
+
+
+def _take_url(data: bytes, start: int) -> tuple[str, int]:
+    if start + _PORT.size > len(data):
+        raise _wrong_size(DataId.MEMBER, data)
+    begin = start + _PORT.size
+    end = begin + _PORT.unpack_from(data, start)[0]
+    if end > len(data):
+        raise _wrong_size(DataId.MEMBER, data)
+    return decode_text(data[begin:end]), end
+
+
+def _read_address(*urls: str) -> ServerAddress | None:
+    """Return where to dial, or None when a scheme is unknown. Raises ``WireError``."""
+    known = [url for url in urls if not _is_foreign(url)]
+    try:
+        addresses = [ServerAddress(url, url) for url in known]
+    except SettingsError as error:
+        raise WireError(str(error)) from error
+    if not all(address.is_dialable for address in addresses):
+        raise WireError("nobody listens at port 0")
+    return ServerAddress(*urls) if len(known) == len(urls) else None
+
+
+def _is_foreign(url: str) -> bool:
+    match = _FOREIGN_URL.fullmatch(url)
+    return match is not None and match["scheme"] not in _SCHEMES and len(url) <= MAX_URL
+
+
+_REASONS: Final = {reason.value: reason for reason in Reason}
+_STATES: Final = {state.value: state for state in MemberState}
+
+VERSION = IntegerField(DataId.VERSION, "<H")
+FEATURES = IntegerField(DataId.FEATURES, "<I")
+NONCE = IntegerField(DataId.NONCE, "<Q")
+CANDIDATE = _Candidate(DataId.CANDIDATE)
+STATE = _State(DataId.STATE)
+VIEW = _View(DataId.VIEW, "<Q")
+MEMBER = _Member(DataId.MEMBER)
+ROSTER = _Digest(DataId.ROSTER, "<IQ")
+REASON = _Reason(DataId.REASON)
+REVISION = IntegerField(DataId.REVISION, "<I")
+BLOB = _Bytes(DataId.BLOB, MAX_DATA)
+PEER = _Peer(DataId.PEER)
+ACKED = _Holder(DataId.ACKED, "<IQ")
+PART = _Part(DataId.PART, "<HH")
+TEXT = _Bytes(DataId.TEXT, 1 << 16)
+PEER_ID = _ClientId(DataId.PEER_ID, "<I")
+GONE = _Gone(DataId.GONE, "<IQH")
+TARGET = _ServerId(DataId.TARGET, "<I")
+KEY = _Bytes(DataId.KEY, KEY_SIZE, KEY_SIZE)
+PEER_KEY = _HolderKey(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
+TOPICS = _Topics(DataId.TOPICS)
+PEER_TOPICS = _HolderTopics(DataId.PEER_TOPICS)

@@ -38,7 +38,7 @@ class Count(StrEnum):
     OVERSLEPT = "overslept"
 
 
-class Counters:
+class ControlCounters:
     """Counts by name; a name that never happened counts zero."""
 
     __slots__ = ("_counts",)

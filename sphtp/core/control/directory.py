@@ -1,24 +1,198 @@
 """What a client knows of servers and peers, and which servers acknowledged its id."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.dialling import Dialler
-from sphtp.core.control.events import ClientEvent, PeerUnknown, ServerEntered, ServerLeft
-from sphtp.core.control.fields import Holder
-from sphtp.core.control.ids import EVERYBODY, NO_NONCE
-from sphtp.core.control.neighbours import Neighbours
+from sphtp.core.control.codec import Digest, GoneHolder, Holder
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.events import (
+    ClientEvent,
+    PeerChanged,
+    PeerEntered,
+    PeerLeft,
+    PeerUnknown,
+)
+from sphtp.core.control.lists import Assembly, Fingerprints
 from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.parts import Assembly
-from sphtp.core.control.patience import Patience
-from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
-from sphtp.core.control.roster import CAPACITY, Roster
-from sphtp.core.control.searches import Searches
+from sphtp.core.control.records import (
+    CAPACITY,
+    ClusterView,
+    Member,
+    PeerRecord,
+    ServerAddress,
+    is_newer,
+)
+from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
-from sphtp.core.control.timers import ControlTimers
-from sphtp.core.control.view import current_view
-from sphtp.core.control.vocabulary import Reason
+from sphtp.core.control.server_set import ExponentialBackoff, ServerSet, current_view
+from sphtp.core.control.settings import ControlTimers
+from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
 from sphtp.core.timers import earliest
+
+_CAPACITY = 1024
+"""Searches remembered; answers may be lost, so the oldest has to make room."""
+
+
+class Searches:
+    """Which servers still have to answer, for each peer asked for."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[int, set[int]] = {}
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The peers that are still searched for."""
+        return tuple(self._open)
+
+    def begin(self, peer: int, servers: Iterable[int]) -> None:
+        """Note that these servers were asked for a peer."""
+        self._open.pop(peer, None)
+        if len(self._open) >= _CAPACITY:
+            del self._open[next(iter(self._open))]
+        self._open[peer] = set(servers)
+
+    def found(self, peer: int) -> None:
+        """End a search: a server knows the peer."""
+        self._open.pop(peer, None)
+
+    def deny(self, peer: int, server: int) -> bool:
+        """Note that a server knows nobody; tell whether it was the last one that had to answer."""
+        waited_for = self._open.get(peer, set())
+        if server not in waited_for:
+            return False
+        waited_for.remove(server)
+        if not waited_for:
+            del self._open[peer]
+        return not waited_for
+
+    def lose(self, server: int) -> None:
+        """Wait for a server no more: it is gone, and what it would have said nobody knows."""
+        for waited_for in self._open.values():
+            waited_for.discard(server)
+
+
+_OWN_KEPT = 64
+
+Events = list[ClientEvent]
+
+
+class Roster:
+    """Peers, and which servers vouch for each. Every change returns the events it means."""
+
+    def __init__(self, expiry: float, counters: ControlCounters, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._counters = counters
+        self._records: dict[int, PeerRecord] = {}
+        self._peers: dict[int, PeerRecord] = {}
+        self._vouched: dict[int, Fingerprints] = {}
+        self._gone = ReservedIds(expiry, CAPACITY)
+        self._own: deque[Holder] = deque(maxlen=_OWN_KEPT)
+
+    @property
+    def peers(self) -> Mapping[int, PeerRecord]:
+        """All peers by id, without this client itself."""
+        return MappingProxyType(self._peers)
+
+    @property
+    def records(self) -> Mapping[int, PeerRecord]:
+        """All that servers vouch for by id, this client included."""
+        return MappingProxyType(self._records)
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """The servers that vouch for anybody, dead ones included until they are dropped."""
+        return tuple(self._vouched)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._records
+
+    def ignore(self, holder: Holder) -> None:
+        """Take this holder for the client itself."""
+        self._own.append(holder)
+
+    def digest(self, server: int) -> Digest:
+        """Return the digest of those whom ``server`` vouches for."""
+        return self._prints(server).digest
+
+    def enter(self, now: float, server: int, record: PeerRecord) -> Events:
+        """Let ``server`` vouch for a peer, as told."""
+        known = self._records.get(record.id)
+        if known is record:
+            self._prints(server).put(record)
+            return []
+        reserved = self._gone.find(now, record.id)
+        if reserved is not None and reserved.nonce == record.nonce:
+            return []
+        if known is None and len(self._records) >= self._capacity:
+            self._counters.add(Count.OVER_MAX_PEERS)
+            return []
+        events: Events = []
+        if known is not None and known.nonce != record.nonce:
+            events = self._remove(known, Reason.CONFLICT)
+            known = None
+        self._prints(server).put(record)
+        record = record if known is None else record.after(known)
+        if known is None:
+            return events + self._show(record, PeerEntered(record))
+        if is_newer(known.revision, record.revision) or record == known:
+            return []
+        return self._show(record, PeerChanged(record))
+
+    def leave(self, now: float, server: int, gone: GoneHolder) -> Events:
+        """Let ``server`` no longer vouch; an explicit good-bye counts for all servers at once."""
+        known = self._records.get(gone.id)
+        explicit = gone.reason is Reason.LEFT
+        if explicit:
+            self._gone.put(now, gone.id, gone.nonce, gone.reason)
+        if known is None or known.nonce != gone.nonce:
+            return []
+        if explicit:
+            return self._remove(known, gone.reason)
+        return self._disown(server, known, gone.reason)
+
+    def replace(self, now: float, server: int, records: Iterable[PeerRecord]) -> Events:
+        """Let ``server`` vouch for exactly these."""
+        told = {record.id: record for record in records}
+        events: Events = []
+        for number in self._prints(server).ids - told.keys():
+            events += self._disown(server, self._records[number], Reason.EXPIRED)
+        for record in told.values():
+            events += self.enter(now, server, record)
+        return events
+
+    def drop_server(self, server: int) -> Events:
+        """Let ``server`` vouch for nobody: it is gone."""
+        events: Events = []
+        for number in self._prints(server).ids:
+            events += self._disown(server, self._records[number], Reason.EXPIRED)
+        del self._vouched[server]
+        return events
+
+    def _prints(self, server: int) -> Fingerprints:
+        return self._vouched.setdefault(server, Fingerprints())
+
+    def _disown(self, server: int, record: PeerRecord, reason: Reason) -> Events:
+        self._prints(server).drop(record.id)
+        if any(record.id in prints for prints in self._vouched.values()):
+            return []
+        return self._remove(record, reason)
+
+    def _remove(self, record: PeerRecord, reason: Reason) -> Events:
+        del self._records[record.id]
+        for prints in self._vouched.values():
+            prints.drop(record.id)
+        shown = self._peers.pop(record.id, None)
+        return [] if shown is None else [PeerLeft(record, reason)]
+
+    def _show(self, record: PeerRecord, event: ClientEvent) -> Events:
+        self._records[record.id] = record
+        if Holder(record.id, record.nonce) in self._own:
+            return []
+        self._peers[record.id] = record
+        return [event]
 
 
 class Directory:
@@ -28,32 +202,37 @@ class Directory:
         self,
         timers: ControlTimers,
         servers: Sequence[ServerAddress],
-        counters: Counters,
-        tell: Callable[[ClientEvent], None],
+        counters: ControlCounters,
+        events: deque[ClientEvent],
         max_peers: int = CAPACITY,
     ) -> None:
         self.view = ClusterView()
         self.roster = Roster(timers.expiry, counters, max_peers)
         self._timers = timers
         self._counters = counters
-        self._tell = tell
-        self._neighbours = Neighbours(timers.expiry)
-        self._dialler = Dialler(servers)
+        self._events = events
+        self._servers = ServerSet(timers.expiry, counters, events, standing=servers)
         self._lists: dict[int, Assembly[PeerRecord]] = {}
-        self._patience: dict[int, Patience] = {}
+        self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
         self._searches = Searches()
         self._ghosts_until: float | None = None
+        self.needs_lists = False
+        """Some server has been asked for its list, and does not agree with ours yet."""
 
     @property
     def servers(self) -> Mapping[int, Member]:
         """The living servers by id."""
-        return self._neighbours.members
+        return self._servers.members
+
+    def is_heard(self, server: int) -> bool:
+        """Tell whether a server is heard."""
+        return server in self._servers
 
     @property
     def is_empty(self) -> bool:
         """No server is heard."""
-        return len(self._neighbours) == 0
+        return len(self._servers) == 0
 
     @property
     def is_ready(self) -> bool:
@@ -68,15 +247,16 @@ class Directory:
 
     def start(self) -> None:
         """Connect to the servers that are always wanted."""
-        self._dialler.want(())
+        self._servers.connect()
 
     def is_for(self, own: Holder, server: int, told: Holder) -> bool:
         """Tell whether an answer of a server of the view is for us: plain SphTP knows no nonces."""
         if told.id != own.id or not self._knows(server):
             return False
+        if told.nonce == own.nonce != NO_NONCE:
+            return True
         member = self.servers.get(server)
-        plain = member is not None and member.nonce == told.nonce == NO_NONCE
-        return plain or told.nonce == own.nonce != NO_NONCE
+        return member is not None and member.nonce == told.nonce == NO_NONCE
 
     def acknowledge(self, server: int) -> None:
         """Note that a server acknowledged our id."""
@@ -92,87 +272,87 @@ class Directory:
 
     def refresh(self, now: float, server: int) -> None:
         """Note that a server said something."""
-        self._neighbours.refresh(now, server)
+        self._servers.refresh(now, server)
 
-    def hear_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
+    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
         """Note a server's heartbeat."""
         if self.is_empty:
             self.keep_peers(now)
-        hearing = self._neighbours.hear(now, heartbeat)
-        if hearing is None:
-            self._counters.add(Count.TOO_MANY)
+        effect = self._servers.handle_heartbeat(now, heartbeat)
+        if effect is None:
             return
-        if hearing.left is not None:
-            self._drop([hearing.left], Reason.EXPIRED)
-        if hearing.entered is not None:
-            self._tell(ServerEntered(hearing.entered))
-        self._look_again()
+        if effect.left is not None:
+            self._forget([effect.left.id])
+        if not effect.is_repeated:
+            self._update_view()
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
         """Tell whether to ask a server for its list of peers, because it differs from ours."""
         server, told = heartbeat.member.id, heartbeat.roster
-        if told is None or server not in self._neighbours:
+        if told is None or server not in self._servers:
             return False
         if told == self.roster.digest(server):
-            self._patience.pop(server, None)
+            self._backoff.pop(server, None)
+            self.needs_lists = bool(self._backoff)
             return False
-        patience = self._patience.get(server)
-        if patience is None:
-            patience = Patience(self._timers.heartbeat / 2, self._timers.expiry)
-            self._patience[server] = patience
-        return patience.allows(now)
+        self.needs_lists = True
+        wait = self._backoff.get(server)
+        if wait is None:
+            wait = ExponentialBackoff(self._timers.heartbeat / 2, self._timers.expiry)
+            self._backoff[server] = wait
+        return wait.allows(now)
 
-    def hear_goodbye(self, message: ServerLeave) -> None:
+    def handle_leave(self, message: ServerLeave) -> None:
         """Drop a server that stops."""
-        member = self._neighbours.leave(message.sender, message.nonce)
-        if member is not None:
-            self._drop([member], Reason.LEFT)
-            self._look_again()
+        if self._servers.handle_leave(message.sender, message.nonce):
+            self._forget([message.sender])
+            self._update_view()
 
     def search(self, peer: int) -> None:
         """Note that all living servers are asked for a peer."""
-        self._searches.begin(peer, self._neighbours.heartbeats)
+        self._searches.begin(peer, self._servers.heartbeats)
 
     def search_again(self) -> tuple[int, ...]:
-        """Begin the searches that are open anew; return the peers to ask for."""
+        """Begin the searches that are open anew, and ask for lists; return the peers to ask for."""
+        self.needs_lists = True
         peers = self._searches.peers
         for peer in peers:
             self.search(peer)
         return peers
 
-    def hear_peers(self, now: float, message: Peers) -> None:
+    def handle_peers(self, now: float, message: Peers) -> None:
         """Take peers from a server: some, or a part of the whole list."""
-        if message.sender not in self._neighbours:
+        if message.sender not in self._servers:
             self._counters.add(Count.FOREIGN)
             return
         for record in message.records:
             self._searches.found(record.id)
         if message.part is None:
             for record in message.records:
-                self._tell_all(self.roster.enter(now, message.sender, record))
+                self._events.extend(self.roster.enter(now, message.sender, record))
             return
         assembly = self._lists.setdefault(message.sender, Assembly())
         whole = assembly.add(message.part, message.records)
         if whole is not None:
-            self._tell_all(self.roster.replace(now, message.sender, whole))
+            self._events.extend(self.roster.replace(now, message.sender, whole))
 
-    def hear_gone(self, now: float, message: PeersGone) -> None:
+    def handle_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""
-        if message.sender not in self._neighbours:
+        if message.sender not in self._servers:
             self._counters.add(Count.FOREIGN)
             return
         for gone in message.gone:
-            self._tell_all(self.roster.leave(now, message.sender, gone))
+            self._events.extend(self.roster.leave(now, message.sender, gone))
             is_answer = gone.reason is Reason.UNKNOWN and message.to != EVERYBODY
             if is_answer and self._searches.deny(gone.id, message.sender):
-                self._tell(PeerUnknown(gone.id))
+                self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
         """Drop servers that fell silent, and peers that nobody vouches for after a resumption."""
-        expired = self._neighbours.take_expired(now)
+        expired = self._servers.take_expired(now)
         if expired:
-            self._drop(expired, Reason.EXPIRED)
-            self._look_again()
+            self._forget(expired)
+            self._update_view()
         if self._ghosts_until is not None and self._ghosts_until <= now:
             self._ghosts_until = None
             self._drop_ghosts()
@@ -183,28 +363,27 @@ class Directory:
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._neighbours.forgive(lag)
+        self._servers.forgive(lag)
         if self._ghosts_until is not None:
             self._ghosts_until += lag
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry."""
-        return earliest(self._neighbours.next_due(), self._ghosts_until)
+        return earliest(self._servers.next_due(), self._ghosts_until)
 
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next connection to make or to undo, or None."""
-        return self._dialler.poll()
+        return self._servers.poll_bus()
 
     def _knows(self, server: int) -> bool:
-        return server in self._neighbours or any(m.id == server for m in self.view.members)
+        return server in self._servers or any(m.id == server for m in self.view.members)
 
-    def _drop(self, members: Iterable[Member], reason: Reason) -> None:
-        for member in members:
-            self._acknowledged.discard(member.id)
-            self._lists.pop(member.id, None)
-            self._patience.pop(member.id, None)
-            self._searches.lose(member.id)
-            self._tell(ServerLeft(member, reason))
+    def _forget(self, servers: Iterable[int]) -> None:
+        for server in servers:
+            self._acknowledged.discard(server)
+            self._lists.pop(server, None)
+            self._backoff.pop(server, None)
+            self._searches.lose(server)
         if self.is_empty:
             self._ghosts_until = None
         elif self._ghosts_until is None:
@@ -212,14 +391,10 @@ class Directory:
 
     def _drop_ghosts(self) -> None:
         for server in self.roster.servers:
-            if server not in self._neighbours:
-                self._tell_all(self.roster.drop_server(server))
+            if server not in self._servers:
+                self._events.extend(self.roster.drop_server(server))
 
-    def _look_again(self) -> None:
-        self.view = current_view(self._neighbours.heartbeats.values())
+    def _update_view(self) -> None:
+        self.view = current_view(self._servers.heartbeats.values())
         if not self.is_empty:  # else the last known addresses are the best ones to try
-            self._dialler.want(self._neighbours.addresses())
-
-    def _tell_all(self, events: Iterable[ClientEvent]) -> None:
-        for event in events:
-            self._tell(event)
+            self._servers.connect()

@@ -32,7 +32,7 @@ class IdLost:
 
 @dataclass(frozen=True, slots=True)
 class PeerEntered:
-    """Servers introduced a client."""
+    """A client is there: servers introduced it to a peer, or one of them registered it."""
 
     record: PeerRecord
 
@@ -46,7 +46,7 @@ class PeerChanged:
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
-    """No living server vouches for a client any more, or it said good-bye."""
+    """No living server vouches for a client any more, or it left; of a server: de-registered."""
 
     record: PeerRecord
     reason: Reason
@@ -96,47 +96,10 @@ class UserMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientEntered:
-    """A client was registered, here or at another server."""
-
-    record: PeerRecord
-
-
-@dataclass(frozen=True, slots=True)
-class ClientChanged:
-    """A client's data, topics or addresses changed."""
-
-    record: PeerRecord
-
-
-@dataclass(frozen=True, slots=True)
 class ClientSuspected:
     """A client has been silent for half the expiry, or its connection has ended."""
 
     id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLeft:
-    """A client was de-registered and its data deleted."""
-
-    record: PeerRecord
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class MemberEntered:
-    """Another server was heard for the first time."""
-
-    member: Member
-
-
-@dataclass(frozen=True, slots=True)
-class MemberLeft:
-    """Another server said good-bye or fell silent."""
-
-    member: Member
-    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +141,12 @@ ClientEvent = (
 )
 
 ServerEvent = (
-    ClientEntered
-    | ClientChanged
+    PeerEntered
+    | PeerChanged
     | ClientSuspected
-    | ClientLeft
-    | MemberEntered
-    | MemberLeft
+    | PeerLeft
+    | ServerEntered
+    | ServerLeft
     | JoinFailing
     | ViewChanged
     | StateChanged

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sphtp.core.control.counters import Count, Counters
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.timers import ExpiringDict, earliest
 
 
@@ -38,21 +38,21 @@ class Liveness:
         self._doubted.pop(number)
         self._fresh.put(number, None, now + self._half)
 
-    def doubt(self, now: float, number: int, patience: float) -> bool:
-        """Give ``number`` up unless it is heard within ``patience``; tell whether that is news.
+    def doubt(self, now: float, number: int, wait: float) -> bool:
+        """Give ``number`` up unless it is heard within ``wait``; tell whether that is news.
 
-        Each call has to come with the same patience. Who expires earlier anyway is left alone, and
+        Each call has to come with the same wait. Who expires earlier anyway is left alone, and
         so is who is not watched or doubted already.
         """
         suspected_at, end = self._fresh.due(number), self._suspect.due(number)
         is_news = suspected_at is not None
         if suspected_at is not None:
             end = suspected_at + self._half
-        if end is None or end <= now + patience:
+        if end is None or end <= now + wait:
             return False
         self._fresh.pop(number)
         self._suspect.pop(number)
-        self._doubted.put(number, None, now + patience)
+        self._doubted.put(number, None, now + wait)
         return is_news
 
     def forget(self, number: int) -> None:
@@ -87,10 +87,17 @@ class SleepWatch:
 
     __slots__ = ("_awake", "_counters", "_tolerance")
 
-    def __init__(self, tolerance: float, counters: Counters) -> None:
+    def __init__(self, tolerance: float, counters: ControlCounters) -> None:
         self._tolerance = tolerance
         self._counters = counters
         self._awake = float("-inf")
+
+    def is_awake(self, now: float) -> bool:
+        """Tell whether so little time has passed that no timeout can have been missed by much."""
+        if now - self._awake > self._tolerance:
+            return False
+        self._awake = now
+        return True
 
     def overslept(self, now: float, due: float | None) -> float:
         """Return by how many seconds a timeout was missed, or 0 when this process was awake."""

@@ -2,24 +2,61 @@
 
 PUB copies every message to every subscriber, so what is said per client is said together. Within a
 batch the last word about a holder wins.
+
+A batch wakes each of n clients, and when hundreds start at once there are n batches with little in
+each: n squared. So batches are paced: after each the server rests for a multiple of what it has
+cost. As long as no more than a burst of rest is outstanding, which is always so when little
+happens, batches leave at once. Otherwise what is to be said collects until enough time has passed.
+Lists of all peers, which cost the square by themselves, have a pace of their own, so that no
+acknowledgement waits for them: after each the server rests as long as it has cost, and whoever asks
+meanwhile shares the next one with all others who did.
+
+An acknowledgement goes to whom it is for, whose subscription picks it out before any Python runs;
+only where there are very many do they share messages to everybody.
 """
 
 from collections import deque
 from collections.abc import Callable
 
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.fields import Gone, Holder, Part
-from sphtp.core.control.ids import EVERYBODY, NO_NONCE
-from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
-from sphtp.core.control.outputs import Audience, Outgoing
-from sphtp.core.control.parts import divide, divide_records, number
+from sphtp.core.control.codec import GoneHolder, Holder, Part
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.lists import divide, divide_records, number_parts
+from sphtp.core.control.outputs import BusAudience, BusMessage, topic
 from sphtp.core.control.registry import Registry
-from sphtp.core.control.server_messages import Ack, Nack, Peers, PeersGone, Status
-from sphtp.core.control.vocabulary import Reason
+from sphtp.core.control.server_messages import (
+    IdAck,
+    IdNack,
+    Peers,
+    PeersGone,
+    Registered,
+    Released,
+    Snapshot,
+    SnapshotRequest,
+    StatusReply,
+)
+from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
+from sphtp.core.timers import earliest
 
 _GONE_SIZE = 18
 _ACKED_SIZE = 16
 _TEXT_SIZE = 32 * 1024
+_TO_ALL = topic(EVERYBODY)
+
+_MOST_ALONE = 64
+"""Acknowledgements of one batch that each have a message of their own."""
+
+_MESSAGE_COST = 100e-6
+"""Seconds that one client needs for one message with little in it, as measured: to wake, mostly."""
+_FILTER_COST = 2e-6
+"""Seconds that one client needs for a message that is for another one."""
+_RECORD_COST = 4e-6
+"""Seconds that one client needs for one record that it knows."""
+_SHARE = 0.25
+"""Of one core, what answers and news may cost all clients together when they share a machine."""
+_BURST = 0.05
+"""Seconds of rest that may be outstanding."""
+_LONGEST_REST = 0.2
+"""Seconds for which answers are held back at most."""
 
 
 class Outbox:
@@ -29,16 +66,20 @@ class Outbox:
         self,
         sender: int,
         registry: Registry,
-        counters: Counters,
+        counters: ControlCounters,
         describe: Callable[[], bytes],
         max_answers: int,
+        longest_lists_rest: float,
     ) -> None:
         self._max_answers = max_answers
+        self._longest_lists_rest = longest_lists_rest
+        self._rested_at = 0.0
+        self._lists_from = 0.0
         self.sender = sender
         self._describe = describe
         self._registry = registry
         self._counters = counters
-        self._ready: deque[Outgoing] = deque()
+        self._ready: deque[BusMessage] = deque()
         self._acks: dict[Holder, None] = {}
         self._nacks: dict[Holder, Reason] = {}
         self._entered: dict[int, None] = {}
@@ -70,7 +111,7 @@ class Outbox:
         """Tell servers about a client that entered or changed."""
         self._registered[client] = None
 
-    def depart(self, gone: Gone, *, tell_servers: bool) -> None:
+    def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
         """Tell clients, and perhaps servers, about a client that is no longer registered."""
         holder = Holder(gone.id, gone.nonce)
         self._gone[holder] = gone.reason
@@ -83,13 +124,13 @@ class Outbox:
             self._lookups[client, peer] = None
 
     def answer_all(self, client: int) -> None:
-        """Tell one client about all peers."""
+        """Tell one client about all peers, with the next lists."""
         if self._has_room(len(self._lists)):
             self._lists[client] = None
 
     def request_snapshot(self, server: int) -> None:
         """Ask a server for all it knows."""
-        self.send(Audience.SERVERS, SnapshotRequest(self.sender, server).encode())
+        self.send(BusAudience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:
         """Tell one server about all clients that this one hears itself."""
@@ -101,31 +142,72 @@ class Outbox:
         if self._has_room(len(self._statuses)):
             self._statuses[client] = None
 
-    def send(self, audience: Audience, data: bytes) -> None:
+    def send(self, audience: BusAudience, data: bytes) -> None:
         """Send one message as it is, after all that was collected before."""
-        self.flush()
-        self._ready.append(Outgoing(audience, data))
+        self._flush_batch()
+        self._ready.append(BusMessage(audience, data))
 
-    def poll(self) -> Outgoing | None:
-        """Return the next message, or None."""
+    def poll(self, now: float) -> BusMessage | None:
+        """Return the next message, or None; what was collected becomes messages here."""
         if not self._ready:
-            self.flush()
+            if self._is_pending and now >= self._rested_at - _BURST:
+                self._flush_batch()
+                rest = self._cost_of_ready() / _SHARE
+                self._rested_at = max(now, self._rested_at) + rest
+                self._rested_at = min(self._rested_at, now + _BURST + _LONGEST_REST)
+            if self._lists and now >= self._lists_from:
+                self._flush_lists()
+                cost = _RECORD_COST * len(self._registry.records) ** 2
+                self._lists_from = now + min(cost, self._longest_lists_rest)
         return self._ready.popleft() if self._ready else None
 
-    def flush(self) -> None:
-        """Turn everything collected into messages: departures, news, answers."""
+    def _cost_of_ready(self) -> float:
+        to_all = 0
+        for outgoing in self._ready:
+            to_all += outgoing.data.startswith(_TO_ALL)
+        to_one = len(self._ready) - to_all
+        cost = to_all * _MESSAGE_COST + to_one * _FILTER_COST
+        return cost * len(self._registry.records)
+
+    def next_due(self) -> float | None:
+        """Return the time from which there is something to send."""
+        batch = self._rested_at - _BURST if self._is_pending else None
+        return earliest(batch, self._lists_from if self._lists else None)
+
+    @property
+    def _is_pending(self) -> bool:
+        return bool(
+            self._entered
+            or self._acks
+            or self._nacks
+            or self._gone
+            or self._registered
+            or self._released
+            or self._lookups
+            or self._snapshots
+            or self._statuses
+        )
+
+    def _flush_batch(self) -> None:
+        """Turn what was collected into messages: departures, news, answers; but no lists."""
         self._flush_gone()
         self._flush_records()
         self._flush_answers()
         self._flush_lookups()
-        self._flush_lists()
+        self._flush_snapshots()
         self._flush_statuses()
+
+    def _flush_lists(self) -> None:
+        to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
+        for part, share in number_parts(divide_records(self._registry.records.values())):
+            self._append(BusAudience.CLIENTS, Peers(self.sender, to, share, part).encode())
+        self._lists.clear()
 
     def _flush_gone(self) -> None:
         for share in divide(_gone(self._gone), lambda _: _GONE_SIZE):
-            self._append(Audience.CLIENTS, PeersGone(self.sender, EVERYBODY, share).encode())
+            self._append(BusAudience.CLIENTS, PeersGone(self.sender, EVERYBODY, share).encode())
         for share in divide(_gone(self._released), lambda _: _GONE_SIZE):
-            self._append(Audience.SERVERS, Released(self.sender, share).encode())
+            self._append(BusAudience.SERVERS, Released(self.sender, share).encode())
         self._gone.clear()
         self._released.clear()
 
@@ -133,24 +215,26 @@ class Outbox:
         records = self._registry.records
         entered = [records[client] for client in self._entered if client in records]
         for share in divide_records(entered):
-            self._append(Audience.CLIENTS, Peers(self.sender, EVERYBODY, share).encode())
+            self._append(BusAudience.CLIENTS, Peers(self.sender, EVERYBODY, share).encode())
         registered = [records[client] for client in self._registered if client in records]
         for share in divide_records(registered):
-            self._append(Audience.SERVERS, Registered(self.sender, share).encode())
+            self._append(BusAudience.SERVERS, Registered(self.sender, share).encode())
         self._entered.clear()
         self._registered.clear()
 
     def _flush_answers(self) -> None:
         # A plain SphTP client looks for its id in the header, so it gets a message of its own.
+        together: list[Holder] = []
         for holder in self._acks:
-            if holder.nonce == NO_NONCE:
-                self._append(Audience.CLIENTS, Ack(self.sender, (holder,)).encode())
-        modern = (holder for holder in self._acks if holder.nonce != NO_NONCE)
-        for share in divide(modern, lambda _: _ACKED_SIZE):
-            self._append(Audience.CLIENTS, Ack(self.sender, share).encode())
+            if holder.nonce == NO_NONCE or len(self._acks) <= _MOST_ALONE:
+                self._append(BusAudience.CLIENTS, IdAck(self.sender, (holder,)).encode())
+            else:
+                together.append(holder)
+        for share in divide(together, lambda _: _ACKED_SIZE):
+            self._append(BusAudience.CLIENTS, IdAck(self.sender, share).encode())
         for holder, reason in self._nacks.items():
-            nack = Nack(self.sender, holder.id, holder.nonce, reason)
-            self._append(Audience.CLIENTS, nack.encode())
+            nack = IdNack(self.sender, holder.id, holder.nonce, reason)
+            self._append(BusAudience.CLIENTS, nack.encode())
         self._acks.clear()
         self._nacks.clear()
 
@@ -158,24 +242,19 @@ class Outbox:
         for client, peer in self._lookups:
             record = self._registry.records.get(peer)
             if record is None:
-                gone = (Gone(peer, NO_NONCE, Reason.UNKNOWN),)
+                gone = (GoneHolder(peer, NO_NONCE, Reason.UNKNOWN),)
                 answer = PeersGone(self.sender, client, gone).encode()
             else:
                 answer = Peers(self.sender, client, (record,)).encode()
-            self._append(Audience.CLIENTS, answer)
+            self._append(BusAudience.CLIENTS, answer)
         self._lookups.clear()
 
-    def _flush_lists(self) -> None:
-        if self._lists:
-            to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
-            for part, share in number(divide_records(self._registry.records.values())):
-                self._append(Audience.CLIENTS, Peers(self.sender, to, share, part).encode())
+    def _flush_snapshots(self) -> None:
         # Only first-hand knowledge: two servers must not keep a client alive for each other.
         for server in self._snapshots:
-            for part, share in number(divide_records(self._registry.first_hand)):
+            for part, share in number_parts(divide_records(self._registry.first_hand)):
                 snapshot = Snapshot(self.sender, server, part, share)
-                self._append(Audience.SERVERS, snapshot.encode())
-        self._lists.clear()
+                self._append(BusAudience.SERVERS, snapshot.encode())
         self._snapshots.clear()
 
     def _flush_statuses(self) -> None:
@@ -186,12 +265,12 @@ class Outbox:
         for client in self._statuses:
             for index, start in enumerate(starts):
                 part, piece = Part(index, len(starts)), text[start : start + _TEXT_SIZE]
-                status = Status(self.sender, client, part, piece)
-                self._append(Audience.CLIENTS, status.encode())
+                status = StatusReply(self.sender, client, part, piece)
+                self._append(BusAudience.CLIENTS, status.encode())
         self._statuses.clear()
 
-    def _append(self, audience: Audience, data: bytes) -> None:
-        self._ready.append(Outgoing(audience, data))
+    def _append(self, audience: BusAudience, data: bytes) -> None:
+        self._ready.append(BusMessage(audience, data))
 
     def _has_room(self, used: int) -> bool:
         if used < self._max_answers:
@@ -200,5 +279,5 @@ class Outbox:
         return False
 
 
-def _gone(holders: dict[Holder, Reason]) -> list[Gone]:
-    return [Gone(holder.id, holder.nonce, reason) for holder, reason in holders.items()]
+def _gone(holders: dict[Holder, Reason]) -> list[GoneHolder]:
+    return [GoneHolder(holder.id, holder.nonce, reason) for holder, reason in holders.items()]

@@ -38,7 +38,7 @@ BusCommand = Subscribe | Unsubscribe | Dial | HangUp
 ServerBusCommand = Dial | HangUp
 
 
-class Audience(Enum):
+class BusAudience(Enum):
     """Which PUB socket of a server a message goes out of."""
 
     CLIENTS = "clients"
@@ -46,10 +46,10 @@ class Audience(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class BusMessage:
     """A message of a server, and for whom."""
 
-    audience: Audience
+    audience: BusAudience
     data: bytes
 
 

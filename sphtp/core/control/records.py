@@ -1,18 +1,88 @@
-"""What servers and clients tell each other about each other."""
+"""What servers and clients tell each other about each other: addresses, records, topics, views."""
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Final, NamedTuple
+from unicodedata import category
 
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.serial import SerialNumber
-from sphtp.errors import SettingsError
+from sphtp.core.topics import check_topic
+from sphtp.core.wire import decode_text
+from sphtp.errors import SettingsError, WireError
+
+MAX_TOPICS: Final = 64
+MAX_TOPICS_SIZE: Final = 2048
+"""Bytes of all names together as they travel, so that a list of clients stays within its bounds."""
+
+_REMEMBERED: Final = 256
+"""Lists kept as they were read: those of one simulation are alike, and come again."""
+
+_CONTROL: Final = "Cc"
+"""The only category of Unicode that no later version adds to, so that all readers agree on it."""
+
+
+def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
+    """Return the names, each once. Raises ``SettingsError`` when a client cannot have these."""
+    names = tuple(dict.fromkeys(map(check_topic, topics)))
+    if len(names) > MAX_TOPICS:
+        raise SettingsError(f"{len(names)} topics; allowed are {MAX_TOPICS} of one client")
+    if (size := size_of_topics(names)) > MAX_TOPICS_SIZE:
+        raise SettingsError(
+            f"the names of {len(names)} topics take {size} bytes, one more than each is long; "
+            f"allowed are {MAX_TOPICS_SIZE}"
+        )
+    return names
+
+
+def size_of_topics(topics: Iterable[str]) -> int:
+    """Return how many bytes these names take."""
+    return sum(1 + len(name.encode()) for name in topics)
+
+
+def encode_topics(topics: Iterable[str]) -> bytes:
+    """Return names, each behind its length u8."""
+    parts: list[bytes] = []
+    for name in topics:
+        text = name.encode()
+        parts += (bytes((len(text),)), text)
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def decode_topics(data: bytes) -> tuple[str, ...]:
+    """Read names to the end. Raises ``WireError`` when no client can have these."""
+    if len(data) > MAX_TOPICS_SIZE:
+        raise WireError(f"{len(data)} bytes of topics are over {MAX_TOPICS_SIZE}")
+    names = list[str]()
+    start = 0
+    while start < len(data):
+        end = start + 1 + data[start]
+        if end > len(data):
+            raise WireError("a name of a topic is cut off")
+        names.append(_name(data[start + 1 : end]))
+        start = end
+    if len(names) > MAX_TOPICS or len(set(names)) < len(names):
+        raise WireError(f"{len(names)} topics are over {MAX_TOPICS}, or two are the same")
+    return tuple(names)
+
+
+def _name(data: bytes) -> str:
+    name = decode_text(data)
+    if not name or any(category(one) == _CONTROL for one in name):
+        raise WireError(f"{name!r} is no name of a topic")
+    return name
+
 
 MAX_CANDIDATES = 8
 MAX_DATA = 4096
 KEY_SIZE = 32
 MAX_MEMBERS = 64
+CAPACITY = 16384
+"""Peers remembered at most; a client must not grow for whatever servers say."""
 MAX_URL = 256
 _REVISION: Final = SerialNumber(32)
 """Revisions of data that can be told apart; counting wraps around, and leaves out 0, "no data"."""
@@ -92,6 +162,14 @@ class ServerAddress:
         return f"{self.pub},{sub_port}"
 
 
+class RecordEncoding(NamedTuple):
+    """The data of the parameters in which a record travels; nothing for one that it lacks."""
+
+    peer: bytes
+    key: bytes
+    topics: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class PeerRecord:
     """What servers tell about a client."""
@@ -108,6 +186,12 @@ class PeerRecord:
     """The client's public key, ``KEY_SIZE`` bytes, or nothing if it told none."""
     topics: tuple[str, ...] = ()
     """The topics of its sources; ``revision`` counts their changes, too."""
+    encoding: RecordEncoding | None = field(default=None, init=False, compare=False, repr=False)
+    """How it travels, once that is known; a record that differs is another one, without."""
+
+    def remember(self, encoding: RecordEncoding) -> None:
+        """Keep the bytes in which it travels, which follow from all the rest."""
+        object.__setattr__(self, "encoding", encoding)
 
     def after(self, known: "PeerRecord") -> "PeerRecord":
         """Return this record with what the same holder is known by already.
@@ -155,7 +239,7 @@ class ClusterView:
     @property
     def active(self) -> frozenset[int]:
         """Ids of the members that answer new ids."""
-        return frozenset(m.id for m in self.members if m.state is MemberState.ACTIVE)
+        return frozenset([m.id for m in self.members if m.state is MemberState.ACTIVE])
 
 
 def _split(url: str, text: str) -> tuple[str, int]:

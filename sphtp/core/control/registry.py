@@ -1,19 +1,57 @@
-"""Who holds which id: an interface, and the registry in memory behind it.
-
-The interface is made so that a shared directory fits: create-if-absent decides, a lease expires.
-"""
+"""Ids that nobody holds but that not everybody may have: released, or seen in use."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
-from sphtp.core.control.digest import Fingerprints
-from sphtp.core.control.fields import Digest
-from sphtp.core.control.graves import Graves
+from sphtp.core.control.codec import Digest
+from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.vocabulary import Reason
+from sphtp.core.timers import ExpiringDict
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedId:
+    """The last holder of an id."""
+
+    nonce: int
+    reason: Reason | None
+    """Why it was released; None when it was only seen in use."""
+
+    def admits(self, nonce: int) -> bool:
+        """Tell whether this holder may have the id: the last one, unless it gave the id up."""
+        return nonce == self.nonce and self.reason is not Reason.LEFT
+
+
+class ReservedIds:
+    """Keeps an id from others for one expiry, so that late messages find no wrong holder."""
+
+    __slots__ = ("_period", "_reserved")
+
+    def __init__(self, period: float, capacity: int) -> None:
+        self._period = period
+        self._reserved = ExpiringDict[int, ReservedId](capacity)
+
+    def put(self, now: float, number: int, nonce: int, reason: Reason | None) -> None:
+        """Keep ``number`` for ``nonce``; when there is no room, the oldest id is free again."""
+        self._reserved.take_expired(now)
+        self._reserved.put(number, ReservedId(nonce, reason), now + self._period)
+
+    def find(self, now: float, number: int) -> ReservedId | None:
+        """Return the reserved of this id while it is kept."""
+        self._reserved.take_expired(now)
+        return self._reserved.get(number)
+
+    def remove(self, number: int) -> None:
+        """Free this id."""
+        self._reserved.pop(number)
+
+    def __len__(self) -> int:
+        return len(self._reserved)
 
 
 class Claim(Enum):
@@ -30,7 +68,7 @@ class Registry(Protocol):
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:
-        """All registrations by id."""
+        """All registrations by id, as they are at any time: a view, which may be kept."""
         ...
 
     @property
@@ -64,8 +102,8 @@ class Registry(Protocol):
         """Note that the holder was heard, and expire it when it is not heard again."""
         ...
 
-    def doubt(self, now: float, number: int, patience: float) -> bool:
-        """Expire the holder unless it is heard within ``patience``; tell whether that is news."""
+    def doubt(self, now: float, number: int, wait: float) -> bool:
+        """Expire the holder unless it is heard within ``wait``; tell whether that is news."""
         ...
 
     def rely(self, number: int) -> None:
@@ -104,7 +142,7 @@ class MemoryRegistry:
         self._capacity = capacity
         self._records: dict[int, PeerRecord] = {}
         self._prints = Fingerprints()
-        self._graves = Graves(expiry, capacity)
+        self._reserved = ReservedIds(expiry, capacity)
         self._liveness = Liveness(expiry)
 
     @property
@@ -132,16 +170,16 @@ class MemoryRegistry:
         held = self._records.get(number)
         if held is not None:
             return Claim.HELD if held.nonce == nonce else Claim.TAKEN
-        grave = self._graves.find(now, number)
-        if grave is None:
+        reserved = self._reserved.find(now, number)
+        if reserved is None:
             return Claim.FREE
-        return Claim.RESERVED if grave.admits(nonce) else Claim.TAKEN
+        return Claim.RESERVED if reserved.admits(nonce) else Claim.TAKEN
 
     def create(self, now: float, record: PeerRecord) -> Claim:
         """Register an id that is FREE or RESERVED; return how it stood before."""
         claim = self.claim(now, record.id, record.nonce)
         if claim in (Claim.FREE, Claim.RESERVED):
-            self._graves.remove(record.id)
+            self._reserved.remove(record.id)
             self._records[record.id] = record
             self._prints.put(record)
         return claim
@@ -155,9 +193,9 @@ class MemoryRegistry:
         """Note that the holder was heard, and expire it when it is not heard again."""
         self._liveness.refresh(now, number)
 
-    def doubt(self, now: float, number: int, patience: float) -> bool:
-        """Expire the holder unless it is heard within ``patience``; tell whether that is news."""
-        return self._liveness.doubt(now, number, patience)
+    def doubt(self, now: float, number: int, wait: float) -> bool:
+        """Expire the holder unless it is heard within ``wait``; tell whether that is news."""
+        return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:
         """Let someone else watch over the holder: it does not expire here."""
@@ -169,12 +207,12 @@ class MemoryRegistry:
         self._liveness.forget(number)
         self._prints.drop(number)
         if record is not None:
-            self._graves.put(now, number, record.nonce, reason)
+            self._reserved.put(now, number, record.nonce, reason)
         return record
 
     def reserve(self, now: float, number: int, nonce: int) -> None:
         """Keep an id for a holder that is not registered yet."""
-        self._graves.put(now, number, nonce, None)
+        self._reserved.put(now, number, nonce, None)
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""

@@ -2,40 +2,46 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sphtp.core.control.admission import Admission
 from sphtp.core.control.client_messages import (
     Announce,
+    ClientData,
     ClientUser,
-    Data,
     Heartbeat,
     Leave,
     Lookup,
     StatusRequest,
 )
 from sphtp.core.control.cluster import Cluster
-from sphtp.core.control.codec import Parameter, check_user_message
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.doorkeeper import Doorkeeper, Pipe
+from sphtp.core.control.codec import Holder, Parameter, check_user_message
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
-from sphtp.core.control.fields import Holder
-from sphtp.core.control.intake import Intake
-from sphtp.core.control.ledger import Ledger
-from sphtp.core.control.limits import ServerLimits
+from sphtp.core.control.inbound import (
+    MessageReader,
+    Pipe,
+    Rates,
+    SenderCheck,
+    SenderConnections,
+    SignatureProofs,
+    SigningSession,
+)
 from sphtp.core.control.liveness import SleepWatch
-from sphtp.core.control.member_messages import SnapshotRequest
-from sphtp.core.control.members import Members
-from sphtp.core.control.origins import Origins
 from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.outputs import Audience, Outgoing, ServerBusCommand
-from sphtp.core.control.proofs import Proofs, Session
-from sphtp.core.control.rates import Rates
-from sphtp.core.control.records import MAX_MEMBERS, ClusterView, PeerRecord, ServerAddress
+from sphtp.core.control.outputs import BusAudience, BusMessage, ServerBusCommand
+from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.registrations import ClientAdmission, Registrations, Replication
 from sphtp.core.control.registry import MemoryRegistry, Registry
-from sphtp.core.control.replication import Replication
-from sphtp.core.control.server_messages import ServerHeartbeat, ServerLeave, ServerUser
+from sphtp.core.control.server_messages import (
+    Registered,
+    Released,
+    ServerHeartbeat,
+    ServerLeave,
+    ServerUser,
+    Snapshot,
+    SnapshotRequest,
+)
 from sphtp.core.control.server_table import (
     FROM_CLIENTS,
     SERVER,
@@ -43,13 +49,122 @@ from sphtp.core.control.server_table import (
     ServerSignal,
     ServerState,
 )
-from sphtp.core.control.status import describe
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Alarms, Runner
 from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
+
+
+def describe(
+    number: int,
+    state: ServerState,
+    cluster: Cluster,
+    ledger: Registrations,
+    counters: ControlCounters,
+) -> dict[str, Any]:
+    """Return a document ready for JSON."""
+    return {
+        "id": number,
+        "state": state.value,
+        "address": str(cluster.own.address),
+        "view": {"number": cluster.view.number, "members": _members(cluster.view.members)},
+        "clients": [_client(record, ledger) for record in ledger.registry.records.values()],
+        "counters": counters.as_dict(),
+    }
+
+
+def _members(members: Iterable[Member]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": member.id,
+            "state": member.state.name.lower(),
+            "address": None if member.address is None else str(member.address),
+        }
+        for member in members
+    ]
+
+
+def _client(record: PeerRecord, ledger: Registrations) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "candidates": [f"{candidate.host} {candidate.port}" for candidate in record.candidates],
+        "data_bytes": len(record.data),
+        "topics": len(record.topics),
+        "revision": record.revision,
+        "told_by": ledger.sponsor(record.id) or None,
+    }
+
+
+Handler = Callable[[float, Any], None]
+
+
+class MemberMessageHandler:
+    """Tells the view, the lists and the table what a server's message means for each."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        replication: Replication,
+        outbox: Outbox,
+        server: "ServerMachine",
+        counters: ControlCounters,
+    ) -> None:
+        self._cluster = cluster
+        self._replication = replication
+        self._outbox = outbox
+        self._server = server
+        self._counters = counters
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what is done with each sort of message."""
+        return {
+            ServerHeartbeat: self._on_heartbeat,
+            ServerLeave: self._on_leave,
+            Registered: self._from_member(self._replication.on_registered),
+            Released: self._from_member(self._replication.on_released),
+            SnapshotRequest: self._from_member(self._on_snapshot_request),
+            Snapshot: self._from_member(self._on_snapshot),
+        }
+
+    def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
+        effect = self._cluster.handle_heartbeat(now, message)
+        self._outbox.sender = self._cluster.own.id
+        if effect is None:
+            return
+        if effect.left is not None:
+            self._replication.lose(now, effect.left.id)
+        if message.roster is not None:
+            self._replication.compare(now, message.member.id, message.roster)
+        if message.member.state is MemberState.ACTIVE:
+            self._server.signal(now, ServerSignal.ACTIVE_HEARD, message)
+
+    def _on_leave(self, now: float, message: ServerLeave) -> None:
+        if self._cluster.handle_leave(message.sender, message.nonce):
+            self._replication.lose(now, message.sender)
+
+    def _on_snapshot_request(self, now: float, message: SnapshotRequest) -> None:
+        if message.to == self._cluster.own.id:
+            self._server.signal(now, ServerSignal.SNAPSHOT_REQUESTED, message)
+
+    def _on_snapshot(self, now: float, message: Snapshot) -> None:
+        is_ours = message.to == self._cluster.own.id
+        if not is_ours or not self._replication.on_snapshot(now, message):
+            return
+        if message.sender in self._cluster.view.active:
+            self._server.signal(now, ServerSignal.SNAPSHOT_COMPLETE)
+
+    def _from_member(self, handler: Handler) -> Handler:
+        def checked(now: float, message: Any) -> None:
+            if message.sender not in self._cluster:
+                self._counters.add(Count.FOREIGN)
+                return
+            self._cluster.refresh(now, message.sender)
+            handler(now, message)
+
+        return checked
+
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
 
@@ -81,7 +196,7 @@ class ServerMachine:
         self.state = SERVER.initial
         """Whether ids that are new to this server are registered."""
         self.alarms = Alarms[ServerSignal]()
-        self.counters = Counters()
+        self.counters = ControlCounters()
         self._entropy = entropy
         self._timers = timers
         self._new_cluster = new_cluster
@@ -90,29 +205,37 @@ class ServerMachine:
         self._events: deque[ServerEvent] = deque()
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
         self._cluster = Cluster(
-            entropy, secrets, timers.expiry, address, join, self.counters, self._events.append
+            entropy, secrets, timers.expiry, address, join, self.counters, self._events
         )
         self._outbox = Outbox(
-            self.id, self._registry, self.counters, self._describe, limits.max_answers
+            self.id,
+            self._registry,
+            self.counters,
+            self._describe,
+            limits.max_answers,
+            timers.expiry / 2,
         )
-        self._ledger = Ledger(self._registry, self._outbox, self._events.append)
-        self._admission = Admission(
+        self._ledger = Registrations(self._registry, self._outbox, self._events)
+        self._admission = ClientAdmission(
             self._ledger, self._outbox, self.counters, admit, limits.data_per_second
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
-        self._intake = Intake(self.counters, for_client=False)
+        self._reader = MessageReader(self.counters, for_client=False, known=self._registry.records)
         self._sleep = SleepWatch(timers.heartbeat, self.counters)
         self._hello_from = 0.0
-        members = Members(self._cluster, self._replication, self._outbox, self, self.counters)
+        self._now = 0.0
+        members = MemberMessageHandler(
+            self._cluster, self._replication, self._outbox, self, self.counters
+        )
         self._handlers = self._list_handlers(members)
         self._rates = Rates(limits, self.counters)
-        self._proofs = Proofs(
+        self._proofs = SignatureProofs(
             self.counters,
             own=lambda: Holder(self.id, self._cluster.own.nonce),
             is_server=self._cluster.__contains__,
         )
-        self._doors = Doorkeeper(
-            Origins(timers.expiry / 2, limits.max_clients + MAX_MEMBERS),
+        self._senders = SenderCheck(
+            SenderConnections(timers.expiry / 2, limits.max_clients + MAX_MEMBERS),
             self.counters,
             is_server=self._cluster.__contains__,
             is_holder=self._admission.is_holder,
@@ -151,6 +274,7 @@ class ServerMachine:
 
     def handle_start(self, now: float) -> None:
         """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
+        self._now = now
         self._cluster.start()
         self._opens_at = now + self._timers.joining
         self.alarms.set(_E.WAITED, self._opens_at)
@@ -169,7 +293,7 @@ class ServerMachine:
         now: float,
         data: bytes,
         pipe: Pipe = None,
-        session: Session | None = None,
+        session: SigningSession | None = None,
         *,
         through: Pipe = None,
     ) -> None:
@@ -180,18 +304,19 @@ class ServerMachine:
         any case.
         """
         self._wake(now)
-        if self._is_over:
+        if self.state is _S.STOPPED:
             self.counters.add(Count.REFUSED_BY_STATE)
             return
-        message = self._intake.take(data)
+        message = self._reader.take(data)
         if message is None or not self._proofs.admits(message, session):
             return
-        if not self._doors.admits(now, message, pipe):
+        if not self._senders.admits(now, message, pipe):
             return
         if self._rates.allows(now, message):
             self._handlers.get(type(message), self._on_foreign)(now, message)
-            self._doors.note(now, message, pipe, through)
-        self._await_company(now)
+            self._senders.note(now, message, pipe, through)
+        if self._joins and self.state is _S.JOINING:
+            self._await_company(now)
 
     def handle_disconnected(self, now: float, pipe: int) -> None:
         """Take it that a connection has ended: who spoke through it may come through another.
@@ -200,7 +325,7 @@ class ServerMachine:
         connection of a process that was killed ends with it.
         """
         self._wake(now)
-        for holder in self._doors.end(pipe):
+        for holder in self._senders.end(pipe):
             if self._admission.is_holder(holder) and not self._is_over:
                 self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
@@ -212,7 +337,8 @@ class ServerMachine:
         for server in self._cluster.take_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
-        self._await_company(now)
+        if self._joins and self.state is _S.JOINING:
+            self._await_company(now)
         self._RUNNER.handle_timeout(self, now)
 
     def publish(
@@ -225,7 +351,7 @@ class ServerMachine:
         self._wake(now)
         check_user_message(command, parameters)
         message = ServerUser(self.id, simulation, command, tuple(parameters))
-        self._outbox.send(Audience.CLIENTS, message.encode())
+        self._outbox.send(BusAudience.CLIENTS, message.encode())
 
     def stop(self, now: float) -> None:
         """Say good-bye to clients and servers. Raises ``StateError`` when stopped already."""
@@ -235,11 +361,16 @@ class ServerMachine:
         """Return the absolute time of the next ``handle_timeout``."""
         if self._is_over:
             return None
-        return earliest(self.alarms.next_due(), self._cluster.next_due(), self._registry.next_due())
+        return earliest(
+            self.alarms.next_due(),
+            self._cluster.next_due(),
+            self._registry.next_due(),
+            self._outbox.next_due(),
+        )
 
-    def poll_transmit(self) -> Outgoing | None:
+    def poll_transmit(self) -> BusMessage | None:
         """Return the next message, or None; answers of one batch are put together here."""
-        return self._outbox.poll()
+        return self._outbox.poll(self._now)
 
     def poll_bus(self) -> ServerBusCommand | None:
         """Return the next connection of the extra PUB to make or to undo, or None."""
@@ -249,12 +380,14 @@ class ServerMachine:
         """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
-    def _list_handlers(self, members: Members) -> dict[type, Callable[[float, Any], None]]:
+    def _list_handlers(
+        self, members: MemberMessageHandler
+    ) -> dict[type, Callable[[float, Any], None]]:
         return {
             Announce: self._on_announce,
             Heartbeat: self._on_heartbeat,
             Leave: self._admission.on_leave,
-            Data: self._admission.on_data,
+            ClientData: self._admission.on_data,
             Lookup: self._admission.on_lookup,
             StatusRequest: self._on_status_request,
             ClientUser: self._on_user,
@@ -287,9 +420,8 @@ class ServerMachine:
             self._events.append(UserMessage(message.id, message.command, message.parameters))
 
     def _heartbeat(self, now: float) -> None:
-        self._outbox.flush()
         heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
-        for audience in Audience:
+        for audience in BusAudience:
             self._outbox.send(audience, heartbeat)
         self._hello_from = now + self._timers.heartbeat / 10
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
@@ -298,9 +430,9 @@ class ServerMachine:
         self._cluster.become(MemberState.ACTIVE)
         self._heartbeat(now)
 
-    def _say_goodbye(self, _: float) -> None:
+    def _send_leave(self, _: float) -> None:
         goodbye = ServerLeave(self.id, self._cluster.own.nonce).encode()
-        for audience in Audience:
+        for audience in BusAudience:
             self._outbox.send(audience, goodbye)
 
     def _await_company(self, now: float) -> None:
@@ -308,8 +440,6 @@ class ServerMachine:
 
         Where one is heard after the wait is over, it has time to tell what it knows.
         """
-        if not self._joins or self.state is not _S.JOINING:
-            return
         if self._cluster.is_alone:
             self.alarms.stop(_E.WAITED)
         elif _E.WAITED not in self.alarms.pending():
@@ -317,11 +447,14 @@ class ServerMachine:
             self.alarms.set(_E.WAITED, max(self._opens_at, soonest))
 
     def _wake(self, now: float) -> None:
+        self._now = now
+        if self._sleep.is_awake(now):
+            return
         lag = self._sleep.overslept(now, self.poll_timeout())
         if lag:
             self._cluster.forgive(lag)
             self._registry.forgive(lag)
-            self._doors.forgive(lag)
+            self._senders.forgive(lag)
             self.alarms.postpone(_E.WAITED, lag)
             self._opens_at += lag
 
@@ -342,8 +475,8 @@ class ServerMachine:
     def _refuse(self, now: float, message: Announce | Heartbeat) -> None:
         self._admission.refuse(now, message)
 
-    def _say_unknown(self, now: float, message: Heartbeat) -> None:
-        self._admission.say_unknown(now, message)
+    def _refuse_unknown(self, now: float, message: Heartbeat) -> None:
+        self._admission.refuse_unknown(now, message)
 
     def _reserve(self, now: float, message: Heartbeat) -> None:
         self._admission.reserve(now, message)
@@ -369,12 +502,12 @@ class ServerMachine:
             _A.ACKNOWLEDGE: _acknowledge,
             _A.REFRESH: _refresh,
             _A.REFUSE: _refuse,
-            _A.SAY_UNKNOWN: _say_unknown,
+            _A.REFUSE_UNKNOWN: _refuse_unknown,
             _A.RESERVE: _reserve,
             _A.REQUEST_SNAPSHOT: _request_snapshot,
             _A.SEND_SNAPSHOT: _send_snapshot,
             _A.OPEN: _open,
-            _A.SAY_GOODBYE: _say_goodbye,
+            _A.SEND_LEAVE: _send_leave,
             _A.TELL_STATE: _tell_state,
         },
         raised={_E.NEW_CLUSTER, _E.STOP},

@@ -1,16 +1,16 @@
-"""What servers say to clients, with a type per command; heartbeats also go to servers."""
+"""What servers say to clients, and to each other, with a type per command."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sphtp.core.control import fields
-from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.fields import Digest, Gone, Holder, Part
-from sphtp.core.control.ids import EVERYBODY, NO_NONCE
-from sphtp.core.control.introductions import read_records, write_records
+from sphtp.core.control import codec
+from sphtp.core.control.codec import Digest, GoneHolder, Holder, Message, Parameter, Part
+from sphtp.core.control.lists import read_records, write_records
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import (
+    EVERYBODY,
     FEATURES,
+    NO_NONCE,
     USER_PARAMETERS,
     VERSION,
     Command,
@@ -30,23 +30,23 @@ class ServerHeartbeat:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        roster = () if self.roster is None else (fields.ROSTER.of(self.roster),)
+        roster = () if self.roster is None else (codec.ROSTER.of(self.roster),)
         return encode(
             EVERYBODY,
             self.member.id,
             Command.HEARTBEAT,
-            fields.VERSION.of(VERSION),
-            fields.FEATURES.of(FEATURES),
-            fields.NONCE.of(self.member.nonce),
-            fields.STATE.of(self.member.state),
-            fields.VIEW.of(self.view.number),
-            *map(fields.MEMBER.of, self.view.members),
+            codec.VERSION.of(VERSION),
+            codec.FEATURES.of(FEATURES),
+            codec.NONCE.of(self.member.nonce),
+            codec.STATE.of(self.member.state),
+            codec.VIEW.of(self.view.number),
+            *map(codec.MEMBER.of, self.view.members),
             *roster,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class IdAck:
     """Ids that are registered for these holders (seed, step 8)."""
 
     sender: int
@@ -57,11 +57,11 @@ class Ack:
         if len(self.holders) == 1:
             holder = self.holders[0]
             return encode(holder.id, self.sender, Command.ACK, *_proof(holder.nonce))
-        return encode(EVERYBODY, self.sender, Command.ACK, *map(fields.ACKED.of, self.holders))
+        return encode(EVERYBODY, self.sender, Command.ACK, *map(codec.ACKED.of, self.holders))
 
 
 @dataclass(frozen=True, slots=True)
-class Nack:
+class IdNack:
     """A refusal of one holder (seed, step 7)."""
 
     sender: int
@@ -71,7 +71,7 @@ class Nack:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        reason = fields.REASON.of(self.reason)
+        reason = codec.REASON.of(self.reason)
         return encode(self.id, self.sender, Command.NACK, *_proof(self.nonce), reason)
 
 
@@ -108,15 +108,15 @@ class PeersGone:
 
     sender: int
     to: int
-    gone: tuple[Gone, ...]
+    gone: tuple[GoneHolder, ...]
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return encode(self.to, self.sender, Command.PEER_LEFT, *map(fields.GONE.of, self.gone))
+        return encode(self.to, self.sender, Command.PEER_LEFT, *map(codec.GONE.of, self.gone))
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusReply:
     """A piece of a JSON document about the server."""
 
     sender: int
@@ -126,7 +126,7 @@ class Status:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        text = fields.TEXT.of(self.text)
+        text = codec.TEXT.of(self.text)
         return encode(self.to, self.sender, Command.STATUS, *part_of(self.part), text)
 
 
@@ -144,7 +144,12 @@ class ServerUser:
         return encode(self.to, self.sender, self.command, *self.parameters)
 
 
-ServerMessage = ServerHeartbeat | Ack | Nack | ServerLeave | Peers | PeersGone | Status | ServerUser
+Known = Mapping[int, PeerRecord]
+"""Records by id."""
+
+ServerMessage = (
+    ServerHeartbeat | IdAck | IdNack | ServerLeave | Peers | PeersGone | StatusReply | ServerUser
+)
 
 
 def read_user(message: Message) -> ServerUser:
@@ -159,62 +164,63 @@ def encode(to: int, sender: int, command: int, *parameters: Parameter) -> bytes:
 
 
 def _proof(nonce: int) -> tuple[Parameter, ...]:
-    return () if nonce == NO_NONCE else (fields.NONCE.of(nonce),)
+    return () if nonce == NO_NONCE else (codec.NONCE.of(nonce),)
 
 
 def part_of(part: Part | None) -> tuple[Parameter, ...]:
     """Return the parameter of a part, if there is one."""
-    return () if part is None else (fields.PART.of(part),)
+    return () if part is None else (codec.PART.of(part),)
 
 
 def _read_heartbeat(message: Message) -> ServerHeartbeat:
     # Whether versions fit is the server's to say, so its own are read and left alone.
-    for ignored in (fields.VERSION, fields.FEATURES):
+    for ignored in (codec.VERSION, codec.FEATURES):
         ignored.first(message)
-    nonce = fields.NONCE.first(message) or NO_NONCE
-    state = fields.STATE.first(message) or MemberState.ACTIVE
-    members = fields.MEMBER.every(message)
+    nonce = codec.NONCE.first(message) or NO_NONCE
+    state = codec.STATE.first(message) or MemberState.ACTIVE
+    members = codec.MEMBER.every(message)
     if len(members) > MAX_MEMBERS:
         raise WireError(f"{len(members)} members are over {MAX_MEMBERS}")
-    own = next((m.address for m in members if m.id == message.sender), None)
-    member = Member(message.sender, nonce, own, state)
-    others = {m.id: m for m in members}
-    others[member.id] = member
-    view = ClusterView(
-        fields.VIEW.first(message) or 0, tuple(others[number] for number in sorted(others))
-    )
-    return ServerHeartbeat(member, view, fields.ROSTER.first(message))
+    own, by_id = None, dict[int, Member]()
+    for told in members:
+        if told.id == message.sender and own is None:
+            own = told.address
+        by_id[told.id] = told
+    by_id[message.sender] = member = Member(message.sender, nonce, own, state)
+    ordered = tuple(map(by_id.__getitem__, sorted(by_id)))
+    view = ClusterView(codec.VIEW.first(message) or 0, ordered)
+    return ServerHeartbeat(member, view, codec.ROSTER.first(message))
 
 
-def _read_ack(message: Message) -> Ack:
+def _read_ack(message: Message) -> IdAck:
     if message.simulation == EVERYBODY:
-        return Ack(message.sender, fields.ACKED.every(message))
-    nonce = fields.NONCE.first(message) or NO_NONCE
-    return Ack(message.sender, (Holder(message.simulation, nonce),))
+        return IdAck(message.sender, codec.ACKED.every(message))
+    nonce = codec.NONCE.first(message) or NO_NONCE
+    return IdAck(message.sender, (Holder(message.simulation, nonce),))
 
 
-def _read_nack(message: Message) -> Nack:
-    nonce, reason = fields.NONCE.first(message) or NO_NONCE, fields.REASON.first(message)
+def _read_nack(message: Message) -> IdNack:
+    nonce, reason = codec.NONCE.first(message) or NO_NONCE, codec.REASON.first(message)
     said = Reason.CONFLICT if reason is None else reason
-    return Nack(message.sender, message.simulation, nonce, said)
+    return IdNack(message.sender, message.simulation, nonce, said)
 
 
 def _read_leave(message: Message) -> ServerLeave:
-    return ServerLeave(message.sender, fields.NONCE.first(message) or NO_NONCE)
+    return ServerLeave(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
-def _read_peers(message: Message) -> Peers:
-    records, part = read_records(message), fields.PART.first(message)
+def _read_peers(message: Message, known: Known) -> Peers:
+    records, part = read_records(message, known), codec.PART.first(message)
     return Peers(message.sender, message.simulation, records, part)
 
 
 def _read_peer_left(message: Message) -> PeersGone:
-    return PeersGone(message.sender, message.simulation, fields.GONE.every(message))
+    return PeersGone(message.sender, message.simulation, codec.GONE.every(message))
 
 
-def _read_status(message: Message) -> Status:
-    part, text = fields.PART.need(message), fields.TEXT.need(message)
-    return Status(message.sender, message.simulation, part, text)
+def _read_status(message: Message) -> StatusReply:
+    part, text = codec.PART.need(message), codec.TEXT.need(message)
+    return StatusReply(message.sender, message.simulation, part, text)
 
 
 READERS: Mapping[int, Callable[[Message], ServerMessage]] = {
@@ -222,7 +228,93 @@ READERS: Mapping[int, Callable[[Message], ServerMessage]] = {
     Command.ACK: _read_ack,
     Command.NACK: _read_nack,
     Command.LEAVE: _read_leave,
-    Command.PEERS: _read_peers,
     Command.PEER_LEFT: _read_peer_left,
     Command.STATUS: _read_status,
 }
+RECORD_READERS: Mapping[int, Callable[[Message, Known], Peers]] = {Command.PEERS: _read_peers}
+"""Readers of records, some of which may be known already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Clients that entered or changed."""
+
+    sender: int
+    records: tuple[PeerRecord, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        records = write_records(self.records)
+        return encode(EVERYBODY, self.sender, Command.REGISTERED, *records)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Clients that are no longer registered."""
+
+    sender: int
+    gone: tuple[GoneHolder, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        gone = map(codec.GONE.of, self.gone)
+        return encode(EVERYBODY, self.sender, Command.RELEASED, *gone)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """Tell me all clients."""
+
+    sender: int
+    to: int
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return encode(self.to, self.sender, Command.SNAPSHOT_REQUEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A piece of the list of all clients."""
+
+    sender: int
+    to: int
+    part: Part
+    records: tuple[PeerRecord, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        records = write_records(self.records)
+        return encode(self.to, self.sender, Command.SNAPSHOT, *part_of(self.part), *records)
+
+
+MemberMessage = Registered | Released | SnapshotRequest | Snapshot
+
+
+def _read_registered(message: Message, known: Known) -> Registered:
+    return Registered(message.sender, read_records(message, known))
+
+
+def _read_released(message: Message) -> Released:
+    return Released(message.sender, codec.GONE.every(message))
+
+
+def _read_snapshot_request(message: Message) -> SnapshotRequest:
+    return SnapshotRequest(message.sender, message.simulation)
+
+
+def _read_snapshot(message: Message, known: Known) -> Snapshot:
+    part, records = codec.PART.need(message), read_records(message, known)
+    return Snapshot(message.sender, message.simulation, part, records)
+
+
+MEMBER_READERS: Mapping[int, Callable[[Message], MemberMessage]] = {
+    Command.RELEASED: _read_released,
+    Command.SNAPSHOT_REQUEST: _read_snapshot_request,
+}
+
+MEMBER_RECORD_READERS: Mapping[int, Callable[[Message, Known], MemberMessage]] = {
+    Command.REGISTERED: _read_registered,
+    Command.SNAPSHOT: _read_snapshot,
+}
+"""Readers of records, some of which may be known already."""

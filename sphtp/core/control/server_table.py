@@ -38,12 +38,12 @@ class ServerAction(Name):
     ACKNOWLEDGE = "acknowledge the id"
     REFRESH = "note that the client is alive"
     REFUSE = "negative acknowledge: conflict"
-    SAY_UNKNOWN = "negative acknowledge: unknown"
+    REFUSE_UNKNOWN = "negative acknowledge: unknown"
     RESERVE = "keep the id for the client that uses it"
     REQUEST_SNAPSHOT = "ask the active member for all it knows"
     SEND_SNAPSHOT = "tell all that we know first-hand"
     OPEN = "tell clients and servers that new ids are registered from now on"
-    SAY_GOODBYE = "tell clients and servers to drop this server at once"
+    SEND_LEAVE = "tell clients and servers to drop this server at once"
     TELL_STATE = "tell the application the new state"
 
 
@@ -62,7 +62,7 @@ FROM_CLIENTS = frozenset(
 """What clients say."""
 
 _OPEN = (_A.OPEN, _A.TELL_STATE)
-_STOP = (_A.SAY_GOODBYE, _A.TELL_STATE)
+_STOP = (_A.SEND_LEAVE, _A.TELL_STATE)
 
 _ROWS = (
     Row(_S.JOINING, _E.NEW_CLUSTER, _S.ACTIVE, _OPEN, "there is nobody to learn from"),
@@ -84,7 +84,7 @@ _ROWS = (
         _S.JOINING,
         _E.HEARTBEAT_UNKNOWN,
         _S.JOINING,
-        (_A.RESERVE, _A.SAY_UNKNOWN),
+        (_A.RESERVE, _A.REFUSE_UNKNOWN),
         "normal heartbeats come from holders only",
     ),
     Row(_S.JOINING, _E.HEARTBEAT_FOREIGN, _S.JOINING, (_A.REFUSE,), "one holder at a time"),
@@ -94,7 +94,7 @@ _ROWS = (
     Row(_S.ACTIVE, _E.ANNOUNCED_HELD, _S.ACTIVE, (_A.ACKNOWLEDGE,), "its first answer was lost"),
     Row(_S.ACTIVE, _E.ANNOUNCED_TAKEN, _S.ACTIVE, (_A.REFUSE,), "step 7"),
     Row(_S.ACTIVE, _E.HEARTBEAT_HELD, _S.ACTIVE, (_A.REFRESH,), "step 11, the other way round"),
-    Row(_S.ACTIVE, _E.HEARTBEAT_UNKNOWN, _S.ACTIVE, (_A.SAY_UNKNOWN,), "it announces again"),
+    Row(_S.ACTIVE, _E.HEARTBEAT_UNKNOWN, _S.ACTIVE, (_A.REFUSE_UNKNOWN,), "it announces again"),
     Row(_S.ACTIVE, _E.HEARTBEAT_FOREIGN, _S.ACTIVE, (_A.REFUSE,), "one holder at a time"),
     Row(_S.ACTIVE, _E.SNAPSHOT_REQUESTED, _S.ACTIVE, (_A.SEND_SNAPSHOT,), "it joins, or repairs"),
     Row(_S.ACTIVE, _E.STOP, _S.STOPPED, _STOP, "nobody waits for the expiry"),

@@ -16,9 +16,9 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from sphtp.core.control.events import MemberEntered, MemberLeft
+from sphtp.core.control.events import ServerEntered, ServerLeft
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import ListeningPublisher
 from sphtp.shell.client import open_client
@@ -105,9 +105,9 @@ async def test_a_signal_makes_it_leave_the_view_and_end_well() -> None:
         events = neighbour.events()
         async with daemon("--join", str(neighbour.address)) as started:
             first = await started.next_line()
-            entered = await next_of(events, MemberEntered)
+            entered = await next_of(events, ServerEntered)
             await leave(started, signal.SIGTERM)
-            left = await next_of(events, MemberLeft)
+            left = await next_of(events, ServerLeft)
     assert first["event"] == "started"
     assert first["id"] == entered.member.id == left.member.id
     assert left.reason is Reason.LEFT

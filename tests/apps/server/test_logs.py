@@ -16,8 +16,8 @@ from sphtp.events import (
     ClientLeft,
     ClientSuspected,
     JoinFailing,
-    MemberLeft,
     ServerEvent,
+    ServerLeft,
     StateChanged,
     ViewChanged,
 )
@@ -67,7 +67,7 @@ def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, ob
             {"event": "client left", "level": "info", "client": 5, "reason": "expired"},
         ),
         (
-            MemberLeft(MEMBER, Reason.EXPIRED),
+            ServerLeft(MEMBER, Reason.EXPIRED),
             {
                 "event": "server left",
                 "level": "warning",
@@ -110,8 +110,8 @@ def test_less_than_the_level_is_not_written() -> None:
 
 
 def test_a_server_that_says_goodbye_is_no_reason_to_worry() -> None:
-    assert logged(MemberLeft(MEMBER, Reason.LEFT), level="warning") == []
-    (line,) = logged(MemberLeft(MEMBER, Reason.LEFT))
+    assert logged(ServerLeft(MEMBER, Reason.LEFT), level="warning") == []
+    (line,) = logged(ServerLeft(MEMBER, Reason.LEFT))
     assert (line["level"], line["reason"]) == ("info", "left")
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from sphtp import Peer
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import draw_cluster_key, draw_server_key, save_secret, save_server_key

@@ -6,25 +6,26 @@ import pytest
 
 from sphtp.core.control.client_messages import (
     Announce,
+    ClientData,
     ClientMessage,
     ClientUser,
-    Data,
     Heartbeat,
     Leave,
     Lookup,
 )
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import Parameter
+from sphtp.core.control.codec import GoneHolder, Holder, Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientChanged, ClientLeft, MemberLeft, PeerLeft, UserMessage
-from sphtp.core.control.fields import Gone, Holder
-from sphtp.core.control.member_messages import MemberMessage, Registered, Released
+from sphtp.core.control.events import PeerChanged, PeerLeft, ServerLeft, UserMessage
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.server_messages import (
-    Ack,
-    Nack,
+    IdAck,
+    IdNack,
+    MemberMessage,
     Peers,
     PeersGone,
+    Registered,
+    Released,
     ServerHeartbeat,
     ServerLeave,
     ServerMessage,
@@ -60,7 +61,7 @@ def refused(node: Node) -> int:
 OF_CLIENTS: dict[str, Callable[[Holder], ClientMessage]] = {
     "heartbeat": lambda own: Heartbeat(*own, 7),
     "leave": lambda own: Leave(*own),
-    "data": lambda own: Data(*own, 9, b"forged"),
+    "data": lambda own: ClientData(*own, 9, b"forged"),
     "lookup": lambda own: Lookup(*own),
     "user": lambda own: ClientUser(*own, 0x100, (Parameter(0x100, b"forged"),)),
     "announce": lambda own: Announce(*own, ELSEWHERE),
@@ -82,7 +83,7 @@ def test_nobody_speaks_for_a_client(what: str, secret: bytes | None) -> None:
     assert refused(server) == 1
     bus.run(30.0)
     assert is_established(client)
-    assert server.of(ClientLeft) == server.of(ClientChanged) == server.of(UserMessage) == []
+    assert server.of(PeerLeft) == server.of(PeerChanged) == server.of(UserMessage) == []
 
 
 def other_nonce(server: Node) -> ServerHeartbeat:
@@ -95,7 +96,7 @@ OF_SERVERS: dict[str, Callable[[Node, Holder], ServerMessage | MemberMessage]] =
     "heartbeat with another nonce": lambda server, _: other_nonce(server),
     "leave": lambda server, _: ServerLeave(server.machine.id, server.machine._cluster.own.nonce),
     "released": lambda server, own: Released(
-        server.machine.id, (Gone(*own, Reason.LEFT), Gone(*own, Reason.EXPIRED))
+        server.machine.id, (GoneHolder(*own, Reason.LEFT), GoneHolder(*own, Reason.EXPIRED))
     ),
     "registered": lambda server, own: Registered(
         server.machine.id, (PeerRecord(own.id, own.nonce, ELSEWHERE, b"forged", 99),)
@@ -116,17 +117,19 @@ def test_nobody_speaks_for_a_server_to_another(what: str, secret: bytes | None) 
     assert refused(first) == 1
     bus.run(30.0)
     assert is_established(client)
-    assert first.of(MemberLeft) == first.of(ClientLeft) == []
+    assert first.of(ServerLeft) == first.of(PeerLeft) == []
 
 
 TO_CLIENTS: dict[str, Callable[[Node, Holder], ServerMessage]] = {
-    "ack": lambda server, own: Ack(server.machine.id, (own,)),
-    "nack conflict": lambda server, own: Nack(server.machine.id, *own, Reason.CONFLICT),
-    "nack denied": lambda server, own: Nack(server.machine.id, *own, Reason.DENIED),
+    "ack": lambda server, own: IdAck(server.machine.id, (own,)),
+    "nack conflict": lambda server, own: IdNack(server.machine.id, *own, Reason.CONFLICT),
+    "nack denied": lambda server, own: IdNack(server.machine.id, *own, Reason.DENIED),
     "leave": OF_SERVERS["leave"],  # type: ignore[dict-item]
     "heartbeat": lambda server, _: other_nonce(server),
     "peers": lambda server, _: Peers(server.machine.id, 0, (PeerRecord(7, 7, ELSEWHERE),)),
-    "peer left": lambda server, own: PeersGone(server.machine.id, 0, (Gone(*own, Reason.LEFT),)),
+    "peer left": lambda server, own: PeersGone(
+        server.machine.id, 0, (GoneHolder(*own, Reason.LEFT),)
+    ),
 }
 
 

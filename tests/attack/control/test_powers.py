@@ -5,19 +5,22 @@ from dataclasses import replace
 
 import pytest
 
+from sphtp.core.control.codec import GoneHolder, Holder, Part
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import MemberEntered, PeerEntered, ServerEntered
-from sphtp.core.control.fields import Gone, Holder, Part
-from sphtp.core.control.member_messages import MemberMessage, Registered, Released, Snapshot
+from sphtp.core.control.events import PeerEntered, ServerEntered
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.server_messages import (
-    Ack,
-    Nack,
+    IdAck,
+    IdNack,
+    MemberMessage,
     Peers,
     PeersGone,
+    Registered,
+    Released,
     ServerHeartbeat,
     ServerLeave,
     ServerMessage,
+    Snapshot,
 )
 from sphtp.core.control.vocabulary import MemberState, Reason
 from sphtp.core.secure.signing import (
@@ -88,7 +91,7 @@ def test_a_member_joins_no_view(key: ServerKey | None) -> None:
         counters = node.machine.counters
         assert counters[Count.UNSIGNED if key is None else Count.UNKNOWN_KEY] == 1
     bus.run(30.0)
-    assert len(server.of(MemberEntered)) == 0
+    assert len(server.of(ServerEntered)) == 0
     assert len(victim.of(ServerEntered)) == 1
     assert is_established(victim)
 
@@ -132,11 +135,13 @@ def test_without_keys_of_servers_a_member_is_whoever_it_likes_to_be() -> None:
 
 
 ANYTHING: dict[str, Callable[[Node, Holder], ServerMessage | MemberMessage]] = {
-    "ack": lambda server, own: Ack(server.machine.id, (own,)),
-    "nack": lambda server, own: Nack(server.machine.id, *own, Reason.DENIED),
+    "ack": lambda server, own: IdAck(server.machine.id, (own,)),
+    "nack": lambda server, own: IdNack(server.machine.id, *own, Reason.DENIED),
     "leave": lambda server, _: ServerLeave(server.machine.id, server.machine._cluster.own.nonce),
-    "peer left": lambda server, own: PeersGone(server.machine.id, 0, (Gone(*own, Reason.LEFT),)),
-    "released": lambda server, own: Released(server.machine.id, (Gone(*own, Reason.LEFT),)),
+    "peer left": lambda server, own: PeersGone(
+        server.machine.id, 0, (GoneHolder(*own, Reason.LEFT),)
+    ),
+    "released": lambda server, own: Released(server.machine.id, (GoneHolder(*own, Reason.LEFT),)),
     "registered": lambda server, own: Registered(server.machine.id, (PeerRecord(*own),)),
 }
 

@@ -7,7 +7,7 @@ import pytest
 from sphtp.core.control.client_messages import Announce, Heartbeat, Leave
 from sphtp.core.control.codec import MAX_MESSAGE
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientLeft, MemberLeft
+from sphtp.core.control.events import PeerLeft, ServerLeft
 from sphtp.core.secure.vouch import MARK_SIZE, SPEAKERS_KEPT, Authenticity, Voucher, strip
 from sphtp.errors import MessageTooLargeError
 from tests.core.control.bus import Bus, Node
@@ -46,7 +46,7 @@ def test_nothing_is_heard_twice() -> None:
     bus.run(30.0)
     assert is_established(nodes[-1])
     assert all(node.machine.counters[Count.REPLAYED] > 0 for node in nodes)
-    assert nodes[0].of(ClientLeft) == nodes[0].of(MemberLeft) == []
+    assert nodes[0].of(PeerLeft) == nodes[0].of(ServerLeft) == []
 
 
 def test_a_goodbye_cannot_be_kept_for_later() -> None:

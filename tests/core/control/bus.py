@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from sphtp.core.control.client import ClientMachine
-from sphtp.core.control.outputs import Audience, Dial, HangUp, Subscribe, Unsubscribe
+from sphtp.core.control.outputs import BusAudience, Dial, HangUp, Subscribe, Unsubscribe
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.secure.signing import (
     TO_CLIENTS,
     TO_SERVERS,
@@ -263,12 +263,12 @@ class Bus:
     def _publish(self, node: Node, message: Any) -> None:
         if node.address is None:
             targets, data = [b for a, b in self.links if a is node], message
-        elif message.audience is Audience.SERVERS:
+        elif message.audience is BusAudience.SERVERS:
             targets, data = [b for a, b in self.links if a is node], message.data
         else:
             targets = [a for a, b in self.links if b is node and a.address is None]
             data = message.data
-        to_servers = node.address is not None and message.audience is Audience.SERVERS
+        to_servers = node.address is not None and message.audience is BusAudience.SERVERS
         data = (node.among_servers if to_servers else node.trust).mark(data)
         node.spoken.append(data)
         for target in sorted(targets, key=self.nodes.index):

@@ -2,8 +2,7 @@
 
 from sphtp.core.control.client_messages import Announce, Heartbeat
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import Message, decode_message_untrusted
-from sphtp.core.control.fields import NONCE, REASON
+from sphtp.core.control.codec import NONCE, REASON, Message, decode_message_untrusted
 from sphtp.core.control.vocabulary import Command
 from tests.core.control.bus import Bus, Node
 

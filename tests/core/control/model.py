@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import decode_message_untrusted
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.intake import Intake
-from sphtp.core.control.server_messages import Ack
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
+from sphtp.core.control.server_messages import IdAck
 from sphtp.core.control.vocabulary import Command
 from tests.core.control.model_world import CLIENTS, NAMES, REPEAT, SERVERS, Link, World
 
@@ -155,8 +155,8 @@ class Explorer:
             return False
         if target in SERVERS:
             return True
-        answer: Any = Intake(Counters(), for_client=True).take(data)
-        holders = answer.holders if isinstance(answer, Ack) else [answer]
+        answer: Any = MessageReader(ControlCounters(), for_client=True).take(data)
+        holders = answer.holders if isinstance(answer, IdAck) else [answer]
         return any(holder.nonce == self._nonces[target] for holder in holders)
 
 
@@ -174,7 +174,7 @@ def _client_print(name: str, machine: ClientMachine) -> Hashable:
 
 def _server_print(name: str, machine: Any) -> Hashable:
     sponsor = machine._ledger.sponsor
-    graves = machine._registry._graves._graves
+    graves = machine._registry._reserved._reserved
     return (
         name,
         frozenset((number, r.nonce, sponsor(number)) for number, r in machine.clients.items()),

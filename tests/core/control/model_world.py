@@ -6,10 +6,10 @@ from typing import Any
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import decode_message_untrusted
-from sphtp.core.control.outputs import Audience
+from sphtp.core.control.outputs import BusAudience
 from sphtp.core.control.records import Candidate
 from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from tests.core.control.bus import address
 
 WANTED = 7
@@ -65,7 +65,7 @@ class World:
         while (message := machine.poll_transmit()) is not None:
             if name in CLIENTS:
                 said += [(target, message) for target in SERVERS]
-            elif message.audience is Audience.SERVERS:
+            elif message.audience is BusAudience.SERVERS:
                 said += [(target, message.data) for target in SERVERS if target != name]
             else:
                 said += [(target, message.data) for target in CLIENTS]

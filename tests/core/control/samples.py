@@ -3,12 +3,14 @@
 from typing import Any
 
 from sphtp.core.control import client_messages as client
-from sphtp.core.control import member_messages as member
 from sphtp.core.control import server_messages as server
 from sphtp.core.control.codec import (
+    Digest,
+    GoneHolder,
+    Holder,
     Parameter,
+    Part,
 )
-from sphtp.core.control.fields import Digest, Gone, Holder, Part
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import MemberState, Reason
 from tests.core.control.bus import address
@@ -27,8 +29,8 @@ FROM_CLIENT: list[Any] = [
     client.Announce(7, 0),
     client.Announce(7, 5, key=KEY),
     client.Leave(7, 5),
-    client.Data(7, 5, 1, b"x" * 4096),
-    client.Data(7, 5, 2, b"", TOPICS),
+    client.ClientData(7, 5, 1, b"x" * 4096),
+    client.ClientData(7, 5, 2, b"", TOPICS),
     client.Lookup(7, 5),
     client.Lookup(7, 5, 9, 4),
     client.StatusRequest(7),
@@ -36,21 +38,21 @@ FROM_CLIENT: list[Any] = [
 ]
 FROM_SERVER: list[Any] = [
     server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), Digest(2, 1 << 63)),
-    server.Ack(4, (Holder(7, 5),)),
-    server.Ack(4, (Holder(7, 0),)),
-    server.Ack(4, (Holder(7, 5), Holder(9, 6))),
-    server.Nack(4, 7, 5, Reason.CONFLICT),
+    server.IdAck(4, (Holder(7, 5),)),
+    server.IdAck(4, (Holder(7, 0),)),
+    server.IdAck(4, (Holder(7, 5), Holder(9, 6))),
+    server.IdNack(4, 7, 5, Reason.CONFLICT),
     server.ServerLeave(4, 5),
     server.Peers(4, 0, (RECORD, PLAIN)),
     server.Peers(4, 7, (RECORD,), Part(0, 2)),
-    server.PeersGone(4, 0, (Gone(7, 9, Reason.EXPIRED), Gone(9, 0, Reason.LEFT))),
-    server.Status(4, 7, Part(1, 2), b"{}"),
+    server.PeersGone(4, 0, (GoneHolder(7, 9, Reason.EXPIRED), GoneHolder(9, 0, Reason.LEFT))),
+    server.StatusReply(4, 7, Part(1, 2), b"{}"),
     server.ServerUser(4, 7, 0xFFFF, (Parameter(0x100, b"\0"),)),
 ]
 FROM_MEMBER: list[Any] = [
-    member.Registered(4, (RECORD, PLAIN)),
-    member.Released(4, (Gone(7, 9, Reason.LEFT),)),
-    member.SnapshotRequest(4, 8),
-    member.Snapshot(4, 8, Part(0, 1), (RECORD,)),
-    member.Snapshot(4, 8, Part(0, 1), ()),
+    server.Registered(4, (RECORD, PLAIN)),
+    server.Released(4, (GoneHolder(7, 9, Reason.LEFT),)),
+    server.SnapshotRequest(4, 8),
+    server.Snapshot(4, 8, Part(0, 1), (RECORD,)),
+    server.Snapshot(4, 8, Part(0, 1), ()),
 ]

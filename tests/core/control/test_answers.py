@@ -6,13 +6,12 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce, Heartbeat
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import Message, Parameter, decode_message_untrusted
+from sphtp.core.control.codec import NONCE, REASON, Message, Parameter, decode_message_untrusted
 from sphtp.core.control.events import IdLost, Suspended, UserMessage
-from sphtp.core.control.fields import NONCE, REASON
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.registry import Claim, MemoryRegistry
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import StateError
 from tests.core.control.bus import Bus

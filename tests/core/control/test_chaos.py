@@ -78,7 +78,7 @@ def check(seed: int) -> None:
             number: record for number, record in records.items() if number != client.machine.id
         }
         assert client.machine.peers == others
-        assert records[client.machine.id].data == client.machine._voice._data
+        assert records[client.machine.id].data == client.machine._sender._data
 
 
 @pytest.mark.parametrize("seed", [*range(2), *soaked(range(2, 8))])

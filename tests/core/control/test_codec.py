@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 from sphtp.core.control import client_messages as client
 from sphtp.core.control import server_messages as server
 from sphtp.core.control.codec import (
+    FEATURES,
     MAX_MESSAGE,
+    NONCE,
+    VERSION,
+    GoneHolder,
     Message,
     Parameter,
     decode_message_untrusted,
 )
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.fields import FEATURES, NONCE, VERSION, Gone
-from sphtp.core.control.intake import Intake
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 from sphtp.errors import MessageTooLargeError, RemoteError
@@ -36,7 +39,7 @@ messages = st.builds(
 
 
 def take(data: bytes, *, for_client: bool = False) -> Any:
-    return Intake(Counters(), for_client=for_client).take(data)
+    return MessageReader(ControlCounters(), for_client=for_client).take(data)
 
 
 def test_the_header_and_parameters_are_little_endian() -> None:
@@ -131,7 +134,7 @@ def test_any_cut_and_any_flip_is_dropped_or_read_but_never_raises(message: Any) 
         (Message(7, 7, 2, (Parameter(DataId.CANDIDATE, bytes(6)),)).encode(), "malformed"),
         (client.Announce(7, 5, (V4,) * 9).encode(), "malformed"),
         (Message(7, 7, 6).encode(), "malformed"),
-        (server.PeersGone(4, 0, (Gone(8, 9, Reason.LEFT),)).encode(), "malformed"),
+        (server.PeersGone(4, 0, (GoneHolder(8, 9, Reason.LEFT),)).encode(), "malformed"),
         (Message(0, 4, 1, (Parameter(DataId.VIEW, b"\xff" * 8),)).encode(), "malformed"),
         (Message(0, 4, 1, (Parameter(DataId.STATE, b""),)).encode(), "malformed"),
         (Message(0, 4, 1, (Parameter(DataId.VERSION, b"\1"),)).encode(), "malformed"),
@@ -151,8 +154,8 @@ def test_any_cut_and_any_flip_is_dropped_or_read_but_never_raises(message: Any) 
     ],
 )
 def test_what_nobody_should_send_is_dropped_and_counted(data: bytes, count: str) -> None:
-    counters = Counters()
-    assert Intake(counters, for_client=False).take(data) is None
+    counters = ControlCounters()
+    assert MessageReader(counters, for_client=False).take(data) is None
     assert counters.as_dict() == {count: 1}
 
 
@@ -175,8 +178,8 @@ def heartbeat_of_member_at(*urls: bytes) -> bytes:
 )
 def test_a_member_with_a_bad_url_is_malformed(url: bytes) -> None:
     for urls in ((url, GOOD_URL), (GOOD_URL, url), (url, b"quic://h")):
-        counters = Counters()
-        assert Intake(counters, for_client=True).take(heartbeat_of_member_at(*urls)) is None
+        counters = ControlCounters()
+        assert MessageReader(counters, for_client=True).take(heartbeat_of_member_at(*urls)) is None
         assert counters.as_dict() == {"malformed": 1}
 
 
@@ -194,10 +197,10 @@ def test_what_later_versions_say_is_heard_as_far_as_it_is_understood() -> None:
     assert heard.member.state is MemberState.JOINING
     for number in (0, 3, 0xFFFF):
         reason = Parameter(DataId.REASON, number.to_bytes(2, "little"))
-        assert take(Message(7, 4, 4, (reason,)).encode()) == server.Nack(4, 7, 0, Reason.OTHER)
+        assert take(Message(7, 4, 4, (reason,)).encode()) == server.IdNack(4, 7, 0, Reason.OTHER)
     gone = Parameter(DataId.GONE, bytes([7, 0, 0, 0]) + bytes(8) + b"\xff\0")
     heard = take(Message(0, 4, 0x12, (gone,)).encode())
-    assert heard == server.PeersGone(4, 0, (Gone(7, 0, Reason.OTHER),))
+    assert heard == server.PeersGone(4, 0, (GoneHolder(7, 0, Reason.OTHER),))
 
 
 def test_parameters_that_a_command_does_not_take_are_not_looked_at() -> None:
@@ -223,8 +226,8 @@ def test_too_many_members_are_malformed() -> None:
 
 
 def test_client_messages_are_foreign_to_clients() -> None:
-    counters = Counters()
-    assert Intake(counters, for_client=True).take(client.Leave(7, 5).encode()) is None
+    counters = ControlCounters()
+    assert MessageReader(counters, for_client=True).take(client.Leave(7, 5).encode()) is None
     assert counters["foreign"] == 1
 
 

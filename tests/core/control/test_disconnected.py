@@ -4,8 +4,6 @@ import pytest
 
 from sphtp.core.control.codec import Message
 from sphtp.core.control.events import (
-    ClientEntered,
-    ClientLeft,
     ClientSuspected,
     IdLost,
     PeerEntered,
@@ -60,8 +58,8 @@ def test_a_client_that_comes_back_is_told_as_gone_to_nobody(bus: Bus, number: in
         bus.run(3)
     for server in servers:
         assert server.of(ClientSuspected)
-        assert not server.of(ClientLeft)
-        assert len(server.of(ClientEntered)) == 2
+        assert not server.of(PeerLeft)
+        assert len(server.of(PeerEntered)) == 2
     assert not other.of(PeerLeft)
     assert not client.of(IdLost)
 
@@ -76,7 +74,7 @@ def test_a_client_that_one_server_has_lost_is_there_for_peers_as_long_as_another
     bus.cut(client, first)
     bus.reconnect(client, first)
     bus.run(30)
-    assert first.of(ClientLeft)
+    assert first.of(PeerLeft)
     assert not other.of(PeerLeft)
     bus.heal()
     bus.run(30)
@@ -102,12 +100,12 @@ def test_a_plain_client_that_says_nothing_but_its_heartbeat_may_come_back() -> N
     bus.run(1.2)
     say(Command.HEARTBEAT, 1002)
     bus.run(5)
-    assert not server.of(ClientLeft)
+    assert not server.of(PeerLeft)
     server.machine.handle_disconnected(bus.now, 1001)
     server.machine.handle_disconnected(bus.now, 1002)
     bus.pump(server)
     bus.run(SOON)
-    assert [event.record.id for event in server.of(ClientLeft)] == [4711]
+    assert [event.record.id for event in server.of(PeerLeft)] == [4711]
     assert server.machine.clients == {}
 
 
@@ -119,5 +117,5 @@ def test_a_server_that_slept_gives_clients_the_time_to_come_back(bus: Bus) -> No
     bus.sleep(server, 60)
     bus.reconnect(client, server)
     bus.run(90)
-    assert not server.of(ClientLeft)
+    assert not server.of(PeerLeft)
     assert is_established(client)

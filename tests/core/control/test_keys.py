@@ -10,10 +10,9 @@ from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import PeerChanged, PeerEntered
-from sphtp.core.control.member_messages import Registered
 from sphtp.core.control.records import PeerRecord
-from sphtp.core.control.server_messages import Peers
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.server_messages import Peers, Registered
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import DataId
 from sphtp.errors import SettingsError
 from tests.core.control.bus import Bus, Node

@@ -6,11 +6,10 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import Message, Parameter
+from sphtp.core.control.codec import NONCE, Message, Parameter
 from sphtp.core.control.events import IdLost, PeerLeft
-from sphtp.core.control.fields import NONCE
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
-from sphtp.core.control.server_messages import Ack, Peers, ServerHeartbeat
+from sphtp.core.control.server_messages import IdAck, Peers, ServerHeartbeat
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, DataId, MemberState, Reason
 from tests.core.control.bus import Bus, Node, address
@@ -33,7 +32,7 @@ def announcing(bus: Bus, state: int, *urls: bytes) -> Node:
     client = bus.client("x", ids=iter((7,)))
     bus.inject(client, heartbeat(state, *urls))
     assert client.is_in(ClientState.ANNOUNCING)
-    bus.inject(client, Ack(OLD, (client.machine._identity.holder,)).encode())
+    bus.inject(client, IdAck(OLD, (client.machine._identity.holder,)).encode())
     return client
 
 
@@ -42,7 +41,7 @@ def test_a_member_that_cannot_be_dialled_still_has_to_agree() -> None:
     client = announcing(bus, MemberState.ACTIVE, b"quic://a:1", b"quic://a:2")
     assert client.is_in(ClientState.ANNOUNCING)
     assert list(client.dialled) == [address(0)]
-    bus.inject(client, Ack(LATER, (client.machine._identity.holder,)).encode())
+    bus.inject(client, IdAck(LATER, (client.machine._identity.holder,)).encode())
     assert is_established(client)
 
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.graves import Graves
+from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.liveness import Liveness, SleepWatch
+from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.vocabulary import Reason
 
 EXPIRY = 10.0
@@ -108,7 +108,7 @@ def test_the_queues_agree_with_looking_at_everybody(
 
 
 def test_a_missed_timeout_is_lag_but_a_busy_process_is_awake() -> None:
-    counters = Counters()
+    counters = ControlCounters()
     watch = SleepWatch(1.0, counters)
     assert watch.overslept(0.0, None) == 0.0
     assert watch.overslept(1.0, 1.0) == 0.0
@@ -119,7 +119,7 @@ def test_a_missed_timeout_is_lag_but_a_busy_process_is_awake() -> None:
 
 
 def test_graves_keep_an_id_for_one_period_and_for_one_holder() -> None:
-    graves = Graves(EXPIRY, capacity=2)
+    graves = ReservedIds(EXPIRY, capacity=2)
     graves.put(0.0, 7, 5, Reason.EXPIRED)
     grave = graves.find(9.9, 7)
     assert grave is not None

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.counters import Counters
-from sphtp.core.control.intake import Intake
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import MAX_MEMBERS
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Command, DataId
@@ -105,7 +105,7 @@ def test_a_server_under_fire_holds_no_more_than_its_limits() -> None:
     bus.pump(server)
     bus.run(1.2)
     heartbeat = said(server, Command.HEARTBEAT)[-1].encode()
-    heard = Intake(Counters(), for_client=True).take(heartbeat)
+    heard = MessageReader(ControlCounters(), for_client=True).take(heartbeat)
     assert isinstance(heard, ServerHeartbeat)
     assert len(heard.view.members) == MAX_MEMBERS
     assert len(server.machine.clients) <= 4096

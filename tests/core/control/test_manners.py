@@ -5,10 +5,9 @@ import json
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Heartbeat, Leave, StatusRequest
-from sphtp.core.control.codec import decode_message_untrusted
+from sphtp.core.control.codec import PART, TEXT, decode_message_untrusted
 from sphtp.core.control.events import ServerLeft
-from sphtp.core.control.fields import PART, TEXT
-from sphtp.core.control.outputs import Audience, Outgoing
+from sphtp.core.control.outputs import BusAudience, BusMessage
 from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import MessageTooLargeError, StateError
@@ -21,6 +20,7 @@ def test_status_comes_in_parts_to_anybody_with_an_odd_id() -> None:
     server = active_server(bus)
     for number in range(3, 1403, 2):
         bus.inject(server, Announce(number, 5).encode())
+    bus.run(1.0)
     before = len(server.sent)
     bus.inject(server, StatusRequest(9999).encode())
     answers = [decode_message_untrusted(out.data) for out in server.sent[before:]]
@@ -75,5 +75,5 @@ def test_a_server_that_stops_is_dropped_at_once() -> None:
     assert first.machine.poll_timeout() is None
     with pytest.raises(StateError):
         first.machine.stop(bus.now)
-    assert {out.audience for out in first.sent[-2:]} == set(Audience)
-    assert isinstance(first.sent[-1], Outgoing)
+    assert {out.audience for out in first.sent[-2:]} == set(BusAudience)
+    assert isinstance(first.sent[-1], BusMessage)

@@ -6,33 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.codec import MAX_MESSAGE
-from sphtp.core.control.fields import MAX_PARTS, Part
-from sphtp.core.control.ids import (
+from sphtp.core.control.codec import MAX_MESSAGE, MAX_PARTS, Part
+from sphtp.core.control.lists import MAX_RECORD_SIZE, divide_records, write_records
+from sphtp.core.control.records import (
+    CAPACITY,
+    KEY_SIZE,
+    MAX_CANDIDATES,
+    MAX_DATA,
+    MAX_TOPICS,
+    MAX_TOPICS_SIZE,
+    Candidate,
+    PeerRecord,
+    ServerAddress,
+    is_newer,
+    next_revision,
+    size_of_topics,
+)
+from sphtp.core.control.server import ServerMachine
+from sphtp.core.control.server_messages import Peers
+from sphtp.core.control.settings import MAX_CLIENTS, ControlTimers, ServerLimits
+from sphtp.core.control.vocabulary import (
     draw_client_id,
     draw_nonce,
     draw_server_id,
     is_client_id,
     is_server_id,
 )
-from sphtp.core.control.introductions import write_records
-from sphtp.core.control.limits import MAX_CLIENTS, ServerLimits
-from sphtp.core.control.parts import MAX_RECORD_SIZE, divide_records
-from sphtp.core.control.records import (
-    KEY_SIZE,
-    MAX_CANDIDATES,
-    MAX_DATA,
-    Candidate,
-    PeerRecord,
-    ServerAddress,
-    is_newer,
-    next_revision,
-)
-from sphtp.core.control.roster import CAPACITY
-from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.server_messages import Peers
-from sphtp.core.control.timers import ControlTimers
-from sphtp.core.control.topics import MAX_TOPICS, MAX_TOPICS_SIZE, size_of_topics
 from sphtp.errors import SettingsError
 
 

@@ -6,17 +6,22 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.counters import Count, Counters
-from sphtp.core.control.dialling import Dialler
-from sphtp.core.control.digest import Fingerprints, fingerprint
+from sphtp.core.control.codec import Digest, GoneHolder, Holder, Part
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.directory import Roster
 from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
-from sphtp.core.control.fields import Digest, Gone, Holder, Part
+from sphtp.core.control.lists import (
+    MAX_CHUNK,
+    Assembly,
+    Fingerprints,
+    divide,
+    fingerprint,
+    number_parts,
+)
 from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.parts import MAX_CHUNK, Assembly, divide, number
-from sphtp.core.control.patience import Patience
-from sphtp.core.control.records import Candidate, PeerRecord
+from sphtp.core.control.records import CAPACITY, Candidate, PeerRecord
 from sphtp.core.control.registry import Claim, MemoryRegistry
-from sphtp.core.control.roster import CAPACITY, Roster
+from sphtp.core.control.server_set import Dialler, ExponentialBackoff
 from sphtp.core.control.vocabulary import Reason
 from tests.core.control.bus import address
 
@@ -25,36 +30,38 @@ PEER = PeerRecord(7, 70)
 
 
 def test_a_peer_is_there_as_long_as_some_server_vouches() -> None:
-    roster = Roster(10.0, Counters())
+    roster = Roster(10.0, ControlCounters())
     assert roster.enter(0.0, A, PEER) == [PeerEntered(PEER)]
     assert roster.enter(0.0, B, PEER) == []
-    assert roster.leave(1.0, A, Gone(7, 70, Reason.EXPIRED)) == []
+    assert roster.leave(1.0, A, GoneHolder(7, 70, Reason.EXPIRED)) == []
     assert roster.peers == {7: PEER}
-    assert roster.leave(1.0, B, Gone(7, 70, Reason.EXPIRED)) == [PeerLeft(PEER, Reason.EXPIRED)]
+    assert roster.leave(1.0, B, GoneHolder(7, 70, Reason.EXPIRED)) == [
+        PeerLeft(PEER, Reason.EXPIRED)
+    ]
     assert roster.peers == {}
 
 
 def test_a_good_bye_counts_at_once_and_late_news_do_not_undo_it() -> None:
-    roster = Roster(10.0, Counters())
+    roster = Roster(10.0, ControlCounters())
     roster.enter(0.0, A, PEER)
     roster.enter(0.0, B, PEER)
-    assert roster.leave(1.0, A, Gone(7, 70, Reason.LEFT)) == [PeerLeft(PEER, Reason.LEFT)]
+    assert roster.leave(1.0, A, GoneHolder(7, 70, Reason.LEFT)) == [PeerLeft(PEER, Reason.LEFT)]
     assert roster.enter(1.1, B, PEER) == []
     assert roster.replace(1.2, B, [PEER]) == []
     assert roster.enter(1.3, B, replace(PEER, nonce=71)) == [PeerEntered(replace(PEER, nonce=71))]
 
 
 def test_another_nonce_is_another_peer() -> None:
-    roster = Roster(10.0, Counters())
+    roster = Roster(10.0, ControlCounters())
     roster.enter(0.0, A, PEER)
     other = replace(PEER, nonce=71)
-    assert roster.leave(0.0, A, Gone(7, 71, Reason.EXPIRED)) == []
+    assert roster.leave(0.0, A, GoneHolder(7, 71, Reason.EXPIRED)) == []
     assert roster.enter(0.0, B, other) == [PeerLeft(PEER, Reason.CONFLICT), PeerEntered(other)]
     assert roster.digest(A) == Digest(0, 0)
 
 
 def test_older_data_do_not_replace_newer() -> None:
-    roster = Roster(10.0, Counters())
+    roster = Roster(10.0, ControlCounters())
     new, old = replace(PEER, data=b"new", revision=2), replace(PEER, data=b"old", revision=1)
     roster.enter(0.0, A, old)
     assert roster.enter(0.0, A, new) == [PeerChanged(new)]
@@ -64,16 +71,16 @@ def test_older_data_do_not_replace_newer() -> None:
 
 
 def test_the_client_itself_is_no_peer_but_counts_for_the_digest() -> None:
-    roster = Roster(10.0, Counters())
+    roster = Roster(10.0, ControlCounters())
     roster.ignore(Holder(7, 70))
     assert roster.enter(0.0, A, PEER) == []
     assert roster.peers == {}
     assert roster.digest(A) == Digest(1, fingerprint(PEER))
-    assert roster.leave(0.0, A, Gone(7, 70, Reason.LEFT)) == []
+    assert roster.leave(0.0, A, GoneHolder(7, 70, Reason.LEFT)) == []
 
 
 def test_peers_beyond_the_capacity_are_dropped_and_counted() -> None:
-    counters = Counters()
+    counters = ControlCounters()
     roster = Roster(10.0, counters)
     for peer in range(3, 3 + 2 * (CAPACITY + 2), 2):
         roster.enter(0.0, A, PeerRecord(peer, 1))
@@ -82,13 +89,13 @@ def test_peers_beyond_the_capacity_are_dropped_and_counted() -> None:
 
 
 def test_questions_come_ever_less_often() -> None:
-    patience = Patience(0.5, 10.0)
+    patience = ExponentialBackoff(0.5, 10.0)
     asked = [now for now in range(60) if patience.allows(float(now))]
     assert asked == [0, 1, 2, 4, 8, 16, 26, 36, 46, 56]
 
 
 def test_a_whole_list_replaces_what_a_server_vouched_for() -> None:
-    roster = Roster(10.0, Counters())
+    roster = Roster(10.0, ControlCounters())
     second, third = PeerRecord(9, 90), PeerRecord(11, 110)
     roster.enter(0.0, A, PEER)
     roster.enter(0.0, A, second)
@@ -153,7 +160,7 @@ def test_parts_are_put_together_only_when_none_is_missing() -> None:
     assert assembly.add(Part(1, 3), [2]) is None
     assert assembly.add(Part(2, 3), [3]) == [1, 2, 3]
     assert assembly.add(Part(2, 3), [3]) is None
-    assert number([]) == [(Part(0, 1), ())]
+    assert number_parts([]) == [(Part(0, 1), ())]
 
 
 def test_a_registry_decides_by_nonce() -> None:

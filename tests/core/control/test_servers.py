@@ -3,12 +3,18 @@
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Leave
-from sphtp.core.control.events import ClientLeft, IdLost, MemberEntered, MemberLeft, StateChanged
-from sphtp.core.control.fields import Gone, Part
-from sphtp.core.control.member_messages import Registered, Released, Snapshot, SnapshotRequest
+from sphtp.core.control.codec import GoneHolder, Part
+from sphtp.core.control.events import IdLost, PeerLeft, ServerEntered, ServerLeft, StateChanged
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
-from sphtp.core.control.server_messages import ServerHeartbeat, ServerLeave
+from sphtp.core.control.server_messages import (
+    Registered,
+    Released,
+    ServerHeartbeat,
+    ServerLeave,
+    Snapshot,
+    SnapshotRequest,
+)
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
 from tests.core.control.bus import Bus, Node, address
@@ -68,11 +74,11 @@ def test_a_member_that_is_gone_is_hung_up_unless_it_is_to_be_joined() -> None:
     first, second = two(bus)
     bus.kill(second)
     bus.run(12)
-    assert first.of(MemberLeft)[0].reason is Reason.EXPIRED
+    assert first.of(ServerLeft)[0].reason is Reason.EXPIRED
     assert first.commands == [Dial(address(1)), HangUp(address(1))]
     again = bus.server(1, join=[0])
     bus.run(5)
-    assert len(first.of(MemberEntered)) == 2
+    assert len(first.of(ServerEntered)) == 2
     assert first.machine.view == again.machine.view
     bus.kill(first)
     bus.run(12)
@@ -122,9 +128,9 @@ def test_a_client_known_from_another_server_lives_as_long_as_that_one_says() -> 
     bus.inject(server, Registered(4, (record, PeerRecord(9, 5))).encode())
     assert server.machine.clients[7] == record
     assert server.machine.status()["clients"][0]["told_by"] == 4
-    bus.inject(server, Released(4, (Gone(7, 6, Reason.EXPIRED),)).encode())
+    bus.inject(server, Released(4, (GoneHolder(7, 6, Reason.EXPIRED),)).encode())
     assert 7 in server.machine.clients
-    bus.inject(server, Released(4, (Gone(7, 5, Reason.EXPIRED),)).encode())
+    bus.inject(server, Released(4, (GoneHolder(7, 5, Reason.EXPIRED),)).encode())
     assert 7 not in server.machine.clients
     bus.inject(server, ServerLeave(4, 44).encode())
     bus.run(9)
@@ -137,9 +143,9 @@ def test_an_expiry_elsewhere_does_not_remove_whom_this_server_hears() -> None:
     bus = Bus()
     server = alone(bus)
     bus.inject(server, Announce(7, 5).encode())
-    bus.inject(server, Released(4, (Gone(7, 5, Reason.EXPIRED),)).encode())
+    bus.inject(server, Released(4, (GoneHolder(7, 5, Reason.EXPIRED),)).encode())
     assert 7 in server.machine.clients
-    bus.inject(server, Released(4, (Gone(7, 5, Reason.LEFT),)).encode())
+    bus.inject(server, Released(4, (GoneHolder(7, 5, Reason.LEFT),)).encode())
     assert 7 not in server.machine.clients
     bus.inject(server, Registered(4, (PeerRecord(7, 5),)).encode())
     assert 7 not in server.machine.clients
@@ -158,7 +164,7 @@ def test_the_lower_nonce_keeps_the_id(told: int, kept: int) -> None:
     assert Command.NACK in commands
     loser = Announce(7, max(5, told))
     assert ask(bus, server, loser) == [(Command.NACK, 7, loser.nonce, Reason.CONFLICT)]
-    assert [event.reason for event in server.of(ClientLeft)] == [Reason.CONFLICT] * (kept == told)
+    assert [event.reason for event in server.of(PeerLeft)] == [Reason.CONFLICT] * (kept == told)
 
 
 def test_lost_news_between_servers_are_repaired_by_a_snapshot() -> None:

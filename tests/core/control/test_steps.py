@@ -4,14 +4,13 @@ from itertools import pairwise
 from typing import Any
 
 from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.codec import BLOB, NONCE, REASON
 from sphtp.core.control.events import (
-    ClientLeft,
     ClientSuspected,
     Established,
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.fields import BLOB, NONCE, REASON
 from sphtp.core.control.outputs import Dial, Subscribe, Unsubscribe, topic
 from sphtp.core.control.vocabulary import Command, Reason
 from tests.core.control.bus import Bus, address
@@ -130,9 +129,9 @@ def test_11_a_silent_client_is_suspected_then_de_registered_and_its_data_deleted
     cut = bus.now
     bus.run_until(lambda: bool(server.of(ClientSuspected)))
     assert 3.9 < bus.now - cut < 5.1
-    bus.run_until(lambda: bool(server.of(ClientLeft)))
+    bus.run_until(lambda: bool(server.of(PeerLeft)))
     assert 8.9 < bus.now - cut < 10.1
-    (left,) = server.of(ClientLeft)
+    (left,) = server.of(PeerLeft)
     assert (left.record.id, left.record.data) == (client.machine.id, b"")
     assert left.reason is Reason.EXPIRED
     assert client.machine.id not in server.machine.clients

@@ -21,7 +21,7 @@ from sphtp.core.control.server_table import (
     ServerSignal,
     ServerState,
 )
-from sphtp.core.control.timers import ControlTimers
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.fsm import diagram, table
 from sphtp.errors import StateError
 from tests.core.control.bus import address

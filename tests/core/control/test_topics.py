@@ -8,19 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.control.client import ClientMachine
-from sphtp.core.control.client_messages import Announce, Data
-from sphtp.core.control.codec import Message, Parameter, decode_message_untrusted
+from sphtp.core.control.client_messages import Announce, ClientData
+from sphtp.core.control.codec import (
+    BLOB,
+    NONCE,
+    REVISION,
+    TOPICS,
+    Message,
+    Parameter,
+    decode_message_untrusted,
+)
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientLeft, PeerChanged, PeerEntered
-from sphtp.core.control.fields import BLOB, NONCE, REVISION, TOPICS
-from sphtp.core.control.member_messages import Registered
-from sphtp.core.control.records import PeerRecord
-from sphtp.core.control.server_messages import Nack, Peers
-from sphtp.core.control.timers import ControlTimers
-from sphtp.core.control.topics import MAX_TOPICS, MAX_TOPICS_SIZE, check_topics, size_of_topics
+from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.records import (
+    MAX_TOPICS,
+    MAX_TOPICS_SIZE,
+    PeerRecord,
+    check_topics,
+    size_of_topics,
+)
+from sphtp.core.control.server_messages import IdNack, Peers, Registered
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.core.topics import LONGEST_TOPIC
-from sphtp.core.wire import Reader
 from sphtp.errors import SettingsError, WireError
 from tests.core.control.bus import Bus, Node
 from tests.core.control.helpers import active_server, ask, established, said
@@ -138,7 +148,7 @@ def test_a_client_keeps_them_under_another_id() -> None:
     established(bus, one, other)
     tell(bus, one, *ONE)
     bus.run_until(lambda: seen(other, one) == ONE)
-    nack = Nack(server.machine.id, 7, one.machine.nonce, Reason.CONFLICT)
+    nack = IdNack(server.machine.id, 7, one.machine.nonce, Reason.CONFLICT)
     bus.inject(one, nack.encode())
     bus.run_until(lambda: one.machine.id != 7)
     bus.run_until(lambda: seen(other, one) == ONE)
@@ -153,8 +163,8 @@ def test_topics_are_deleted_with_their_client() -> None:
     bus.run_until(lambda: seen(server, one) == ONE)
     one.machine.leave(bus.now)
     bus.pump(one)
-    bus.run_until(lambda: bool(server.of(ClientLeft)))
-    assert server.of(ClientLeft)[0].record.topics == ()
+    bus.run_until(lambda: bool(server.of(PeerLeft)))
+    assert server.of(PeerLeft)[0].record.topics == ()
 
 
 # Beside programs that know nothing of them
@@ -162,7 +172,7 @@ def test_topics_are_deleted_with_their_client() -> None:
 
 def registered(bus: Bus, server: Node, *topics: str, revision: int = 1) -> None:
     ask(bus, server, Announce(7, 5))
-    bus.inject(server, Data(7, 5, revision, b"", topics).encode())
+    bus.inject(server, ClientData(7, 5, revision, b"", topics).encode())
 
 
 def test_data_without_topics_means_none() -> None:
@@ -170,7 +180,7 @@ def test_data_without_topics_means_none() -> None:
     server = active_server(bus)
     registered(bus, server, *ONE)
     assert server.machine.clients[7].topics == ONE
-    bus.inject(server, Data(7, 5, 2, b"new").encode())
+    bus.inject(server, ClientData(7, 5, 2, b"new").encode())
     assert server.machine.clients[7].topics == ()
 
 
@@ -213,10 +223,10 @@ def test_topics_come_after_a_server_that_told_the_revision_without_them() -> Non
     servers = two_servers(bus)
     record = PeerRecord(7, 5, data=b"data", revision=1)
     bus.inject(servers[1], Registered(servers[0].machine.id, (record,)).encode())
-    bus.inject(servers[1], Data(7, 5, 1, b"data", ONE).encode())
+    bus.inject(servers[1], ClientData(7, 5, 1, b"data", ONE).encode())
     assert servers[1].machine.clients[7].topics == ONE
     # The first ones count.
-    bus.inject(servers[1], Data(7, 5, 1, b"lies", MANY).encode())
+    bus.inject(servers[1], ClientData(7, 5, 1, b"lies", MANY).encode())
     held = servers[1].machine.clients[7]
     assert (held.topics, held.data) == (ONE, b"data")
 
@@ -240,8 +250,8 @@ def test_an_older_reader_sees_record_and_data_as_before() -> None:
     ).parameters
     assert peer == before
     assert topics.id == DataId.PEER_TOPICS
-    data = decode_message_untrusted(Data(7, 5, 1, b"data", ONE).encode()).parameters
-    assert data[:-1] == decode_message_untrusted(Data(7, 5, 1, b"data").encode()).parameters
+    data = decode_message_untrusted(ClientData(7, 5, 1, b"data", ONE).encode()).parameters
+    assert data[:-1] == decode_message_untrusted(ClientData(7, 5, 1, b"data").encode()).parameters
     assert data[-1].id == DataId.TOPICS
 
 
@@ -280,7 +290,7 @@ def test_as_many_topics_as_are_allowed_are_taken() -> None:
 
 
 def read(data: bytes) -> tuple[str, ...]:
-    return TOPICS.read(Reader(data))
+    return TOPICS.decode(data)
 
 
 def packed(*names: bytes) -> bytes:

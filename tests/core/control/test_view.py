@@ -1,16 +1,18 @@
 """The view: servers that hear each other agree soon, and nobody runs away."""
 
 import random
+from collections import deque
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.fields import MAX_VIEW
-from sphtp.core.control.neighbours import Neighbours
+from sphtp.core.control.codec import MAX_VIEW
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.events import ClientEvent, ServerEntered, ServerLeft
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member
 from sphtp.core.control.server_messages import ServerHeartbeat
-from sphtp.core.control.view import ViewKeeper, current_view
-from sphtp.core.control.vocabulary import MemberState
+from sphtp.core.control.server_set import ServerSet, ViewKeeper, current_view
+from sphtp.core.control.vocabulary import MemberState, Reason
 from tests.core.control.bus import address
 
 Heard = set[tuple[int, int]]
@@ -114,14 +116,19 @@ def test_what_a_server_tells_about_itself_counts_most() -> None:
     assert view.active == {2}
 
 
-def test_neighbours_are_bounded() -> None:
-    neighbours = Neighbours(10.0)
+def test_the_servers_of_a_set_are_bounded() -> None:
+    events: deque[ClientEvent] = deque()
+    counters = ControlCounters()
+    servers = ServerSet(10.0, counters, events)
     for number in range(2, 2 * MAX_MEMBERS + 2, 2):
-        hearing = neighbours.hear(0.0, heartbeat(number, 1))
-        assert hearing is not None
-        assert hearing.entered == member(number)
-    assert neighbours.hear(0.0, heartbeat(1000, 1)) is None
-    assert neighbours.hear(1.0, heartbeat(2, 1)) is not None
-    assert len(neighbours.take_expired(10.0)) == MAX_MEMBERS - 1
-    assert neighbours.leave(2, 99) is None
-    assert neighbours.leave(2, 1) == member(2)
+        assert servers.handle_heartbeat(0.0, heartbeat(number, 1)) is not None
+        assert events.pop() == ServerEntered(member(number))
+    assert servers.handle_heartbeat(0.0, heartbeat(1000, 1)) is None
+    assert counters[Count.TOO_MANY] == 1
+    assert servers.handle_heartbeat(1.0, heartbeat(2, 1)) is not None
+    assert not events
+    assert len(servers.take_expired(10.0)) == MAX_MEMBERS - 1
+    assert not servers.handle_leave(2, 99)
+    events.clear()
+    assert servers.handle_leave(2, 1)
+    assert list(events) == [ServerLeft(member(2), Reason.LEFT)]

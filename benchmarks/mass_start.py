@@ -1,0 +1,248 @@
+"""Starts many clients at once over real sockets, and tells how long and how much CPU that takes.
+
+Servers have a process each; the clients share some. The clock runs from the moment at which all
+processes are told to begin to the one at which the last client is established. Then the cluster is
+left alone for a while, to see what it costs a server when nothing happens.
+
+A client learns each other client from its record. How often it decodes one is counted, too: once
+is enough, for the same bytes may come again, in news and in lists, from several servers.
+"""
+
+import json
+import resource
+import sys
+from collections import Counter
+from subprocess import PIPE
+from time import monotonic
+from typing import Any, Final
+
+import click
+import trio
+
+import sphtp
+from sphtp.core.control import lists
+
+DEADLINE: Final = 600.0
+Report = dict[str, Any]
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _say(report: Report) -> None:
+    click.echo(json.dumps(report))
+    sys.stdout.flush()
+
+
+async def _line() -> bool:
+    """Wait for a line of standard input; tell whether there was one."""
+    return bool(await trio.to_thread.run_sync(sys.stdin.readline))
+
+
+async def _serve(join: tuple[str, ...]) -> None:
+    """Be a server: tell where, and at each line of input what has been used so far."""
+    options = sphtp.ServerOptions(
+        bind=sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0"),
+        join=tuple(map(sphtp.ServerAddress.parse, join)),
+        new_cluster=not join,
+    )
+    async with sphtp.open_server(options) as server:
+        await server.wait_active()
+        _say({"address": str(server.address)})
+        while await _line():
+            _say({"cpu": _cpu(), "clients": len(server.clients), "view": len(server.view.members)})
+
+
+class _Crowd:
+    """The clients of one process."""
+
+    def __init__(self) -> None:
+        self.opened: list[float] = []
+        self.failures: list[str] = []
+        self.clients: list[sphtp.Client] = []
+        self.decoded: Counter[int] = Counter()
+        self._changed = trio.lowlevel.ParkingLot()
+        # The same record, decoded again, has the same bytes: one count for each record.
+        _count_decoded(self.decoded)
+
+    async def attend(self, servers: list[str], timeout: float) -> None:
+        """Be one client until it is cancelled; note when it is established."""
+        try:
+            async with sphtp.open_client(servers, timeout=timeout, host="127.0.0.1") as client:
+                self.clients.append(client)
+                self.opened.append(monotonic())
+                self._changed.unpark_all()
+                await trio.sleep_forever()
+        except sphtp.SphtpError as error:
+            self.failures.append(str(error))
+            self._changed.unpark_all()
+
+    async def wait(self, clients: int) -> None:
+        """Wait until so many are established, or have failed."""
+        while len(self.opened) + len(self.failures) < clients:
+            await self._changed.park()
+
+
+def _count_decoded(decoded: Counter[int]) -> None:
+    whole = lists.decode_record
+
+    def counted(*told: Any) -> Any:
+        record = whole(*told)
+        decoded[record.id] += 1
+        return record
+
+    lists.decode_record = counted
+
+
+async def _attend(servers: list[str], clients: int, timeout: float) -> None:
+    """Be some clients, from the first line of input to the last."""
+    crowd = _Crowd()
+    _say({"ready": True})
+    await _line()
+    async with trio.open_nursery() as nursery:
+        for _ in range(clients):
+            nursery.start_soon(crowd.attend, servers, timeout)
+        await crowd.wait(clients)
+        _say({"opened": crowd.opened, "failures": crowd.failures})
+        while await _line():
+            known = [len(client.peers) for client in crowd.clients]
+            _say({"cpu": _cpu(), "known": min(known, default=0), "decoded": dict(crowd.decoded)})
+        nursery.cancel_scope.cancel()
+
+
+class _Child:
+    """A process of this script that answers lines with JSON."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+        self._buffer = b""
+
+    @classmethod
+    async def start(cls, *arguments: str) -> "_Child":
+        command = [sys.executable, __file__, *arguments]
+        return cls(await trio.lowlevel.open_process(command, stdin=PIPE, stdout=PIPE))
+
+    async def read(self) -> Report:
+        assert self._process.stdout is not None
+        while b"\n" not in self._buffer:
+            data = await self._process.stdout.receive_some(1 << 16)
+            if not data:
+                raise click.ClickException("a process ended too early")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        report: Report = json.loads(line)
+        return report
+
+    async def ask(self) -> Report:
+        await self.tell()
+        return await self.read()
+
+    async def tell(self) -> None:
+        assert self._process.stdin is not None
+        await self._process.stdin.send_all(b"\n")
+
+    async def stop(self) -> None:
+        self._process.kill()
+        await self._process.wait()
+
+
+async def _measure(clients: int, servers: int, processes: int, steady: float) -> Report:
+    children: list[_Child] = []
+    try:
+        with trio.fail_after(DEADLINE):
+            addresses: list[str] = []
+            for _ in range(servers):
+                child = await _Child.start("--serve", *(f"--join={each}" for each in addresses[:1]))
+                children.append(child)
+                addresses.append((await child.read())["address"])
+            crowds = [
+                await _Child.start(
+                    f"--attend={clients // processes + (rank < clients % processes)}",
+                    *(f"--join={address}" for address in addresses),
+                )
+                for rank in range(processes)
+            ]
+            children += crowds
+            for crowd in crowds:
+                await crowd.read()
+            return await _watch(children[:servers], crowds, clients, steady)
+    finally:
+        for child in children:
+            await child.stop()
+
+
+async def _watch(
+    servers: list[_Child], crowds: list[_Child], clients: int, steady: float
+) -> Report:
+    before = [(await server.ask())["cpu"] for server in servers]
+    began = monotonic()
+    for crowd in crowds:
+        await crowd.tell()
+    told = [await crowd.read() for crowd in crowds]
+    opened = sorted(moment - began for each in told for moment in each["opened"])
+    failures = [failure for each in told for failure in each["failures"]]
+    used = [(await server.ask())["cpu"] for server in servers]
+    known_after = None
+    with trio.move_on_after(60):
+        while True:
+            states = [await crowd.ask() for crowd in crowds]
+            if all(state["known"] >= len(opened) - 1 for state in states):
+                known_after = monotonic() - began
+                break
+            await trio.sleep(0.5)
+    states = [await crowd.ask() for crowd in crowds]
+    await trio.sleep(steady / 3)
+    settled = [(await server.ask())["cpu"] for server in servers]
+    await trio.sleep(steady)
+    rested = [(await server.ask())["cpu"] for server in servers]
+    decoded = [count for state in states for count in state["decoded"].values()]
+    return {
+        "clients": clients,
+        "servers": len(servers),
+        "established": len(opened),
+        "failures": failures[:3],
+        "last_established_s": round(opened[-1], 2) if opened else None,
+        "median_established_s": round(opened[len(opened) // 2], 2) if opened else None,
+        "all_known_s": None if known_after is None else round(known_after, 2),
+        "servers_cpu_s": [round(b - a, 2) for a, b in zip(before, used, strict=True)],
+        "clients_cpu_s": round(sum(state["cpu"] for state in states), 2),
+        "decoded_per_record_and_client": round(sum(decoded) / max(1, len(opened) * len(opened)), 2),
+        "steady_server_cores": [
+            round((b - a) / steady, 3) for a, b in zip(settled, rested, strict=True)
+        ],
+    }
+
+
+@click.command()
+@click.option("--clients", type=click.IntRange(1), default=500, show_default=True)
+@click.option("--servers", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--processes", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--steady", type=float, default=10.0, show_default=True, help="Seconds of rest.")
+@click.option("--timeout", type=float, default=120.0, show_default=True)
+@click.option("--serve", is_flag=True, hidden=True)
+@click.option("--attend", type=int, hidden=True)
+@click.option("--join", multiple=True, hidden=True)
+def main(
+    clients: int,
+    servers: int,
+    processes: int,
+    steady: float,
+    timeout: float,
+    attend: int | None,
+    join: tuple[str, ...],
+    *,
+    serve: bool,
+) -> None:
+    """Start clients all at once; tell when all were established, and the CPU of both sides."""
+    if serve:
+        trio.run(_serve, join)
+    elif attend is not None:
+        trio.run(_attend, list(join), attend, timeout)
+    else:
+        click.echo(json.dumps(trio.run(_measure, clients, servers, processes, steady), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,361 @@
+"""What comes in from the bus: read, checked for who sent it, and limited, before it counts.
+
+``MessageReader`` is the single entry for bytes: typed messages come out, everything else is
+counted. ``SenderCheck`` lets in what comes through the connection of whoever it claims to be from,
+``SignatureProofs`` what servers have signed, and ``Rates`` what does not come too often.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from sphtp.core.control import client_messages, server_messages
+from sphtp.core.control.client_messages import Announce, ClientMessage, Lookup, StatusRequest
+from sphtp.core.control.codec import MAX_MESSAGE, Holder, Message, decode_message
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.records import MAX_MEMBERS
+from sphtp.core.control.server_messages import (
+    IdAck,
+    Known,
+    MemberMessage,
+    Peers,
+    PeersGone,
+    Registered,
+    Released,
+    ServerHeartbeat,
+    ServerMessage,
+    ServerUser,
+    Snapshot,
+)
+from sphtp.core.control.settings import ServerLimits
+from sphtp.core.control.vocabulary import (
+    NO_NONCE,
+    USER_COMMANDS,
+    Command,
+    DataId,
+    is_server_id,
+)
+from sphtp.core.timers import ExpiringDict
+from sphtp.core.token_bucket import TokenBucket
+from sphtp.errors import RemoteError, untrusted
+
+AnyMessage = ClientMessage | ServerMessage | MemberMessage
+Readers = Mapping[int, Callable[[Message], AnyMessage]]
+RecordReaders = Mapping[int, Callable[[Message, Known], AnyMessage]]
+
+_CLIENT: Readers = client_messages.READERS
+_SERVER: Readers = server_messages.READERS
+_MEMBER: Readers = {**server_messages.READERS, **server_messages.MEMBER_READERS}
+_SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
+_MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **server_messages.MEMBER_RECORD_READERS}
+_TO_ALL = bytes(4)
+_LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
+"""The command of a list, and its first parameter; news have none such."""
+_NOBODY: Known = MappingProxyType({})
+
+
+class MessageReader:
+    """Reads what clients hear, or what servers hear, and counts what nobody should say.
+
+    Records that are among the ``known`` ones are not decoded again.
+    """
+
+    __slots__ = ("_counters", "_for_client", "_known")
+
+    def __init__(
+        self, counters: ControlCounters, *, for_client: bool, known: Known = _NOBODY
+    ) -> None:
+        self._counters = counters
+        self._for_client = for_client
+        self._known = known
+
+    def take(self, data: bytes, *, skips_lists: bool = False) -> AnyMessage | None:
+        """Return the message, or None when it was dropped and counted.
+
+        With ``skips_lists`` a list that is for everybody is dropped unread: whoever has not asked
+        for it had better do something else.
+        """
+        if skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
+            return None
+        try:
+            return self._read_untrusted(data)
+        except RemoteError:
+            oversize = len(data) > MAX_MESSAGE
+            self._counters.add(Count.OVERSIZE if oversize else Count.MALFORMED)
+            return None
+
+    @untrusted
+    def _read_untrusted(self, data: bytes) -> AnyMessage | None:
+        message = decode_message(data)
+        sender = message.sender
+        is_server = is_server_id(sender)
+        # A client's simulation id is its own; what is not even is odd.
+        if not is_server and (self._for_client or sender <= 1 or message.simulation != sender):
+            self._counters.add(Count.FOREIGN)
+            return None
+        if message.command >= USER_COMMANDS:
+            if is_server:
+                return server_messages.read_user(message)
+            return client_messages.read_user(message)
+        if not is_server:
+            readers, record_readers = _CLIENT, None
+        elif self._for_client:
+            readers, record_readers = _SERVER, _SERVER_RECORDS
+        else:
+            readers, record_readers = _MEMBER, _MEMBER_RECORDS
+        if (reader := readers.get(message.command)) is not None:
+            return reader(message)
+        if record_readers and (record_reader := record_readers.get(message.command)) is not None:
+            return record_reader(message, self._known)
+        self._counters.add(Count.UNKNOWN_COMMAND)
+        return None
+
+
+@dataclass(slots=True)
+class SenderConnections:
+    """Senders and their connections, ``capacity`` at most: the longest silent one is forgotten.
+
+    ``wait`` is how many seconds of silence free a sender for another connection.
+    """
+
+    wait: float
+    capacity: int
+    _pipes: ExpiringDict[Holder, int] = field(default_factory=ExpiringDict)
+    _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
+
+    def admits(self, now: float, holder: Holder, pipe: int) -> bool:
+        """Tell whether this connection may speak for a sender; if so, it is the sender's."""
+        known = self._pipes.get(holder)
+        if known == pipe:
+            self._pipes.put(holder, pipe, now + self.wait)
+            return True
+        free_at = self._pipes.due(holder)
+        if free_at is not None and now <= free_at:
+            return False
+        self.note(now, holder, pipe)
+        return True
+
+    def note(self, now: float, holder: Holder, pipe: int) -> None:
+        """Take it that a sender, who has proved that it is the sender, speaks through this one."""
+        known = self._pipes.get(holder)
+        if known != pipe:
+            if known is not None:
+                self.forget(holder)
+            self._by_pipe.setdefault(pipe, set()).add(holder)
+        self._pipes.put(holder, pipe, now + self.wait)
+        if len(self._pipes) > self.capacity:
+            self.forget(next(iter(self._pipes)))
+
+    def forget(self, holder: Holder) -> None:
+        """Let any connection speak for a sender: nobody holds that id any more."""
+        pipe = self._pipes.pop(holder)
+        if pipe is not None:
+            shared = self._by_pipe[pipe]
+            shared.discard(holder)
+            if not shared:
+                del self._by_pipe[pipe]
+
+    def end(self, pipe: int) -> set[Holder]:
+        """Note that a connection has ended; return the senders that spoke through it last."""
+        ended = self._by_pipe.pop(pipe, set())
+        for holder in ended:
+            self._pipes.pop(holder)
+        return ended
+
+    def forgive(self, lag: float) -> None:
+        """Do not count these seconds as silence: this process was not listening."""
+        self._pipes.postpone(lag)
+
+    def __len__(self) -> int:
+        return len(self._pipes)
+
+
+Pipe = int | None
+"""The number of a connection; None when the message proves by itself who sent it."""
+
+
+class SenderCheck:
+    """Asked before a message counts, and told after it did.
+
+    ``is_holder`` tells whether somebody is registered, and ``is_server`` whether one is heard.
+    """
+
+    __slots__ = ("_counters", "_is_holder", "_is_server", "_origins")
+
+    def __init__(
+        self,
+        origins: SenderConnections,
+        counters: ControlCounters,
+        *,
+        is_server: Callable[[int], bool],
+        is_holder: Callable[[Holder], bool] = lambda _: False,
+    ) -> None:
+        self._origins = origins
+        self._counters = counters
+        self._is_server = is_server
+        self._is_holder = is_holder
+
+    def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
+        """Tell whether a message may be from whom it says; count it if not."""
+        if pipe is None or isinstance(message, StatusRequest):
+            return True
+        # Announcements without nonces are told apart by what was announced before.
+        if isinstance(message, Announce) and message.nonce == NO_NONCE:
+            return True
+        holder = _holder(message)
+        if not self._is_known(holder):
+            self._origins.forget(holder)
+            return True
+        if self._origins.admits(now, holder, pipe):
+            return True
+        self._counters.add(Count.FOREIGN_PIPE)
+        return False
+
+    def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe = None) -> None:
+        """Keep the connection through which somebody made itself known.
+
+        Of who proves itself in each message, keep the one ``through`` which it spoke last.
+        """
+        if pipe is not None:
+            if isinstance(message, Announce | ServerHeartbeat):
+                holder = _holder(message)
+                if self._is_known(holder):
+                    self._origins.admits(now, holder, pipe)
+        elif through is not None and isinstance(message, ClientMessage):
+            holder = _holder(message)
+            if not isinstance(message, StatusRequest) and self._is_known(holder):
+                self._origins.note(now, holder, through)
+
+    def end(self, pipe: int) -> set[Holder]:
+        """Note that a connection has ended: its senders may come back through another one.
+
+        Return those that spoke through it last.
+        """
+        return self._origins.end(pipe)
+
+    def forgive(self, lag: float) -> None:
+        """Postpone every expiry."""
+        self._origins.forgive(lag)
+
+    def _is_known(self, holder: Holder) -> bool:
+        if holder.id & 1:
+            return self._is_holder(holder)
+        return self._is_server(holder.id)
+
+
+def _holder(message: ClientMessage | ServerMessage | MemberMessage) -> Holder:
+    """The client with its nonce; the server whatever its nonce, which few of its messages tell."""
+    if isinstance(message, ClientMessage):
+        return Holder(message.id, message.nonce)
+    number = message.member.id if isinstance(message, ServerHeartbeat) else message.sender
+    return Holder(number, NO_NONCE)
+
+
+class SigningSession(NamedTuple):
+    """The life of a process that signs: its public key, and a number drawn when it began."""
+
+    key: bytes
+    boot: int
+
+
+CAPACITY: Final = 4 * MAX_MEMBERS
+"""Sessions remembered: those of all members, and of some that are gone."""
+
+_ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Snapshot)
+
+
+class SignatureProofs:
+    """Which sessions have repeated this side's nonce, and whose key speaks for which server.
+
+    ``own`` returns this side's id and nonce; ``is_server`` tells whether a server is heard.
+    """
+
+    __slots__ = ("_counters", "_is_server", "_keys", "_own", "_proven")
+
+    def __init__(
+        self, counters: ControlCounters, own: Callable[[], Holder], is_server: Callable[[int], bool]
+    ) -> None:
+        self._counters = counters
+        self._own = own
+        self._is_server = is_server
+        self._proven: ExpiringDict[SigningSession, None] = ExpiringDict(CAPACITY)
+        self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
+
+    def admits(self, message: AnyMessage, session: SigningSession | None) -> bool:
+        """Tell whether a message may count; count it if not. Without a session it may."""
+        if session is None or (sender := _server(message)) is None:
+            return True
+        # A server that was restarted may have its id again, and has another boot.
+        if self._is_server(sender) and self._keys.get(sender) not in (None, session.key):
+            self._counters.add(Count.FOREIGN_KEY)
+            return False
+        if self._repeats_nonce(message):
+            self._proven.put(session, None)
+        if isinstance(message, _ABOUT_CLIENTS) and session not in self._proven:
+            self._counters.add(Count.UNPROVEN)
+            return False
+        self._keys.put(sender, session.key)
+        return True
+
+    def _repeats_nonce(self, message: AnyMessage) -> bool:
+        own = self._own()
+        if own.nonce == NO_NONCE:
+            return False
+        if isinstance(message, IdAck):
+            return own in message.holders
+        if isinstance(message, ServerHeartbeat):
+            return own in (Holder(each.id, each.nonce) for each in message.view.members)
+        return False
+
+
+def _server(message: AnyMessage) -> int | None:
+    """The server that a message claims to be from; None for what clients say."""
+    if isinstance(message, ServerHeartbeat):
+        return message.member.id
+    return getattr(message, "sender", None)
+
+
+class RatesPerHolder:
+    """A bucket for each holder of an id; those of holders that are gone are thrown out in bulk."""
+
+    __slots__ = ("_buckets", "_is_holder", "_rate")
+
+    def __init__(self, rate: float, is_holder: Callable[[Holder], bool]) -> None:
+        self._rate = rate
+        self._is_holder = is_holder
+        self._buckets: dict[Holder, TokenBucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, now: float, holder: Holder, holders: int) -> bool:
+        """Take a token of a holder, of which there are ``holders`` at the moment, if it has one."""
+        bucket = self._buckets.get(holder)
+        if bucket is None:
+            if len(self._buckets) >= 2 * holders:
+                kept = filter(self._is_holder, self._buckets)
+                self._buckets = {each: self._buckets[each] for each in kept}
+            bucket = self._buckets[holder] = TokenBucket(self._rate)
+        return bucket.take(now)
+
+
+class Rates:
+    """Drops and counts what comes too often. Whoever means it says it again."""
+
+    __slots__ = ("_buckets", "_counters")
+
+    def __init__(self, limits: ServerLimits, counters: ControlCounters) -> None:
+        self._counters = counters
+        self._buckets: dict[type, tuple[TokenBucket, Count]] = {
+            Announce: (TokenBucket(limits.announces_per_second), Count.OVER_ANNOUNCES_PER_SECOND),
+            Lookup: (TokenBucket(limits.lookups_per_second), Count.OVER_LOOKUPS_PER_SECOND),
+        }
+
+    def allows(self, now: float, message: AnyMessage) -> bool:
+        """Tell whether to do something about a message."""
+        limited = self._buckets.get(type(message))
+        if limited is None or limited[0].take(now):
+            return True
+        self._counters.add(limited[1])
+        return False

@@ -1,0 +1,254 @@
+"""The servers that are heard: who is alive, which view they have, and whom to be connected to.
+
+Clients and servers both keep such a set, by heartbeats. Both are connected to every server that
+one of them tells of, and both derive a view, the servers that all have to acknowledge: a client the
+one with the highest number, a server its own.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from sphtp.core.control.codec import MAX_VIEW
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.events import ClientEvent, ServerEntered, ServerEvent, ServerLeft
+from sphtp.core.control.liveness import Liveness
+from sphtp.core.control.outputs import Dial, HangUp
+from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
+from sphtp.core.control.server_messages import ServerHeartbeat
+from sphtp.core.control.vocabulary import Reason
+
+
+class ExponentialBackoff:
+    """Lets the first question pass at once, and later ones after rests that double."""
+
+    __slots__ = ("_longest", "_not_before", "_rest")
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self._rest = shortest
+        self._longest = longest
+        self._not_before = float("-inf")
+
+    def allows(self, now: float) -> bool:
+        """Tell whether to ask now; the next rest begins with the question."""
+        if now < self._not_before:
+            return False
+        self._not_before = now + self._rest
+        self._rest = min(2 * self._rest, self._longest)
+        return True
+
+
+Incarnations = frozenset[tuple[int, int]]
+
+
+def current_view(heartbeats: Collection[ServerHeartbeat]) -> ClusterView:
+    """Return a client's view: the highest number among living servers; the union when several tie.
+
+    What a server tells about itself counts more than what others tell about it.
+    """
+    top = 0
+    for heartbeat in heartbeats:
+        top = max(top, heartbeat.view.number)
+    members: dict[int, Member] = {}
+    for heartbeat in heartbeats:
+        if heartbeat.view.number == top:
+            for member in heartbeat.view.members:
+                members[member.id] = member
+    for heartbeat in heartbeats:
+        if heartbeat.member.id in members:
+            members[heartbeat.member.id] = heartbeat.member
+    return ClusterView(top, tuple(map(members.__getitem__, sorted(members))))
+
+
+class ViewKeeper:
+    """A server's view: itself and the servers it hears.
+
+    The number rises when the members change, and is adopted from servers that see the same
+    members. A server that sees others is contradicted once with a higher number, so two servers
+    that never agree do not drive each other up for ever.
+    """
+
+    __slots__ = ("_contradicted", "_view")
+
+    def __init__(self, own: Member) -> None:
+        self._view = ClusterView(1, (own,))
+        self._contradicted: dict[int, Incarnations] = {}
+
+    @property
+    def view(self) -> ClusterView:
+        """The view as it stands."""
+        return self._view
+
+    def update(self, own: Member, heartbeats: Collection[ServerHeartbeat]) -> bool:
+        """Look at all members again; tell whether anything changed."""
+        members = {own.id: own, **{h.member.id: h.member for h in heartbeats}}
+        view = replace(self._view, members=tuple(members[number] for number in sorted(members)))
+        if _incarnations(view) != _incarnations(self._view):
+            top = max((h.view.number for h in heartbeats), default=0)
+            view = replace(view, number=_next(max(view.number, top)))
+            self._contradicted.clear()
+        for heartbeat in heartbeats:
+            view = self._compare(view, heartbeat)
+        changed = view != self._view
+        self._view = view
+        return changed
+
+    def _compare(self, view: ClusterView, heartbeat: ServerHeartbeat) -> ClusterView:
+        theirs = _incarnations(heartbeat.view)
+        if theirs == _incarnations(view):
+            return replace(view, number=max(view.number, heartbeat.view.number))
+        number = heartbeat.member.id
+        if heartbeat.view.number < view.number or self._contradicted.get(number) == theirs:
+            return view
+        self._contradicted[number] = theirs
+        return replace(view, number=_next(heartbeat.view.number))
+
+
+def _incarnations(view: ClusterView) -> Incarnations:
+    return frozenset((member.id, member.nonce) for member in view.members)
+
+
+def _next(number: int) -> int:
+    return min(number + 1, MAX_VIEW)
+
+
+class Dialler:
+    """Turns the set of addresses wanted into Dial and HangUp commands."""
+
+    __slots__ = ("_dialled", "_own", "_queue", "_standing")
+
+    def __init__(self, standing: Iterable[ServerAddress], own: ServerAddress | None = None) -> None:
+        self._own = own
+        self._standing = dict.fromkeys(standing)
+        self._dialled: dict[ServerAddress, None] = {}
+        self._queue: deque[Dial | HangUp] = deque()
+
+    def want(self, addresses: Iterable[ServerAddress | None]) -> None:
+        """Be connected to these and the standing ones, and to no others."""
+        wanted = {**self._standing, **{a: None for a in addresses if a is not None}}
+        if self._own is not None:
+            wanted.pop(self._own, None)
+        self._queue += [HangUp(address) for address in self._dialled if address not in wanted]
+        self._queue += [Dial(address) for address in wanted if address not in self._dialled]
+        self._dialled = wanted
+
+    def poll(self) -> Dial | HangUp | None:
+        """Return the next command, or None."""
+        return self._queue.popleft() if self._queue else None
+
+
+ServerSetEvents = deque[ClientEvent] | deque[ServerEvent]
+"""Where a machine collects what it tells the application."""
+
+
+class HeartbeatEffect(NamedTuple):
+    """What a heartbeat changed."""
+
+    left: Member | None = None
+    """The server that had this id before."""
+    is_repeated: bool = False
+    """It says of servers what the one before said."""
+
+
+class ServerSet:
+    """Living servers with their last heartbeats, at most ``capacity``, and the connections to them.
+
+    ``standing`` addresses are wanted always, ``own`` never. Who enters and who leaves is an event.
+    """
+
+    def __init__(
+        self,
+        expiry: float,
+        counters: ControlCounters,
+        events: ServerSetEvents,
+        *,
+        standing: Iterable[ServerAddress] = (),
+        own: ServerAddress | None = None,
+        capacity: int = MAX_MEMBERS,
+    ) -> None:
+        self._capacity = capacity
+        self._counters = counters
+        self._events = events
+        self._heartbeats: dict[int, ServerHeartbeat] = {}
+        self._liveness = Liveness(expiry)
+        self._dialler = Dialler(standing, own)
+
+    @property
+    def heartbeats(self) -> Mapping[int, ServerHeartbeat]:
+        """The last heartbeat of each living server."""
+        return MappingProxyType(self._heartbeats)
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """What each living server tells about itself."""
+        return {number: heartbeat.member for number, heartbeat in self._heartbeats.items()}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._heartbeats
+
+    def __len__(self) -> int:
+        return len(self._heartbeats)
+
+    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
+        """Note a heartbeat; None, counted, when there are too many servers to note another one."""
+        number = heartbeat.member.id
+        known = self._heartbeats.get(number)
+        if known is None and len(self._heartbeats) >= self._capacity:
+            self._counters.add(Count.TOO_MANY)
+            return None
+        self._heartbeats[number] = heartbeat
+        self._liveness.refresh(now, number)
+        if known is None:
+            self._events.append(ServerEntered(heartbeat.member))
+            return HeartbeatEffect()
+        if known.member.nonce != heartbeat.member.nonce:
+            self._events.append(ServerLeft(known.member, Reason.EXPIRED))
+            self._events.append(ServerEntered(heartbeat.member))
+            return HeartbeatEffect(left=known.member)
+        is_repeated = known.view == heartbeat.view and known.member == heartbeat.member
+        return HeartbeatEffect(is_repeated=is_repeated)
+
+    def handle_leave(self, number: int, nonce: int) -> bool:
+        """Drop a server that stops; tell whether it was known."""
+        known = self._heartbeats.get(number)
+        if known is None or known.member.nonce != nonce:
+            return False
+        self._liveness.forget(number)
+        del self._heartbeats[number]
+        self._events.append(ServerLeft(known.member, Reason.LEFT))
+        return True
+
+    def refresh(self, now: float, number: int) -> None:
+        """Note that a known server sent something else."""
+        if number in self._heartbeats:
+            self._liveness.refresh(now, number)
+
+    def take_expired(self, now: float) -> list[int]:
+        """Drop the servers that fell silent; return their ids."""
+        self._liveness.take_suspects(now)
+        expired = self._liveness.take_expired(now)
+        for number in expired:
+            member = self._heartbeats.pop(number).member
+            self._events.append(ServerLeft(member, Reason.EXPIRED))
+        return expired
+
+    def connect(self) -> None:
+        """Be connected to all servers that living ones tell of, and to the standing ones."""
+        addresses: list[ServerAddress | None] = []
+        for heartbeat in self._heartbeats.values():
+            addresses += [member.address for member in heartbeat.view.members]
+        self._dialler.want(addresses)
+
+    def poll_bus(self) -> Dial | HangUp | None:
+        """Return the next connection to make or to undo, or None."""
+        return self._dialler.poll()
+
+    def forgive(self, lag: float) -> None:
+        """Postpone every expiry."""
+        self._liveness.forgive(lag)
+
+    def next_due(self) -> float | None:
+        """Return the time at which somebody may have to be dropped."""
+        return self._liveness.next_due()
