@@ -2,7 +2,8 @@
 
 What comes in is thrown away, taken twice and held back on purpose. A datagram that is held back
 goes on after a few later ones from the same address, or after a few receive calls if they do not
-come: which, and when, follows from a seed and from what comes, not from the time.
+come: which, and when, follows from a seed and from what comes, not from the time. Links in
+time, with rate and delay, are in ``sphtp.testing.link``.
 """
 
 from collections.abc import Iterator

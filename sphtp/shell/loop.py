@@ -3,7 +3,8 @@
 Two tasks run it. One waits for the socket: what it takes off is handled, whoever waits for that is
 told, and has a turn before acks leave, so that these travel with an answer. The other one sends
 what is left: messages that were corked, the rest of a large transfer, whatever a timer gives rise
-to, and what the socket had no room for. There is one way in, ``_take``, and one way out, ``flush``.
+to, and what the socket had no room for. There is one way in, ``_receive``, and one way out,
+``flush``.
 
 **Corking.** A message that finds the line idle leaves within the call. What follows within
 ``CORKING`` seconds of it is queued only, and leaves together as soon as the program waits for
@@ -184,8 +185,9 @@ class Loop:
         # process have stood still; but a flood must not hold up time for ever.
         if self._receive():
             await _let_readers_answer()
-        if self._behind % MOST_BEHIND:
+        if 0 < self._behind < MOST_BEHIND:
             return
+        self._behind = 0
         now = trio.current_time()
         self._endpoint.handle_timeout(now, is_blocked=self._is_blocked)
         if self._streams.is_busy:

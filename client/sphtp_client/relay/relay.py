@@ -1,4 +1,8 @@
-"""The relay on real sockets: one that listens, and one towards the target for each client."""
+"""The relay on real sockets: one that listens, and one towards the target for each client.
+
+What is lost, delayed and doubled on the way is decided in ``sphtp.testing.link``, as on the
+simulated network; ``traffic`` hands datagrams to it.
+"""
 
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence

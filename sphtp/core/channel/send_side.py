@@ -211,7 +211,7 @@ class SendSide:
             elif batch.closing:
                 self.events.append(Event.CLOSE_ACKED)
         if lost:
-            self._give_up(now, lost)
+            self._resend_lost(now, lost)
         if self.path.mtu.state is Search.TOO_SMALL:
             self.events.append(Event.PATH_TOO_SMALL)
         if self._observer is not None:
@@ -229,15 +229,15 @@ class SendSide:
             self.send_queue.give_up(ticket)
         lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
         if lost:
-            self._give_up(now, lost)
-        asks = self._repeat(now, probes) if probes else False
+            self._resend_lost(now, lost)
+        asks = self._resend_as_probe(now, probes) if probes else False
         if self._observer is not None:
             if probes:
                 self._observer.probe_sent(now, self.recovery.probes)
             self._observer.estimates_changed(now, self.recovery, self.path)
         return asks
 
-    def _repeat(self, now: float, probes: Sequence[PacketSubset]) -> bool:
+    def _resend_as_probe(self, now: float, probes: Sequence[PacketSubset]) -> bool:
         self.path.mtu.unanswered(self.recovery.probes, max([it.batch.size for it in probes]))
         # What the oldest packets held goes again, so that probes are of use if they were lost.
         is_repeated = False
@@ -406,7 +406,7 @@ class SendSide:
                     receipts.settle(now, frame.tickets, Outcome.ARRIVED)
         queue.acked(frames)
 
-    def _give_up(self, now: float, lost: Sequence[PacketSubset]) -> None:
+    def _resend_lost(self, now: float, lost: Sequence[PacketSubset]) -> None:
         """Put what lost packets held in line again."""
         self.path.lost(now, lost)
         for subset in lost:

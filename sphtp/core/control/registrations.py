@@ -165,7 +165,13 @@ _ANNOUNCED_PLAINLY = {
 
 
 class ClientAdmission:
-    """Answers clients. ``admit`` is the application's word on who may register."""
+    """Answers clients. ``admit`` is the application's word on who may register.
+
+    A NACK says why not: VERSION of another protocol, FULL at ``max_clients``, DENIED by the
+    application (``register``); CONFLICT where another client holds the id (``refuse``); UNKNOWN to
+    a heartbeat of an id that nobody announced here (``refuse_unknown``), and STALE_DATA where a
+    heartbeat tells of data that did not arrive (``refresh``).
+    """
 
     def __init__(
         self,

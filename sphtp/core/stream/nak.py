@@ -285,7 +285,8 @@ class NakGenerator:
         self._RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:
-        # However short the wait that an NCF names: on average no sooner than the NAK backoff.
+        # However short the wait that an NCF names: a range is asked for at most once in half a NAK
+        # backoff, the shortest time that the backoff itself draws.
         soonest = gap.since + 0.5 * self._settings.nak_backoff * gap.naks
         self._timer.set(gap, max(due, soonest))
 
@@ -316,6 +317,7 @@ class NakGenerator:
             GapAction.COUNT_OUT_OF_ORDER: _count_out_of_order,
             GapAction.GIVE_UP: _give_up,
         },
-        # An NCF about a range that is suppressed already, or that this receiver never asks for.
+        # NCFs and NAKs of others name whole ranges: some of it is suppressed already, here by now,
+        # given up, or nothing that this receiver asks for. Neither is a fault of who sent them.
         ignored=GapEvent,
     )
