@@ -159,7 +159,9 @@ class SendSide:
 
     def has_more(self, now: float) -> bool:
         """Whether anything may leave by now beside what just did."""
-        if self._ready or self._is_filling_packets or self._ack_timer.due is not None:
+        if self.events or self._ready or self._is_filling_packets:
+            return True
+        if self._ack_timer.due is not None:
             return True
         if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
             return True
