@@ -230,8 +230,9 @@ class Channel(trio.abc.Channel[Any]):
             if number:
                 sent += number
                 self._loop.flush_now(self._connection)
-                # What leaves can show that the path takes nothing, which ends the channel.
-                self._check_sendable()
+                if sent < len(payloads):
+                    # What leaves can show that the path takes nothing, which ends the channel.
+                    self._check_sendable()
             else:
                 await self._changed.park()
                 self._check_sendable()
