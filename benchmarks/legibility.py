@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-LIBRARY: Final = Path(__file__).resolve().parents[1] / "sphtp"
-CHANNEL: Final = LIBRARY / "core" / "channel"
-STREAM: Final = LIBRARY / "core" / "stream"
+PACKAGE: Final = Path(__file__).resolve().parents[1] / "sphtp"
+CHANNEL: Final = PACKAGE / "core" / "channel"
+STREAM: Final = PACKAGE / "core" / "stream"
 
 TERMS: Final[Mapping[str, str]] = {
     # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
@@ -100,7 +100,7 @@ def parse(path: Path) -> ast.Module:
 def modules(folder: Path) -> dict[str, Path]:
     """The modules of a folder, by their dotted names."""
     return {
-        ".".join(path.relative_to(LIBRARY.parent).with_suffix("").parts): path
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
         for path in sorted(folder.rglob("*.py"))
         if path.name != "__init__.py"
     }
@@ -152,7 +152,7 @@ def stored_callables(folder: Path) -> list[str]:
     for path in modules(folder).values():
         for kind in ast.walk(parse(path)):
             if isinstance(kind, ast.ClassDef):
-                file = path.relative_to(LIBRARY.parent).as_posix()
+                file = path.relative_to(PACKAGE.parent).as_posix()
                 found += [f"{file}: {kind.name}.{name}" for name in _callables_of(kind)]
     return sorted(found)
 
@@ -182,7 +182,7 @@ def double_names(folder: Path) -> dict[str, list[str]]:
     for path in modules(folder).values():
         for node in parse(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(str(path.relative_to(LIBRARY)))
+                homes[node.name].append(str(path.relative_to(PACKAGE)))
     return {name: files for name, files in homes.items() if len(files) > 1}
 
 
@@ -212,7 +212,7 @@ def find(terms: Mapping[str, str], folder: Path = CHANNEL) -> dict[str, Found | 
     then the one with most names that do (``names_in``), then the one with most words. A file that
     merely uses what another one defines says its name more often than that one does.
     """
-    core = LIBRARY / "core"
+    core = PACKAGE / "core"
     paths = (*modules(folder).values(), *core.glob("*.py"), *core.joinpath("secure").glob("*.py"))
     files = [
         (squeeze(it.stem), list(map(squeeze, names_in(it))), squeeze(it.read_text()), it.stem)
@@ -234,7 +234,7 @@ def measure(folder: Path, terms: Mapping[str, str]) -> dict[str, Any]:
     """The figures of a folder."""
     graph = import_graph(folder)
     overruled = sum(
-        path.read_text(encoding="utf-8").count("noqa: SLF001") for path in LIBRARY.rglob("*.py")
+        path.read_text(encoding="utf-8").count("noqa: SLF001") for path in PACKAGE.rglob("*.py")
     )
     return {
         "files": len(graph),

@@ -184,12 +184,10 @@ class Channel(trio.abc.Channel[Any]):
         if not self._is_corked:
             self._is_corked = True
             if self._loop.cork(self._connection, self._push_corked):
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                self._loop.end_lone_send()
+                await self._loop.end_lone_send()
                 return
         if self._loop.is_turn_over:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            self._loop.begin_turn()
+            await self._loop.give_way()
 
     def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait.
@@ -276,8 +274,7 @@ class Channel(trio.abc.Channel[Any]):
                 # Nothing comes between: a channel that ended meanwhile gives no receipts.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 receipt = self._expire(ticket)
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                self._loop.begin_turn()
+                await self._loop.give_way()
                 return receipt
             with trio.CancelScope(
                 deadline=math.inf if ticket.deadline is None else ticket.deadline
@@ -286,11 +283,9 @@ class Channel(trio.abc.Channel[Any]):
             self._check_sendable()
         receipt, is_gone = self._queue(payload, ticket, delivery)
         if is_gone:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            self._loop.end_lone_send()
+            await self._loop.end_lone_send()
         elif self._loop.is_turn_over:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            self._loop.begin_turn()
+            await self._loop.give_way()
         return receipt
 
     def post_nowait(
@@ -331,16 +326,11 @@ class Channel(trio.abc.Channel[Any]):
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._loop.is_turn_over:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            self._loop.begin_turn()
+            await self._loop.give_way()
         if not self._taken:
             self._choose_ahead()
             while not self._take(self._ahead):
-                began = self._loop.begin_wait()
-                try:
-                    await self._readers.park()
-                finally:
-                    self._loop.end_wait(began)
+                await self._loop.wait_for_messages(self._readers)
             self._taken_at = perf_counter()
             if len(self._taken) > 1:
                 self._readers.unpark_all()
@@ -354,14 +344,9 @@ class Channel(trio.abc.Channel[Any]):
         check_limit(limit)
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._taken or self._connection.port.readable:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            self._loop.begin_turn()
+            await self._loop.give_way()
         while not self._take(limit):
-            began = self._loop.begin_wait()
-            try:
-                await self._readers.park()
-            finally:
-                self._loop.end_wait(began)
+            await self._loop.wait_for_messages(self._readers)
         return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
 
     def receive_nowait(self) -> Any:

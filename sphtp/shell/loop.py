@@ -248,15 +248,15 @@ class Loop:
             self._log_at = now + LOG_INTERVAL
         return self._report_all() and size <= ANSWERED and self._expects_answer
 
-    def begin_wait(self) -> float:
-        """Take note that somebody waits for messages from now on; return when that is."""
+    async def wait_for_messages(self, asleep: trio.lowlevel.ParkingLot) -> None:
+        """Sleep until ``asleep`` is unparked."""
+        began = perf_counter()
         self._waiting += 1
-        return perf_counter()
-
-    def end_wait(self, began: float) -> None:
-        """Take note that the wait is over that began then."""
-        self._waiting -= 1
-        self._turn_began = perf_counter()
+        try:
+            await asleep.park()
+        finally:
+            self._waiting -= 1
+            self._turn_began = perf_counter()
         self._answers_are_quick = self._turn_began - began < self._window
         self._expects_answer = False
 
@@ -267,8 +267,9 @@ class Loop:
         """Whether the program has sent or read for so long that others should have a turn."""
         return perf_counter() - self._turn_began > TURN
 
-    def begin_turn(self) -> None:
-        """Take note that others have had a turn."""
+    async def give_way(self) -> None:
+        """Let others have a turn. Cannot be cancelled."""
+        await trio.lowlevel.cancel_shielded_checkpoint()
         self._turn_began = perf_counter()
 
     def cork(self, connection: Connection, push: Callable[[], None]) -> bool:
@@ -290,11 +291,12 @@ class Loop:
         self._sent_at = perf_counter()
         return True
 
-    def end_lone_send(self) -> None:
-        """Take note that others have had a turn after a message that left within its call.
+    async def end_lone_send(self) -> None:
+        """Let others have a turn after a message that left within its call. Cannot be cancelled.
 
         Without one, who waits for the answer would go to sleep before what arrived is handled.
         """
+        await trio.lowlevel.cancel_shielded_checkpoint()
         self._turn_began = self._sent_at = perf_counter()
 
     def flush_soon(self, connection: Connection) -> None:

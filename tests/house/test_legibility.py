@@ -42,7 +42,7 @@ def test_a_class_name_means_one_thing(folder: Path) -> None:
 
 
 def test_streams_and_messages_share_no_class_name_with_others() -> None:
-    shared = legibility.double_names(legibility.LIBRARY).items()
+    shared = legibility.double_names(legibility.PACKAGE).items()
     ours = ("core/stream/", "core/messages/", "shell/streams/")
     assert [name for name, files in shared if any(it.startswith(ours) for it in files)] == []
 

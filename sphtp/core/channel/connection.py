@@ -73,7 +73,8 @@ class Connection:
 
     Inputs are the ``handle_*`` methods; commands ``close`` and ``abort``, and those of ``port``,
     where messages go in and out. After any of them poll ``poll_transmit`` until None,
-    ``poll_event`` until None, and then ``poll_timeout``. ``has_more`` spares the last one of polls.
+    ``poll_event`` until None, and then ``poll_timeout``. Where
+    ``has_more`` says no, the next poll would give None and can be left out.
     """
 
     def __init__(
