@@ -1,4 +1,4 @@
-"""What is measured, as data: systems, and cases that put some of them side by side."""
+"""The catalog of measurements: systems, and cases that put some of them side by side."""
 
 import os
 import shutil
@@ -49,7 +49,7 @@ class System:
 
     @property
     def installed(self) -> bool:
-        """Whether it can be measured here."""
+        """True where its package and its launcher are installed here."""
         has_launcher = not self.launcher or find_program(self.launcher[0]) is not None
         return has_launcher and find_spec(self.package) is not None
 
@@ -96,9 +96,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Ratio:
-    """What is said of two medians: one over the other. Each is that of a case and a system.
+    """One median over another, each of a case and a system.
 
-    ``beside`` is in which line of which table it is shown, if in any.
+    ``beside`` names the line and the table that show it, if any do.
     """
 
     name: str

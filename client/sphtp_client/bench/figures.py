@@ -1,4 +1,4 @@
-"""What measurements say: figures of one, medians of several, ratios of medians."""
+"""Results of measurements: figures of one, medians of several, ratios of medians."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields

@@ -26,6 +26,7 @@ from typing import Final
 
 from sphtp.core.channel.frames import DELAY_STEP
 from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
+from sphtp.core.timers import INFINITY
 
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
@@ -42,8 +43,6 @@ PERSISTENT: Final = 3
 """Probe timeouts over which everything must be lost for congestion to be persistent."""
 
 SMOOTHING: Final = 1 / 64
-
-INFINITY: Final = float("inf")
 
 RTT_SMOOTHING: Final = 1 / 8
 DEVIATION_SMOOTHING: Final = 1 / 4

@@ -23,10 +23,11 @@ from typing import Final
 from sphtp.core.channel.congestion.controller import make_controller
 from sphtp.core.channel.congestion.delivery_rate import DeliveryRate, MaxBandwidth
 from sphtp.core.channel.congestion.signals import Ack, Lost
-from sphtp.core.channel.loss_detection import INFINITY, LossDetector, RoundTrip
+from sphtp.core.channel.loss_detection import LossDetector, RoundTrip
 from sphtp.core.channel.path_mtu import PathMtu
 from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
 from sphtp.core.channel.settings import ChannelSettings, parse_congestion
+from sphtp.core.timers import INFINITY
 from sphtp.core.token_bucket import Pacer
 
 BURST: Final = 10

@@ -25,7 +25,6 @@ from sphtp.core.channel.frames import (
 from sphtp.core.channel.instrument import Drop
 from sphtp.core.channel.receive_queue import ReceiveQueue
 from sphtp.core.channel.received_packets import (
-    INFINITY,
     MOST_UNACKED,
     AckTimer,
     Arrival,
@@ -33,6 +32,7 @@ from sphtp.core.channel.received_packets import (
 )
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
+from sphtp.core.timers import INFINITY
 from sphtp.errors import RemoteError
 
 if TYPE_CHECKING:

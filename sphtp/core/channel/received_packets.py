@@ -17,6 +17,7 @@ from typing import Final
 
 from sphtp.core.channel.frames import ACK_BITS, ALL_BITS, BUFFER, AckDelay
 from sphtp.core.serial import HALF, MASK
+from sphtp.core.timers import INFINITY
 
 FULL_WINDOW = (1 << BUFFER) - 1
 
@@ -32,7 +33,6 @@ REPEAT_AFTER: Final = 0.01
 SHORTEST_DELAY: Final = 0.0005
 """Seconds that a packet may have been here before the delay of its ack is worth a frame."""
 
-INFINITY: Final = float("inf")
 NEVER: Final = 1 << 80
 """Higher than any sequence."""
 

@@ -33,7 +33,7 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import Event
-from sphtp.core.channel.loss_detection import INFINITY, LossDetector
+from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.packet import encode_packets
 from sphtp.core.channel.path import MOST_SPREAD, Path
 from sphtp.core.channel.path_mtu import Search
@@ -52,7 +52,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.statistics import Counters
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.serial import MASK
-from sphtp.core.timers import earliest
+from sphtp.core.timers import INFINITY, earliest
 
 if TYPE_CHECKING:
     from sphtp.core.channel.observer import ChannelObserver

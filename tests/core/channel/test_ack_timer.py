@@ -3,8 +3,9 @@
 import pytest
 
 from sphtp.core.channel.frames import AckDelay
-from sphtp.core.channel.received_packets import INFINITY, MOST_UNACKED, REPEAT_AFTER, AckTimer
+from sphtp.core.channel.received_packets import MOST_UNACKED, REPEAT_AFTER, AckTimer
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.timers import INFINITY
 from sphtp.testing import Faults, Pair
 
 

@@ -1,1 +1,1 @@
-"""What idle channels cost: memory, and the rate of a busy one on the same socket."""
+"""The cost of idle channels: memory, and the rate of a busy one on the same socket."""

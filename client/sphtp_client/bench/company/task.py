@@ -1,4 +1,4 @@
-"""What a process of this measurement is told to do."""
+"""The task of each process of this measurement."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from sphtp_client.bench.told import Told
 
 
 class Side(StrEnum):
-    """Who dials, and is measured; and who answers."""
+    """The two processes: one dials and is measured, the other one answers."""
 
     HOST = "host"
     GUEST = "guest"

@@ -1,1 +1,1 @@
-"""What junk at its port does to a node: how long its messages take meanwhile, and how it grows."""
+"""Junk at the port of a node: the delay of its messages meanwhile, and its growth."""

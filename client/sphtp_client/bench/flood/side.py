@@ -107,7 +107,7 @@ async def _flooded(channel: sphtp.Channel, junk: float) -> None:
 
 
 def figures(node: sphtp.Node, channel: sphtp.Channel) -> dict[str, int]:
-    """What came that was not the channel's, and the memory in use, in bytes."""
+    """Return the datagrams that were not the channel's, and the memory in use, in bytes."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     junk = node.statistics().received - channel.statistics().received

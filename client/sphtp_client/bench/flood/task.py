@@ -1,4 +1,4 @@
-"""What a process of this measurement is told to do."""
+"""The task of each process of this measurement."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from sphtp_client.bench.told import Told
 
 
 class Side(StrEnum):
-    """Who answers and is flooded, who asks and measures, and who floods."""
+    """The three processes: one answers and is flooded, one asks and measures, one floods."""
 
     VICTIM = "victim"
     FRIEND = "friend"

@@ -1,4 +1,4 @@
-"""What every worker counts and times, and how workers find each other: alike for every system."""
+"""The steps of a worker, counted and timed, and its meeting with the others: for every system."""
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter, process_time
@@ -13,9 +13,9 @@ Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
 DTYPE: Final = numpy.dtype(numpy.float64)
 STEP: Final = 0
-"""Where in an array the number of its step stands."""
+"""The place of the number of its step in an array."""
 LAST: Final = 1
-"""Where it stands whether that step is the last one."""
+"""The place of a one in the array of the last step."""
 
 
 class OutOfStepError(Exception):
