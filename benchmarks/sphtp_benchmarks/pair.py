@@ -23,7 +23,7 @@ from sphtp_benchmarks.catalog import CHANNELS, Traffic, find_program
 from sphtp_benchmarks.catalogs import CATALOGS
 from sphtp_benchmarks.figures import Figures
 from sphtp_benchmarks.part import Part, Role
-from sphtp_client.child import Child, Patience
+from sphtp_client.cluster.process import Child, Patience
 
 GRACE: Final = 15.0  # seconds for starting, and for what is still under way at the end
 LAST_WORDS: Final = 1.0  # seconds for the complaints of a process that has ended

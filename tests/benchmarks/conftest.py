@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 import trio
 
-from sphtp_client.child import Child
+from sphtp_client.cluster.process import Child
 from tests.interpreters import ForkedProcess
 
 

@@ -80,7 +80,8 @@ def test_bytes_are_compared_where_messages_differ_in_size():
 def test_a_system_that_is_not_installed_is_named_and_not_measured(without_enet):
     chosen = plan(cases=("64B",))
     assert (
-        chosen.absent()["enet"] == "pyenet is not installed; pip install --editable '.[bench]' brings it"
+        chosen.absent()["enet"]
+        == "pyenet is not installed; pip install --editable '.[bench]' brings it"
     )
     assert "enet" not in [task.system for task in chosen.tasks(1)]
     assert ("64B", "enet") in chosen.wanted()

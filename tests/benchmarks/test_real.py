@@ -13,7 +13,7 @@ from sphtp_benchmarks.figures import Sheet
 from sphtp_benchmarks.pair import MeasurementError, Task, measure, open_half
 from sphtp_benchmarks.part import Part, Role
 from sphtp_benchmarks.rounds import Plan, run_rounds
-from sphtp_client.child import Child
+from sphtp_client.cluster.process import Child
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

@@ -9,10 +9,10 @@ import trio
 from rich.console import Console
 
 from sphtp.errors import SettingsError, SphtpError
-from sphtp_client.events import Failed
+from sphtp_client.connection import ReachOptions
 from sphtp_client.lines import write_line
 from sphtp_client.options import WATCH_OPTIONS, with_options
-from sphtp_client.reach import ReachOptions
+from sphtp_client.simulation.events import Failed
 from sphtp_client.stopping import run_until_stopped
 from sphtp_client.verdict import Verdict
 from sphtp_client.watch.display import Display, JsonDisplay, LiveDisplay, PlainDisplay

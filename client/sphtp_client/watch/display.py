@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 
 from sphtp.core.printable import printable
-from sphtp_client.display import LINE_EVERY
+from sphtp_client.cluster.display import LINE_EVERY
 from sphtp_client.lines import write_line
 from sphtp_client.watch.events import Ended, Joined, Lost, News, Summary
 from sphtp_client.watch.scene import Scene

@@ -7,7 +7,7 @@ import trio
 
 from sphtp import Client, Loss
 from sphtp.errors import RemoteError, SphtpError
-from sphtp_client.frame import read_frame_untrusted, topic_of
+from sphtp_client.simulation.frames import read_frame_untrusted, topic_of
 from sphtp_client.watch.events import News
 from sphtp_client.watch.goal import Goal
 from sphtp_client.watch.part import Part, part_of

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sphtp_client.frame import Frame
+from sphtp_client.simulation.frames import Frame
 
 MOST_STEPS: Final = 8
 """Steps whose frames wait for those of other slabs."""

@@ -5,8 +5,8 @@ from typing import NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from sphtp import Peer
-from sphtp_client.events import Record
-from sphtp_client.frame import topic_of
+from sphtp_client.simulation.events import Record
+from sphtp_client.simulation.frames import topic_of
 
 
 class Run(NamedTuple):

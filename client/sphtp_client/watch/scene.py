@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from sphtp import Loss, LossReason
-from sphtp_client.frame import Frame, frames_sha256
+from sphtp_client.simulation.frames import Frame, frames_sha256
 from sphtp_client.watch.events import Ended, Joined, Lost, Outcome, State, Summary, Whole
 from sphtp_client.watch.gathering import Gathering
 from sphtp_client.watch.part import Part, Run

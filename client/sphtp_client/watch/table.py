@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sphtp.core.printable import printable
-from sphtp_client.frame import Momentum
+from sphtp_client.simulation.frames import Momentum
 from sphtp_client.watch.scene import Scene, Sight
 
 NUMBERS = ("slab", "step", "spheres", "kinetic\nJ", "|p|\nkg m/s", "lag", "age\ns", "lost")

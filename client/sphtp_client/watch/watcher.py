@@ -9,7 +9,7 @@ import trio
 from sphtp import Client
 from sphtp.errors import UnreachableError
 from sphtp.shell.lifetime import running
-from sphtp_client.reach import Reach
+from sphtp_client.connection import Reach
 from sphtp_client.watch.display import Display
 from sphtp_client.watch.events import Outcome
 from sphtp_client.watch.follower import Follower

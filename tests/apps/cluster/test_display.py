@@ -2,8 +2,8 @@ import io
 
 from rich.console import Console
 
-from sphtp_client.board import Board, Role
-from sphtp_client.display import LINE_EVERY, LIVE_EVERY, LiveDisplay, PlainDisplay
+from sphtp_client.cluster.display import LINE_EVERY, LIVE_EVERY, LiveDisplay, PlainDisplay
+from sphtp_client.cluster.run_status import Board, Role
 
 
 class Clock:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from sphtp import load_secret
 from sphtp.core.secure.identity import format_key
-from sphtp_client.plan import ClusterPlan
-from sphtp_client.secret import secret_file
+from sphtp_client.cluster.plan import ClusterPlan
+from sphtp_client.cluster.secret import secret_file
 
 
 def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:

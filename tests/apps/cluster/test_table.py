@@ -2,9 +2,9 @@ import io
 
 from rich.console import Console
 
-from sphtp_client.board import Board, Role
-from sphtp_client.events import ServerCame, ServerLost
-from sphtp_client.table import render, summary
+from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.cluster.table import render, summary
+from sphtp_client.simulation.events import ServerCame, ServerLost
 
 
 def draw(board: Board) -> str:

@@ -1,0 +1,1 @@
+"""Servers and clients as processes on this machine: the verb ``sphtp cluster``."""

@@ -1,0 +1,1 @@
+"""Spheres in a box, cut into slabs, one slab per peer."""

@@ -1,0 +1,123 @@
+"""Frames: a slab's state, as it is published for whoever watches.
+
+A frame is a map: ``step``; ``skipped``, how many frames before it found no room; ``kinetic`` in J
+and ``momentum`` in kg m/s of the slab's spheres; and columns of bytes, little-endian, in order of
+ids: ``id`` has a u32 for each sphere, ``x`` in m and ``v`` in m/s have three f64. Radius and mass
+follow from the id and the scenario, so they do not travel.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+
+from sphtp.errors import WireError, untrusted
+from sphtp_client.simulation.observables import observe_motion
+from sphtp_client.simulation.slabs import Slab
+from sphtp_client.simulation.state import Floats, Ids, columns_sha256
+
+Momentum = tuple[float, float, float]
+
+MOST_STEPS: Final = 2**53
+"""JSON, and whoever reads it, tells no larger numbers apart."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A slab's state after ``step`` steps; ``x`` in m, ``v`` in m/s, in order of ids."""
+
+    step: int
+    skipped: int
+    kinetic: float
+    momentum: Momentum
+    id: Ids
+    x: Floats
+    v: Floats
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+def topic_of(slab: int) -> str:
+    """Return the topic on which a slab's frames are published."""
+    return f"slab/{slab}"
+
+
+def frame_of(slab: Slab, skipped: int) -> dict[str, Any]:
+    """Return the frame of a slab's present state, as a message."""
+    spheres = slab.spheres
+    kinetic, momentum = observe_motion(spheres)
+    return {
+        "step": slab.step,
+        "skipped": skipped,
+        "kinetic": kinetic,
+        "momentum": momentum,
+        "id": spheres.id.astype("<u4").tobytes(),
+        "x": spheres.x.astype("<f8").tobytes(),
+        "v": spheres.v.astype("<f8").tobytes(),
+    }
+
+
+@untrusted
+def read_frame_untrusted(message: object) -> Frame:
+    """Return the frame that a message is. Raises ``RemoteError`` for one that is none."""
+    if not isinstance(message, dict):
+        raise WireError(f"a frame is a map, not {type(message).__name__}")
+    ids = np.frombuffer(_bytes(message, "id", 4), "<u4").astype(np.uint32)
+    if np.any(ids[1:] <= ids[:-1]):
+        raise WireError("the ids of a frame are not in order")
+    return Frame(
+        step=_count(message, "step"),
+        skipped=_count(message, "skipped"),
+        kinetic=_finite(message.get("kinetic")),
+        momentum=_momentum(message.get("momentum")),
+        id=ids,
+        x=_vectors(message, "x", len(ids)),
+        v=_vectors(message, "v", len(ids)),
+    )
+
+
+def frames_sha256(frames: Iterable[Frame]) -> str:
+    """Return the digest of the spheres of all these frames: of a run's slabs, that of its state."""
+    listed = list(frames)
+    ids = np.concatenate([frame.id for frame in listed])
+    order = np.argsort(ids)
+    x = np.concatenate([frame.x for frame in listed])[order]
+    v = np.concatenate([frame.v for frame in listed])[order]
+    return columns_sha256(ids[order], x, v)
+
+
+def _count(message: dict[Any, Any], key: str) -> int:
+    value = message.get(key)
+    if type(value) is not int or not 0 <= value <= MOST_STEPS:
+        raise WireError(f"{key} of a frame is {value!r:.40}")
+    return value
+
+
+def _bytes(message: dict[Any, Any], key: str, grain: int) -> bytes:
+    value = message.get(key)
+    if not isinstance(value, bytes) or len(value) % grain:
+        raise WireError(f"{key} of a frame is no column")
+    return value
+
+
+def _vectors(message: dict[Any, Any], key: str, count: int) -> Floats:
+    values = np.frombuffer(_bytes(message, key, 8), "<f8").astype(np.float64)
+    if len(values) != 3 * count or not np.isfinite(values).all():
+        raise WireError(f"{key} of a frame is no column of {count} vectors")
+    return values.reshape(count, 3)
+
+
+def _momentum(value: object) -> Momentum:
+    if not isinstance(value, list) or len(value) != 3:
+        raise WireError("the momentum of a frame is no vector")
+    x, y, z = map(_finite, value)
+    return x, y, z
+
+
+def _finite(value: object) -> float:
+    if not isinstance(value, float) or not isfinite(value):
+        raise WireError(f"a frame has {value!r:.40} where a number belongs")
+    return value

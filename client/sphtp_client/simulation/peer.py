@@ -1,0 +1,190 @@
+"""One simulation client: a slab of the box, at work among its neighbours."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sphtp import Client, Instrument
+from sphtp import events as library
+from sphtp.shell.lifetime import running
+from sphtp_client.channel_log import channel_log
+from sphtp_client.connection import Reach
+from sphtp_client.simulation.circle import Circle, meet, open_circle
+from sphtp_client.simulation.events import (
+    Connected,
+    Finished,
+    PeerLeft,
+    Result,
+    ServerCame,
+    ServerLost,
+    Totals,
+)
+from sphtp_client.simulation.frames import topic_of
+from sphtp_client.simulation.gather import collect, deliver
+from sphtp_client.simulation.initial_conditions import initial_spheres
+from sphtp_client.simulation.job import SlabJob
+from sphtp_client.simulation.models import Scenario
+from sphtp_client.simulation.observables import observe
+from sphtp_client.simulation.pace import Pace
+from sphtp_client.simulation.peer_links import PeerLeftError, tell_all
+from sphtp_client.simulation.publisher import FRAMES, Publisher
+from sphtp_client.simulation.reporter import Reporter
+from sphtp_client.simulation.run import run_slab
+from sphtp_client.simulation.slabs import Slab
+from sphtp_client.simulation.state import Spheres, state_sha256
+
+
+async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
+    """Do a job and report it.
+
+    Raises ``PeerLeftError`` when another peer leaves before the end, ``UnreachableError`` and
+    ``RefusedError`` when it cannot begin, ``SettingsError`` when it cannot log, and what
+    ``run_slab`` raises.
+    """
+    with channel_log(reach.qlog, f"slab {job.slab} of {job.slabs}") as instruments:
+        await _take_part(job, reach, reporter, instruments)
+
+
+async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
+    """Do a whole run in this process, without servers and peers; raises as ``run_slab``."""
+    table = initial_spheres(scenario)
+    slab = Slab(scenario, initial=table)
+    pace = Pace(steps, reporter)
+    await run_slab(slab, None, None, steps, pace.on_step)
+    seconds = pace.seconds
+    reporter.say(_result(scenario, steps, seconds, table, slab.spheres))
+    reporter.say(Finished(steps=steps, seconds=round(seconds, 3)))
+
+
+async def _take_part(
+    job: SlabJob, reach: Reach, reporter: Reporter, instruments: Sequence[Instrument]
+) -> None:
+    # Before anybody waits for our heartbeats, for this can take a while.
+    table = initial_spheres(job.scenario)
+    slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
+    async with reach.open(job.data, instruments) as client:
+        servers = tuple(sorted(client.servers))
+        reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
+        async with (
+            running(partial(_tell_of_servers, client, client.events(), reporter)),
+            client.open_source(topic_of(job.slab), settings=FRAMES) as source,
+        ):
+            publisher = Publisher(source, job.steps)
+            publisher.publish(slab)
+            roster = await meet(client, job, reach.wait)
+            async with open_circle(client, roster, reach.wait) as circle:
+                work = _Work(job, reporter, client, circle, slab, table, publisher)
+                await work.perform()
+        reporter.say(work.finished())
+
+
+async def _tell_of_servers(
+    client: Client, events: AsyncIterator[library.ClientEvent], reporter: Reporter
+) -> None:
+    async for event in events:
+        servers = tuple(sorted(client.servers))
+        match event:
+            case library.ServerEntered(member):
+                reporter.say(ServerCame(id=member.id, servers=servers))
+            case library.ServerLeft(member, reason):
+                why = reason.name.lower()
+                reporter.say(ServerLost(id=member.id, reason=why, servers=servers))
+            case _:
+                pass
+
+
+@dataclass(eq=False)
+class _Work:
+    """What happens between meeting the others and leaving them."""
+
+    job: SlabJob
+    reporter: Reporter
+    client: Client
+    circle: Circle
+    slab: Slab
+    table: Spheres
+    publisher: Publisher
+    seconds: float = 0.0
+
+    async def perform(self) -> None:
+        """Run and gather; when that goes wrong, tell the neighbours whose doing it was."""
+        try:
+            await self._run_and_gather()
+        except PeerLeftError as error:
+            await tell_all(self.circle.links.values(), error.news)
+            raise
+        except Exception as error:
+            own = PeerLeft(slab=self.job.slab, id=self.client.id, reason=str(error))
+            await tell_all(self.circle.links.values(), own)
+            raise
+
+    def finished(self) -> Finished:
+        """Return the last word, with the figures of the closed links."""
+        reports = self.circle.reports()
+        return Finished(steps=self.job.steps, seconds=round(self.seconds, 3), links=reports)
+
+    async def _run_and_gather(self) -> None:
+        await self._link_up()
+        links = self.circle.links
+        left, right = links.get(self.job.slab - 1), links.get(self.job.slab + 1)
+        pace = Pace(self.job.steps, self.reporter, self.circle.reports, self._servers)
+
+        async def on_step(slab: Slab) -> None:
+            self.publisher.on_step(slab)
+            await pace.on_step(slab)
+
+        await run_slab(self.slab, left, right, self.job.steps, on_step)
+        self.seconds = pace.seconds
+        if self.job.slab:
+            await deliver(self.slab, links.get(0) or await self.circle.open(0))
+        else:
+            await self._collect()
+
+    async def _link_up(self) -> None:
+        """The lower slab opens the link, the upper one accepts it."""
+        neighbours = {self.job.slab - 1, self.job.slab + 1} & set(self.job.others)
+        for slab in sorted(neighbours, reverse=True):
+            if slab > self.job.slab:
+                await self.circle.open(slab)
+            else:
+                await self.circle.accept({slab})
+
+    async def _collect(self) -> None:
+        async with running(self._watch_departures):
+            await self.circle.accept(set(self.job.others) - set(self.circle.links))
+        whole = await collect(self.slab, self.circle.links, self.table)
+        job = self.job
+        self.reporter.say(_result(job.scenario, job.steps, self.seconds, self.table, whole))
+
+    async def _watch_departures(self) -> None:
+        """Raise for a slab that the servers miss; as long as it has no link, nothing else tells."""
+        events = self.client.events()
+        for slab, peer_id in self.circle.roster.items():
+            if peer_id not in self.client.peers:
+                self._miss(slab, peer_id, "it is not among the peers any more")
+        slabs = {peer_id: slab for slab, peer_id in self.circle.roster.items()}
+        async for event in events:
+            if isinstance(event, library.PeerLeft) and event.peer.id in slabs:
+                self._miss(slabs[event.peer.id], event.peer.id, event.reason.name.lower())
+
+    def _miss(self, slab: int, peer_id: int, reason: str) -> None:
+        if slab not in self.circle.links:
+            raise PeerLeftError(PeerLeft(slab=slab, id=peer_id, reason=reason))
+
+    def _servers(self) -> tuple[int, ...]:
+        return tuple(sorted(self.client.servers))
+
+
+def _result(scenario: Scenario, steps: int, seconds: float, start: Spheres, end: Spheres) -> Result:
+    return Result(
+        steps=steps,
+        seconds=round(seconds, 3),
+        state_sha256=state_sha256(end),
+        start=_totals(start, scenario),
+        end=_totals(end, scenario),
+    )
+
+
+def _totals(spheres: Spheres, scenario: Scenario) -> Totals:
+    seen = observe(spheres, scenario)
+    return Totals(count=seen.count, energy=seen.energy, momentum=seen.momentum)
