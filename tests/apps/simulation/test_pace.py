@@ -10,7 +10,7 @@ from sphtp_client.simulation.events import Progress
 from sphtp_client.simulation.pace import Pace
 
 
-class Ear:
+class Collector:
     progress_every = 2.0
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Ear:
 async def test_the_first_step_says_nothing_of_speed_and_later_ones_come_now_and_then(
     autojump_clock: object,
 ) -> None:
-    ear = Ear()
+    ear = Collector()
     pace = Pace(100, ear)
     await trio.sleep(1.0)
     slab: Any = SimpleNamespace(step=0)
