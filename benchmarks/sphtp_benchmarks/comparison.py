@@ -25,8 +25,7 @@ from sphtp_benchmarks.options import (
 from sphtp_benchmarks.page import page
 from sphtp_benchmarks.rounds import Plan, run_rounds
 from sphtp_benchmarks.screen import progress, show
-from sphtp_client.stopping import run_until_stopped
-from sphtp_client.verdict import Verdict
+from sphtp_client.program import Verdict, run_until_stopped
 
 Choose = Callable[..., Sequence[str] | None]
 

@@ -8,8 +8,7 @@ import trio
 from rich.console import Console
 
 from sphtp_benchmarks.pair import MeasurementError
-from sphtp_client.stopping import run_until_stopped
-from sphtp_client.verdict import Verdict
+from sphtp_client.program import Verdict, run_until_stopped
 
 T = TypeVar("T")
 

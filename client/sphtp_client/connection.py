@@ -1,7 +1,7 @@
 """How a client gets at the others: servers, timers, keys, and what goes wrong on purpose."""
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from sphtp import (
     load_secret,
     parse_key,
 )
+from sphtp.errors import SettingsError
+from sphtp.watch import QlogWriter
 from sphtp_client.options import channel_settings
 
 
@@ -112,3 +114,28 @@ class ReachOptions:
     def _tls(self) -> Tls | None:
         files = (self.tls_ca, self.tls_cert, self.tls_key)
         return Tls(*files) if any(files) else None
+
+
+@contextmanager
+def channel_log(path: Path | None, title: str) -> Iterator[tuple[Instrument, ...]]:
+    """Write to a file for the length of the block; give the instruments that do, none for None.
+
+    Raises ``SettingsError`` when the file cannot be opened.
+    """
+    if path is None:
+        yield ()
+        return
+    try:
+        writer = QlogWriter(path, title=title)
+    except OSError as error:
+        raise SettingsError(f"--qlog = {path}: {error.strerror}") from error
+    with writer:
+        yield (writer,)
+
+
+def make_log_directory(path: Path) -> None:
+    """Make sure that there is a directory for logs; raises ``SettingsError`` if there cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--qlog = {path}: {error.strerror}") from error

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from sphtp_client.cluster.command import cluster
-from sphtp_client.shipped import FOLDER, ScenarioFile, shipped_scenarios
+from sphtp_client.options import FOLDER, ScenarioFile, shipped_scenarios
 from sphtp_client.simulation.scenario_file import load_scenario
 
 

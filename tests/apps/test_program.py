@@ -1,21 +1,54 @@
+"""Lines on a full disk and to nobody, and how a program is stopped."""
+
+import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from pydantic import TypeAdapter
 
-from sphtp_client import stopping
-from sphtp_client.stopping import run_until_stopped
-from sphtp_client.verdict import Verdict
+from sphtp_client import program
+from sphtp_client.program import Verdict, run_until_stopped, write_line
+
+
+def test_a_full_disk_is_told_once_and_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    with Path("/dev/full").open("w") as output:
+        for _ in range(3):
+            write_line(output, "a line")
+        assert os.readlink(f"/proc/self/fd/{output.fileno()}") == os.devnull
+    assert capsys.readouterr().err == "/dev/full: No space left on device; no more is written\n"
+
+
+def test_a_line_steers_no_terminal_and_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {"failed": "\x1b[2J \x9b31m \u202eabc \U000e0001"}
+    write_line(sys.stdout, TypeAdapter(dict[str, str]).dump_json(said).decode())
+    write_line(sys.stdout, f"failed: {said['failed']}\nand more")
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert json.loads(first) == said
+    assert first.isprintable()
+    assert second == r"failed: \u001b[2J \u009b31m \u202eabc \udb40\udc01"
+    assert third == "and more"
+
+
+def test_nobody_reading_is_not_worth_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as output:
+        for _ in range(3):
+            write_line(output, "a line")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.fixture
 def stdin(monkeypatch) -> Iterator[list[int]]:
     """Yield, in a list, the writing end of what is standard input for the test."""
     reader, writer = os.pipe()
-    monkeypatch.setattr(stopping, "STDIN", reader)
+    monkeypatch.setattr(program, "STDIN", reader)
     ends = [writer]
     yield ends
     for end in (reader, *ends):
@@ -84,7 +117,7 @@ async def test_closing_standard_input_stops_the_work(stdin):
 
 async def test_an_empty_file_for_standard_input_stops_the_work(monkeypatch):
     nothing = os.open(os.devnull, os.O_RDONLY)
-    monkeypatch.setattr(stopping, "STDIN", nothing)
+    monkeypatch.setattr(program, "STDIN", nothing)
     with trio.fail_after(5):
         stopped = await run_until_stopped(trio.sleep_forever, with_stdin=True)
     os.close(nothing)

@@ -42,7 +42,8 @@ from sphtp.shell.encoding import encoding_for
 from sphtp.shell.status import read_untrusted
 from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted
 from sphtp_client.simulation.initial_conditions import initial_spheres
-from sphtp_client.simulation.scenario_file import Scenario, parse_scenario
+from sphtp_client.simulation.scenario import Scenario
+from sphtp_client.simulation.scenario_file import parse_scenario
 from sphtp_client.simulation.slabs import Side, Slab
 from sphtp_client.simulation.state import Spheres, pack, unpack_untrusted
 from sphtp_server.status import show

@@ -85,7 +85,7 @@ SEEDED = {
     "sphtp/shell/randomness.py",
     "sphtp/shell/impairment.py",
     "benchmarks/sphtp_benchmarks/flood/junk.py",
-    "client/sphtp_client/relay/traffic.py",
+    "client/sphtp_client/relay/impairment.py",
 }
 
 

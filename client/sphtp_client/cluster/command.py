@@ -14,18 +14,15 @@ from rich.console import Console
 
 from sphtp import ControlTimers
 from sphtp.errors import SettingsError
-from sphtp_client.channel_log import make_log_directory
 from sphtp_client.cluster.display import Display, LiveDisplay, NoDisplay, PlainDisplay
-from sphtp_client.cluster.launcher import conduct
+from sphtp_client.cluster.launcher import ClusterPlan, conduct, secret_file
 from sphtp_client.cluster.outcome import Outcome, document, judge
-from sphtp_client.cluster.plan import ClusterPlan
 from sphtp_client.cluster.run_status import Board
-from sphtp_client.cluster.secret import secret_file
-from sphtp_client.lines import write_line
+from sphtp_client.connection import make_log_directory
 from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
-from sphtp_client.simulation.cut import borders
+from sphtp_client.program import Verdict, write_line
 from sphtp_client.simulation.scenario_file import load_scenario
-from sphtp_client.verdict import Verdict
+from sphtp_client.simulation.slabs import borders
 
 
 @click.command(short_help="Run servers and clients here, and verify the result.")

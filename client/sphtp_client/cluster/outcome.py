@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sphtp_client.cluster.run_status import Board, Role, Seat
-from sphtp_client.verdict import Verdict
+from sphtp_client.program import Verdict
 
 
 @dataclass(frozen=True)

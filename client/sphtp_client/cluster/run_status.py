@@ -11,7 +11,7 @@ from enum import Enum
 from signal import Signals
 from typing import Any
 
-from sphtp_client.simulation.events import (
+from sphtp_client.simulation.reports import (
     Connected,
     Event,
     Failed,

@@ -8,7 +8,7 @@ import trio
 
 from sphtp_client.cluster.process import Child, Patience
 from sphtp_client.cluster.run_status import Board, Role, Seat
-from sphtp_client.simulation.events import parse_event
+from sphtp_client.simulation.reports import parse_event
 
 PIPES_CLOSE = 2.0  # seconds for the last lines of a process that has already ended
 

@@ -12,15 +12,12 @@ import trio
 from sphtp.errors import SettingsError, SphtpError
 from sphtp_client.connection import ReachOptions
 from sphtp_client.options import CLIENT_OPTIONS, with_options
-from sphtp_client.simulation.cut import borders
-from sphtp_client.simulation.events import Failed
-from sphtp_client.simulation.job import SlabJob
+from sphtp_client.program import Verdict, run_until_stopped
 from sphtp_client.simulation.peer import run_alone, run_peer
-from sphtp_client.simulation.peer_links import PeerLeftError
-from sphtp_client.simulation.reporter import REPORTERS, Reporter
+from sphtp_client.simulation.peer_links import PeerLeftError, SlabJob
+from sphtp_client.simulation.reports import REPORTERS, Failed, Reporter
 from sphtp_client.simulation.scenario_file import load_scenario
-from sphtp_client.stopping import run_until_stopped
-from sphtp_client.verdict import Verdict
+from sphtp_client.simulation.slabs import borders
 
 
 @dataclass(frozen=True, kw_only=True)

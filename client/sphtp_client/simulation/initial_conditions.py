@@ -5,9 +5,18 @@ from math import floor, sqrt
 
 import numpy as np
 
-from sphtp_client.simulation.contacts import contacts
-from sphtp_client.simulation.models import Ball, Cloud, Gas, Group, Rack, Rain, Scenario
-from sphtp_client.simulation.problems import Problem, ScenarioError
+from sphtp_client.simulation.forces import contacts
+from sphtp_client.simulation.scenario import (
+    Ball,
+    Cloud,
+    Gas,
+    Group,
+    Problem,
+    Rack,
+    Rain,
+    Scenario,
+    ScenarioError,
+)
 from sphtp_client.simulation.state import Floats, Spheres
 
 # Relative overlap that is rounding, such as that of two spheres placed to touch.

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from math import fsum
 
-from sphtp_client.simulation.contacts import squares
-from sphtp_client.simulation.forces import touching, wall_overlaps
-from sphtp_client.simulation.models import Scenario
+from sphtp_client.simulation.forces import squares, touching, wall_overlaps
+from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.state import Floats, Spheres
 
 

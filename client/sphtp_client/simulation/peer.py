@@ -1,37 +1,131 @@
-"""One simulation client: a slab of the box, at work among its neighbours."""
+"""One simulation client: a slab of the box, at work among its neighbours.
 
-from collections.abc import AsyncIterator, Sequence
+It meets the peers of the other slabs, opens a link to each neighbour, runs its steps, and gathers.
+At the end every slab hands its spheres to slab 0, which confirms when it has them all. Slab 1 uses
+the link it has to slab 0, the others open one for this. The confirmation is what makes it safe to
+leave: from then on nobody needs anything from anybody. Whoever opened a channel closes it first,
+and the other side waits for that.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
+
+import trio
 
 from sphtp import Client, Instrument
 from sphtp import events as library
+from sphtp.errors import LocalError
 from sphtp.shell.lifetime import running
-from sphtp_client.channel_log import channel_log
-from sphtp_client.connection import Reach
-from sphtp_client.simulation.circle import Circle, meet, open_circle
-from sphtp_client.simulation.events import (
+from sphtp_client.connection import Reach, channel_log
+from sphtp_client.simulation.frames import FRAMES, Publisher, topic_of
+from sphtp_client.simulation.initial_conditions import initial_spheres
+from sphtp_client.simulation.observables import observe
+from sphtp_client.simulation.peer_links import (
+    Circle,
+    PeerLeftError,
+    PeerLink,
+    SlabJob,
+    meet,
+    open_circle,
+    tell_all,
+)
+from sphtp_client.simulation.reports import (
     Connected,
     Finished,
+    LinkReport,
     PeerLeft,
+    Progress,
+    Reporter,
     Result,
     ServerCame,
     ServerLost,
     Totals,
 )
-from sphtp_client.simulation.frames import topic_of
-from sphtp_client.simulation.gather import collect, deliver
-from sphtp_client.simulation.initial_conditions import initial_spheres
-from sphtp_client.simulation.job import SlabJob
-from sphtp_client.simulation.models import Scenario
-from sphtp_client.simulation.observables import observe
-from sphtp_client.simulation.pace import Pace
-from sphtp_client.simulation.peer_links import PeerLeftError, tell_all
-from sphtp_client.simulation.publisher import FRAMES, Publisher
-from sphtp_client.simulation.reporter import Reporter
 from sphtp_client.simulation.run import run_slab
+from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.slabs import Slab
-from sphtp_client.simulation.state import Spheres, state_sha256
+from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, unpack_untrusted
+
+THANKS: Final = b"thanks"
+
+
+async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -> Spheres:
+    """Return all spheres in order of their ids; ``sources`` are the links to all other slabs.
+
+    Raises ``PeerLeftError``, ``RemoteError`` for spheres that make no sense, and ``LocalError``
+    when some are missing or doubled.
+    """
+    parts = [slab.spheres]
+    for link in sources.values():
+        step, spheres = unpack_untrusted(await link.receive(), table)
+        if step != slab.step:
+            raise LocalError(f"slab {link.slab} ended at step {step}, slab 0 at step {slab.step}")
+        parts.append(spheres)
+    whole = concat(parts)
+    if len(whole) != len(table):
+        raise LocalError(f"{len(whole)} of {len(table)} spheres are left")
+    for link in sources.values():
+        await link.send(THANKS)
+    return whole
+
+
+async def deliver(slab: Slab, target: PeerLink) -> None:
+    """Hand over this slab's spheres and wait for the thanks. Raises as ``collect``."""
+    await target.send(pack(slab.spheres, slab.step))
+    answer = await target.receive()
+    if answer != THANKS:
+        raise LocalError(f"slab {target.slab} answered {answer[:20]!r} to the final state")
+
+
+class Pace:
+    """Counts steps from its making on; ``on_step`` is for ``run_slab``.
+
+    It tells the reporter of the first step, and from then on as often as that one wants to hear.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        reporter: Reporter,
+        links: Callable[[], tuple[LinkReport, ...]] = tuple,
+        servers: Callable[[], tuple[int, ...]] = tuple,
+    ) -> None:
+        self._steps = steps
+        self._reporter = reporter
+        self._links = links
+        self._servers = servers
+        self._began = trio.current_time()
+        self._told: tuple[float, int] | None = None  # when, and which step
+
+    @property
+    def seconds(self) -> float:
+        """Time since the first step."""
+        return trio.current_time() - self._began
+
+    async def on_step(self, slab: Slab) -> None:
+        """Tell how far it is, unless that was done a moment ago."""
+        # Without neighbours nothing else lets the heartbeats through.
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        if self._told is not None and now - self._told[0] < self._reporter.progress_every:
+            return
+        speed = None if self._told is None else self._speed_since(*self._told, now, slab.step)
+        self._told = now, slab.step
+        self._reporter.say(
+            Progress(
+                step=slab.step,
+                steps=self._steps,
+                steps_per_s=speed,
+                servers=self._servers(),
+                links=self._links(),
+            )
+        )
+
+    @staticmethod
+    def _speed_since(then: float, before: int, now: float, step: int) -> float:
+        return round((step - before) / max(now - then, 1e-9), 1)
 
 
 async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:

@@ -1,19 +1,70 @@
-"""Links: channels to other slabs that carry a simulation's messages and the news of who left.
+"""How the peers of a run find each other, and the channels that carry their messages.
 
-Bytes are the simulation's. A map is news: a peer that learns of a departure tells its other
-neighbours, so that all of a row of slabs can say which one is missing, and not only those beside
-the gap. Every slab receives from all its neighbours in every step, so news always finds a reader.
+Every peer publishes which slab of which run it simulates, so that the others find it.
+
+Bytes on a link are the simulation's. A map says who left: a peer that learns of a departure passes
+it on to its other neighbours, so that all of a row of slabs can say which one is missing, and not
+only those beside the gap. Every slab receives from all its neighbours in every step, so such a
+message always finds a reader.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
 
 import trio
 from pydantic import ValidationError
 
-from sphtp import Channel
-from sphtp.errors import SphtpError
-from sphtp_client.simulation.events import LinkReport, PeerLeft
+from sphtp import Channel, Client, Peer
+from sphtp.errors import SettingsError, SphtpError, UnreachableError
+from sphtp_client.simulation.reports import LinkReport, PeerLeft
+from sphtp_client.simulation.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class SlabJob:
+    """One slab of a run. Every peer says ``data`` of itself, so that others can find it."""
+
+    scenario: Scenario
+    slab: int
+    slabs: int
+    steps: int
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.slab < self.slabs:
+            raise SettingsError(
+                f"--slab = {self.slab}: must be 0 to {self.slabs - 1}, because --slabs, the number "
+                f"of them, is {self.slabs}"
+            )
+        text = self.scenario.model_dump_json()
+        object.__setattr__(self, "digest", sha256(text.encode()).hexdigest())
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What this peer tells the others through the servers."""
+        return {**self._common, "slab": self.slab}
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The slabs of all other peers."""
+        return tuple(slab for slab in range(self.slabs) if slab != self.slab)
+
+    def check(self, peer_id: int, data: dict[str, Any]) -> None:
+        """Raise ``SettingsError``, naming the peer, when it runs something else."""
+        for key, ours in self._common.items():
+            if data.get(key) != ours:
+                raise SettingsError(
+                    f"slab {data.get('slab')} (id {peer_id:#010x}) runs something else: "
+                    f"its {key} is {data.get(key)}, here it is {ours}"
+                )
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        return {"slabs": self.slabs, "steps": self.steps, "scenario": self.digest}
+
 
 TELL = 1.0  # seconds to tell a neighbour who left
 
@@ -109,3 +160,120 @@ async def tell_all(links: Iterable[PeerLink], news: PeerLeft) -> None:
     async with trio.open_nursery() as nursery:
         for link in links:
             nursery.start_soon(link.tell, news)
+
+
+BE_SEEN = 2.0  # seconds that a client stays which has refused another one
+PARTING = 5.0  # seconds for closing all links
+
+
+async def meet(client: Client, job: SlabJob, wait: float) -> dict[int, int]:
+    """Wait for the peers of all other slabs; return their ids by slab.
+
+    Raises ``UnreachableError`` for one that does not appear within ``wait`` seconds, and
+    ``SettingsError`` for one that runs something else; both name it.
+    """
+    roster: dict[int, int] = {}
+    deadline = trio.current_time() + wait
+    for slab in job.others:
+        left = max(deadline - trio.current_time(), 0.001)
+        try:
+            peer = await client.wait_for_peer(_has_slab(slab), timeout=left)
+        except UnreachableError as error:
+            text = f"waited {wait:g} s for slab {slab} of {job.slabs}, which did not appear"
+            raise UnreachableError(text) from error
+        await _check(job, peer)
+        roster[slab] = peer.id
+    return roster
+
+
+@asynccontextmanager
+async def open_circle(
+    client: Client, roster: Mapping[int, int], wait: float
+) -> AsyncIterator["Circle"]:
+    """Open a circle without links; whichever it has at the end of the block are closed.
+
+    A good end takes turns: who opened a link closes it, and the other side waits for that.
+    """
+    circle = Circle(client, roster, wait)
+    async with circle.opened:
+        try:
+            yield circle
+        except BaseException:
+            await circle.part(in_turn=False)
+            raise
+        await circle.part(in_turn=True)
+
+
+class Circle:
+    """Links to other slabs by their number; ``roster`` has the ids of them all."""
+
+    def __init__(self, client: Client, roster: Mapping[int, int], wait: float) -> None:
+        self.links: dict[int, PeerLink] = {}
+        self.opened = AsyncExitStack()
+        self._client = client
+        self._slabs = {peer_id: slab for slab, peer_id in roster.items()}
+        self.roster = roster
+        self._wait = wait
+
+    def reports(self) -> tuple[LinkReport, ...]:
+        """Return the figures of all links, in order of their slabs."""
+        return tuple(self.links[slab].report() for slab in sorted(self.links))
+
+    async def open(self, slab: int) -> PeerLink:
+        """Open a link. Raises what ``open_channel`` raises."""
+        opening = self._client.open_channel(self.roster[slab])
+        channel = await self.opened.enter_async_context(opening)
+        return self._add(channel, slab, opened=True)
+
+    async def accept(self, slabs: Collection[int]) -> None:
+        """Accept one link from each of these slabs; whoever else comes is turned away.
+
+        Raises ``UnreachableError`` for a slab that opens none in time.
+        """
+        missing = set(slabs)
+        with trio.move_on_after(self._wait):
+            while missing:
+                await self._accept_one(missing)
+        if not missing:
+            return
+        slab = min(missing)
+        who = f"slab {slab} (id {self.roster[slab]:#010x})"
+        raise UnreachableError(f"waited {self._wait:g} s for {who}, which opened no channel")
+
+    async def _accept_one(self, missing: set[int]) -> None:
+        channel = await self._client.accept()
+        slab = self._slabs.get(channel.peer_id)
+        if slab in missing:
+            missing.remove(slab)
+            self._add(channel, slab, opened=False)
+        else:
+            await channel.aclose()
+
+    async def part(self, *, in_turn: bool) -> None:
+        """Close all links side by side; ``in_turn`` waits for those that opened one to close it."""
+        with trio.move_on_after(PARTING):
+            async with trio.open_nursery() as nursery:
+                for link in self.links.values():
+                    nursery.start_soon(_part, link, in_turn)
+
+    def _add(self, channel: Channel, slab: int, *, opened: bool) -> PeerLink:
+        link = self.links[slab] = PeerLink(channel, slab, opened=opened)
+        return link
+
+
+async def _part(link: PeerLink, in_turn: bool) -> None:
+    if in_turn and not link.opened:
+        await link.wait_end()
+    await link.aclose()
+
+
+async def _check(job: SlabJob, peer: Peer) -> None:
+    try:
+        job.check(peer.id, peer.data)
+    except SettingsError:
+        await trio.sleep(BE_SEEN)  # so that the other side can refuse us too, and need not wait
+        raise
+
+
+def _has_slab(slab: int) -> Callable[[Peer], bool]:
+    return lambda peer: isinstance(peer.data, dict) and peer.data.get("slab") == slab

@@ -6,7 +6,7 @@ from typing import Protocol
 import trio
 
 from sphtp.errors import SettingsError
-from sphtp_client.simulation.models import Scenario
+from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.slabs import Side, Slab
 from sphtp_client.simulation.state import Spheres
 

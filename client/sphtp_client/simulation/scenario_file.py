@@ -1,4 +1,4 @@
-"""A scenario file: what is simulated, with which law and which time step.
+"""Reading a scenario file, and refusing one whose spheres cannot be placed.
 
 Everything that a run computes follows from this file alone.
 """
@@ -12,12 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from sphtp_client.simulation.checks import check
 from sphtp_client.simulation.initial_conditions import initial_spheres
-from sphtp_client.simulation.models import GROUPS, Scenario
-from sphtp_client.simulation.problems import Problem, ScenarioError
-
-__all__ = ["Scenario", "ScenarioError", "load_scenario", "parse_scenario"]
+from sphtp_client.simulation.scenario import GROUPS, Problem, Scenario, ScenarioError, check
 
 _SHORT = Repr()
 _SHORT.maxother = _SHORT.maxstring = 60

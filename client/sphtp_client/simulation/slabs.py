@@ -1,8 +1,12 @@
-"""One peer's part of the box: the spheres whose centres are in it, and how they move in a step.
+"""How a box is cut along x into slabs, and how the spheres of one slab move in a step.
 
-A step is drift, exchange, kick. Neighbours send each other one message: every sphere of theirs
-that is near the common border or has crossed it. Who owns a sphere follows from its position, so
-both sides come to the same answer from the same numbers.
+``borders`` cuts: all slabs are equally wide, and none is narrower than what its neighbours must
+know of it, so that a sphere never matters to a peer that is not a neighbour of its owner.
+
+``Slab`` is one peer's part of the box: the spheres whose centres are in it. A step is drift,
+exchange, kick. Neighbours send each other one message: every sphere of theirs that is near the
+common border or has crossed it. Who owns a sphere follows from its position, so both sides come to
+the same answer from the same numbers.
 """
 
 from enum import auto
@@ -12,12 +16,44 @@ import numpy as np
 
 from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.errors import LocalError, SettingsError, StateError, WireError, untrusted
-from sphtp_client.simulation.contacts import Indices, squares
-from sphtp_client.simulation.cut import borders, halo, stride
-from sphtp_client.simulation.forces import accelerations
+from sphtp_client.simulation.forces import MARGIN, Indices, accelerations, squares
 from sphtp_client.simulation.initial_conditions import initial_spheres
-from sphtp_client.simulation.models import Scenario
+from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.state import Floats, Spheres, concat, pack, unpack_untrusted
+
+
+def halo(scenario: Scenario) -> float:
+    """Return how far from a border, in m, spheres matter to the other side."""
+    return 2.0 * MARGIN * scenario.largest_radius
+
+
+def stride(scenario: Scenario) -> float:
+    """Return how far, in m, a sphere may move in one step."""
+    return MARGIN * scenario.max_speed * scenario.dt
+
+
+def max_slabs(scenario: Scenario) -> int:
+    """Return into how many slabs this scenario can be cut."""
+    return max(int(scenario.box[0] / (MARGIN * _narrowest(scenario))), 1)
+
+
+def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float, ...]:
+    """Return the ``count + 1`` borders of that many slabs in m; ``name`` is what they are called.
+
+    Raises ``SettingsError`` if a slab would be narrower than halo and stride: then a sphere could
+    matter to a peer that is not a neighbour of its owner.
+    """
+    most = max_slabs(scenario)
+    if not 1 <= count <= most:
+        raise SettingsError(
+            f"{name} = {count}: must be 1 to {most} for this scenario, because a slab of the "
+            f"{scenario.box[0]:g} m long box must be wider than {_narrowest(scenario):.4g} m"
+        )
+    return tuple(scenario.box[0] * n / count for n in range(count + 1))
+
+
+def _narrowest(scenario: Scenario) -> float:
+    return halo(scenario) + stride(scenario)
 
 
 class Side(Name):

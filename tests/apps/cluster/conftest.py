@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from sphtp_client.cluster.run_status import Board, Role
-from sphtp_client.simulation.events import (
+from sphtp_client.simulation.reports import (
     Connected,
     Finished,
     LinkReport,

@@ -1,4 +1,4 @@
-"""The order of a run, with small children in the places of servers and clients."""
+"""A cluster run from its first process to its last."""
 
 import sys
 from dataclasses import dataclass
@@ -8,12 +8,32 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp_client.cluster.launcher import conduct
+from sphtp import load_secret
+from sphtp.core.secure.identity import format_key
+from sphtp_client.cluster.launcher import ClusterPlan, conduct, secret_file
 from sphtp_client.cluster.outcome import Outcome, judge
-from sphtp_client.cluster.plan import ClusterPlan
 from sphtp_client.cluster.process import Patience
 from sphtp_client.cluster.run_status import Board, Role
 from sphtp_client.cluster.supervisor import Job
+
+
+def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
+    with secret_file() as first, secret_file() as second:
+        assert load_secret(first) != load_secret(second)
+        assert first.parent.stat().st_mode & 0o777 == 0o700
+        assert first.stat().st_mode & 0o777 == 0o600
+    assert not first.parent.exists()
+
+
+def test_every_process_that_speaks_is_told_where_it_is_and_not_what_it_is() -> None:
+    with secret_file() as file:
+        plan = ClusterPlan(2, 2, Path("gas.toml"), 10, secret_file=file)
+        jobs = [plan.server(1, None), plan.server(2, "tcp://a:1"), plan.client(0, ["tcp://a:1"])]
+        for job in jobs:
+            assert job.command[job.command.index("--secret-file") + 1] == str(file)
+            assert not any(format_key(load_secret(file)) in word for word in job.command)
+        assert "--secret-file" not in plan.reference().command
+
 
 HEAD = """
 import json, sys, time

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from sphtp_client.simulation.scenario_file import Scenario, parse_scenario
+from sphtp_client.simulation.scenario import Scenario
+from sphtp_client.simulation.scenario_file import parse_scenario
 from tests.apps.simulation.hub import hub
 
 __all__ = ["hub"]

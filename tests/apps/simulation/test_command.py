@@ -1,9 +1,9 @@
 import pytest
 from click.testing import CliRunner, Result
 
-from sphtp_client.simulation import events
+from sphtp_client.simulation import reports
 from sphtp_client.simulation.command import client
-from sphtp_client.simulation.events import parse_event
+from sphtp_client.simulation.reports import parse_event
 from sphtp_client.simulation.run import run_alone
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.state import state_sha256
@@ -17,10 +17,10 @@ def test_alone_it_ends_in_the_state_of_the_reference(gas_file):
     found = call("--alone", "--scenario", str(gas_file), "--report", "json")
     assert found.exit_code == 0
     said = [parse_event(line.encode()) for line in found.stdout.splitlines()]
-    (result,) = [event for event in said if isinstance(event, events.Result)]
+    (result,) = [event for event in said if isinstance(event, reports.Result)]
     assert result.steps == 30
     assert result.state_sha256 == state_sha256(run_alone(load_scenario(gas_file), 30))
-    assert isinstance(said[-1], events.Finished)
+    assert isinstance(said[-1], reports.Finished)
 
 
 def test_people_get_sentences(gas_file):
@@ -56,5 +56,5 @@ def test_no_server_exits_with_3_and_says_who_was_waited_for(gas_file):
     found = call("--scenario", str(gas_file), *options)
     assert found.exit_code == 3
     event = parse_event(found.stdout.encode())
-    assert isinstance(event, events.Failed)
+    assert isinstance(event, reports.Failed)
     assert "not registered within 0.1 s: no server was heard" in event.message

@@ -1,7 +1,8 @@
-"""Peers among each other, without network: `hub` is a cluster in memory."""
+"""A peer among others, in memory: it meets them, runs, gathers, and reports."""
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from sphtp.core.control.records import Member
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import LocalError, SettingsError, SphtpError, UnreachableError
 from sphtp_client.connection import Reach
-from sphtp_client.simulation.events import (
+from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted, topic_of
+from sphtp_client.simulation.peer import Pace, run_alone, run_peer
+from sphtp_client.simulation.peer_links import SlabJob
+from sphtp_client.simulation.reports import (
     Connected,
     Event,
     Failed,
@@ -24,10 +28,35 @@ from sphtp_client.simulation.events import (
     ServerCame,
     ServerLost,
 )
-from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted, topic_of
-from sphtp_client.simulation.job import SlabJob
-from sphtp_client.simulation.peer import run_alone, run_peer
 from sphtp_client.simulation.scenario_file import load_scenario
+
+
+class Collector:
+    progress_every = 2.0
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def say(self, event: Any) -> None:
+        self.said.append(event)
+
+
+async def test_the_first_step_says_nothing_of_speed_and_later_ones_come_now_and_then(
+    autojump_clock: object,
+) -> None:
+    ear = Collector()
+    pace = Pace(100, ear)
+    await trio.sleep(1.0)
+    slab: Any = SimpleNamespace(step=0)
+    for slab.step in range(1, 51):
+        await pace.on_step(slab)
+        await trio.sleep(0.1)
+    told = [(event.step, event.steps_per_s) for event in ear.said]
+    assert all(isinstance(event, Progress) for event in ear.said)
+    assert [step for step, _ in told] == pytest.approx([1, 21, 41], abs=1)
+    assert told[0][1] is None
+    assert [speed for _, speed in told[1:]] == pytest.approx([10.0, 10.0])
+
 
 REACH = Reach(("tcp://127.0.0.1:1",), wait=5.0)
 STEPS = 12

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp_client.simulation.checks import contact_time
-from sphtp_client.simulation.contacts import contacts
+from sphtp_client.simulation.forces import contacts
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.observables import observe
 from sphtp_client.simulation.run import run_alone
-from sphtp_client.simulation.scenario_file import Scenario, load_scenario
+from sphtp_client.simulation.scenario import Scenario, contact_time
+from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import Slab, SphereLostError
 from sphtp_client.simulation.state import Spheres
 

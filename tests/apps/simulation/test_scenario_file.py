@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from sphtp.errors import SettingsError
-from sphtp_client.simulation.cut import max_slabs
 from sphtp_client.simulation.initial_conditions import initial_spheres
-from sphtp_client.simulation.scenario_file import Scenario, ScenarioError, load_scenario
+from sphtp_client.simulation.scenario import Scenario, ScenarioError
+from sphtp_client.simulation.scenario_file import load_scenario
+from sphtp_client.simulation.slabs import max_slabs
 from sphtp_client.simulation.state import state_sha256
 from tests.cases import each
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sphtp.errors import RemoteError, SettingsError, StateError
-from sphtp_client.simulation.cut import borders, halo, max_slabs, stride
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.observables import observe
 from sphtp_client.simulation.run import run_alone
-from sphtp_client.simulation.scenario_file import Scenario, load_scenario
-from sphtp_client.simulation.slabs import Phase, Side, Slab
+from sphtp_client.simulation.scenario import Scenario
+from sphtp_client.simulation.scenario_file import load_scenario
+from sphtp_client.simulation.slabs import Phase, Side, Slab, borders, halo, max_slabs, stride
 from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, unpack_untrusted
 from tests.soaked import soaked
 

@@ -8,10 +8,10 @@ import pytest
 
 from sphtp import Peer
 from sphtp_client.simulation.frames import Frame, frame_of, read_frame_untrusted
-from sphtp_client.simulation.job import SlabJob
+from sphtp_client.simulation.peer_links import SlabJob
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import Slab
-from sphtp_client.watch.part import Part, Run
+from sphtp_client.watch.view import Part, Run
 
 STEPS = 30
 

@@ -1,14 +1,95 @@
-"""The scene: what is seen, what is lost, and when that is enough."""
+"""What is remembered of a simulation that is watched."""
 
+from dataclasses import replace
+
+import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sphtp import Loss, LossReason
 from sphtp_client.simulation.observables import observe
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import state_sha256
 from sphtp_client.watch.events import State, Whole
-from sphtp_client.watch.goal import Goal
-from sphtp_client.watch.scene import Scene
+from sphtp_client.watch.view import MOST_STEPS, Gathering, Scene, part_of
+from sphtp_client.watch.watcher import Goal
+
+
+def test_a_peer_that_publishes_its_slab_is_part_of_a_run(make_peer):
+    part, other = part_of(make_peer(1)), part_of(make_peer(2))
+    assert part is not None
+    assert other is not None
+    assert (part.slab, other.slab) == (1, 2)
+    assert part.run == other.run
+    assert part.run.slabs == 3
+
+
+def test_another_scenario_is_another_run(make_peer):
+    part, other = part_of(make_peer(1)), part_of(make_peer(1, data={"scenario": "other"}))
+    assert part is not None
+    assert other is not None
+    assert part.run != other.run
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"slab": 3},
+        {"slab": -1},
+        {"slab": "1"},
+        {"slab": True},
+        {"slabs": 0},
+        {"steps": -1},
+        {"scenario": "x" * 65},
+        {"scenario": None},
+    ],
+)
+def test_who_talks_nonsense_is_no_part(make_peer, data):
+    assert part_of(make_peer(1, data=data)) is None
+
+
+def test_who_says_nothing_or_publishes_nothing_is_no_part(make_peer):
+    peer = make_peer(1)
+    assert part_of(peer) is not None
+    assert part_of(replace(peer, packed=b"")) is None
+    assert part_of(replace(peer, packed=msgpack.packb(["slab"]))) is None
+    assert part_of(replace(peer, topics=())) is None
+    assert part_of(replace(peer, topics=("slab/2",))) is None
+
+
+def test_the_last_slab_of_a_step_makes_it_whole(make_frame):
+    gathering = Gathering(3)
+    frames = [make_frame(slab, 8) for slab in range(3)]
+    assert gathering.add(2, frames[2]) is None
+    assert gathering.add(0, frames[0]) is None
+    assert gathering.add(1, frames[1]) == tuple(frames)
+
+
+def test_slabs_that_are_not_equally_far_meet_at_the_steps_they_share(make_frame):
+    gathering = Gathering(2)
+    for step in (4, 8, 12):
+        assert gathering.add(0, make_frame(0, step)) is None
+    assert gathering.add(1, make_frame(1, 6)) is None
+    whole = gathering.add(1, make_frame(1, 8))
+    assert whole is not None
+    assert [frame.step for frame in whole] == [8, 8]
+    assert gathering.add(1, make_frame(1, 4)) is None, "what is past is of no use"
+    assert gathering.add(1, make_frame(1, 12)) is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 200)), max_size=200))
+def test_no_more_is_kept_than_a_few_steps(pairs):
+    gathering = Gathering(4)  # one slab never comes
+    for slab, step in pairs:
+        frame = Step(step)
+        assert gathering.add(slab, frame) is None  # type: ignore[arg-type]
+        assert len(gathering._parts) <= MOST_STEPS
+
+
+class Step:
+    def __init__(self, step: int) -> None:
+        self.step = step
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from sphtp import Loss, LossReason, Peer
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp_client.connection import Reach
 from sphtp_client.watch.events import Ended, Joined, Lost, State, Summary, Whole
-from sphtp_client.watch.goal import Goal
-from sphtp_client.watch.watcher import Watcher
+from sphtp_client.watch.watcher import Goal, Watcher
 
 REACH = Reach(("tcp://127.0.0.1:1",), wait=5.0)
 

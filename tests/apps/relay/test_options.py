@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from sphtp_client.relay.quantities import (
+from sphtp_client.relay.options import (
     BITS_PER_SECOND,
     BYTES,
     SECONDS,

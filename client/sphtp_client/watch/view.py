@@ -1,13 +1,82 @@
-"""The scene: what has been seen of a simulation. It only remembers, and says what is new."""
+"""What has been seen of a simulation: its slabs, and the last state of all of them together.
+
+It performs nothing: ``watcher`` brings what peers publish, ``display`` draws what is here.
+"""
 
 from dataclasses import dataclass
 from math import fsum
+from typing import Final, NamedTuple, Self
 
-from sphtp import Loss, LossReason
-from sphtp_client.simulation.frames import Frame, frames_sha256
+from pydantic import Field, ValidationError, model_validator
+
+from sphtp import Loss, LossReason, Peer
+from sphtp_client.simulation.frames import Frame, frames_sha256, topic_of
+from sphtp_client.simulation.reports import Record
 from sphtp_client.watch.events import Ended, Joined, Lost, Outcome, State, Summary, Whole
-from sphtp_client.watch.gathering import Gathering
-from sphtp_client.watch.part import Part, Run
+
+
+class Run(NamedTuple):
+    """A simulation: so many slabs and steps, and the digest of its scenario."""
+
+    slabs: int
+    steps: int
+    scenario: str
+
+
+class Part(Record):
+    """The slab that a peer simulates."""
+
+    slab: int = Field(strict=True, ge=0)
+    slabs: int = Field(strict=True, ge=1)
+    steps: int = Field(strict=True, ge=0)
+    scenario: str = Field(strict=True, max_length=64)
+
+    @property
+    def run(self) -> Run:
+        """What it is a part of."""
+        return Run(self.slabs, self.steps, self.scenario)
+
+    @model_validator(mode="after")
+    def _is_among_them(self) -> Self:
+        if self.slab >= self.slabs:
+            raise ValueError(f"slab {self.slab} of {self.slabs}")
+        return self
+
+
+def part_of(peer: Peer) -> Part | None:
+    """Return the part of a peer that publishes its slab; None of anybody else."""
+    try:
+        part = Part.model_validate(peer.data)
+    except ValidationError:
+        return None
+    return part if topic_of(part.slab) in peer.topics else None
+
+
+MOST_STEPS: Final = 8
+"""Steps whose frames wait for those of other slabs."""
+
+
+class Gathering:
+    """Puts together frames of ``slabs`` slabs, and waits for few steps at a time."""
+
+    def __init__(self, slabs: int) -> None:
+        self._slabs = slabs
+        self._parts: dict[int, dict[int, Frame]] = {}
+        self._done = -1
+
+    def add(self, slab: int, frame: Frame) -> tuple[Frame, ...] | None:
+        """Take a slab's frame; return those of all slabs if it was the last one of its step."""
+        if frame.step <= self._done:
+            return None
+        parts = self._parts.setdefault(frame.step, {})
+        parts[slab] = frame
+        if len(parts) < self._slabs:
+            if len(self._parts) > MOST_STEPS:
+                del self._parts[min(self._parts)]
+            return None
+        self._done = frame.step
+        self._parts = {step: some for step, some in self._parts.items() if step > frame.step}
+        return tuple(parts[number] for number in sorted(parts))
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ import pytest
 from sphtp.errors import SettingsError
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
-from sphtp_client.relay import traffic as module
-from sphtp_client.relay.traffic import Direction, Forward, Traffic
+from sphtp_client.relay import impairment as module
+from sphtp_client.relay.impairment import Direction, Forward, Traffic
 
 ONE: Address = ("127.0.0.1", 1)
 TWO: Address = ("127.0.0.1", 2)

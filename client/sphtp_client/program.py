@@ -1,14 +1,54 @@
-"""Work until it is done or somebody stops it: Ctrl-C, a signal, or standard input that closes."""
+"""What every program here does alike: its exit code, its lines, and how it is stopped."""
 
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TextIO
 
 import trio
 
+from sphtp.core.printable import printable_lines
 from sphtp.shell.lifetime import running
 from sphtp.shell.signals import ending
-from sphtp_client.verdict import Verdict
+
+
+class Verdict(Enum):
+    """How a run ended, with the exit code of the command."""
+
+    VERIFIED = ("verified", 0)
+    FINISHED = ("finished", 0)
+    MISMATCH = ("mismatch", 1)
+    USAGE = ("usage", 2)
+    FAILED = ("failed", 3)
+    INTERRUPTED = ("interrupted", 130)
+    TERMINATED = ("terminated", 143)
+
+    @property
+    def word(self) -> str:
+        """The verdict's name in JSON."""
+        return self.value[0]
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return self.value[1]
+
+
+def write_line(stream: TextIO, line: str) -> None:
+    """Write a line at once, and nothing in it that steers a terminal.
+
+    When that fails, say why where errors go, and write no more there.
+    """
+    try:
+        print(printable_lines(line), file=stream, flush=True)
+    except OSError as error:
+        # Python flushes once more at its end and must find somebody there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError) and stream is not sys.stderr:
+            write_line(sys.stderr, f"{stream.name}: {error.strerror}; no more is written")
+
 
 STDIN = 0
 

@@ -1,10 +1,44 @@
-"""What a scenario file may say, with the unit and the bounds of every value."""
+"""A scenario: what is simulated, with which law and which time step.
 
-from math import pi
+The tables say what a scenario file may hold, with the unit and the bounds of every value;
+``check`` refuses values that do not fit together, and names the key to change.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import pi, sqrt
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from sphtp.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One refused value: ``key`` as written in the file, such as ``spheres[0].radius``."""
+
+    key: str
+    value: str
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value}: {self.allowed}"
+
+
+class ScenarioError(SettingsError):
+    """A scenario that cannot be run; ``problems`` holds every reason, ``source`` the file."""
+
+    def __init__(self, problems: Iterable[Problem], source: str = "scenario") -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
+
+    def found_in(self, source: str) -> "ScenarioError":
+        """Return the same refusal under the name of the file that it was read from."""
+        return ScenarioError(self.problems, source)
+
 
 MOST_SPHERES = 100_000
 
@@ -171,3 +205,89 @@ class Scenario(Table):
     def largest_mass(self) -> float:
         """Upper bound of all masses in kg."""
         return max(group.mass_of(group.largest_radius) for group in self.spheres)
+
+
+STEPS_PER_CONTACT = 20
+MOST_CELLS = 2**20
+AXES = "xyz"
+
+
+def check(scenario: Scenario) -> None:
+    """Raise ``ScenarioError`` with everything that does not go together."""
+    rules = (_box, _time_step, _displacement, _stiffness, _regions, _count)
+    problems = [problem for rule in rules for problem in rule(scenario)]
+    if problems:
+        raise ScenarioError(problems)
+
+
+def contact_time(scenario: Scenario) -> float:
+    """Duration in s of the shortest contact of two spheres, without damping."""
+    return pi * sqrt(0.5 * scenario.smallest_mass / scenario.stiffness)
+
+
+def _box(scenario: Scenario) -> Iterator[Problem]:
+    diameter = 2.0 * scenario.largest_radius
+    for n, size in enumerate(scenario.box):
+        if not 1.01 * diameter <= size <= MOST_CELLS * diameter:
+            yield Problem(
+                f"box[{n}]",
+                f"{size:g}",
+                f"must be {1.01 * diameter:g} to {MOST_CELLS * diameter:g} m along {AXES[n]}, "
+                f"because the largest sphere measures {diameter:g} m",
+            )
+
+
+def _time_step(scenario: Scenario) -> Iterator[Problem]:
+    limit = contact_time(scenario) / STEPS_PER_CONTACT
+    if scenario.dt > limit:
+        yield Problem(
+            "dt",
+            f"{scenario.dt:g}",
+            f"must be at most {limit:.4g} s, 1/{STEPS_PER_CONTACT} of the shortest contact "
+            f"at stiffness {scenario.stiffness:g} N/m",
+        )
+
+
+def _displacement(scenario: Scenario) -> Iterator[Problem]:
+    limit = 0.5 * scenario.smallest_radius / scenario.dt
+    if scenario.max_speed > limit:
+        yield Problem(
+            "max_speed",
+            f"{scenario.max_speed:g}",
+            f"must be at most {limit:.4g} m/s, so that no sphere moves further in a step "
+            "than half its radius",
+        )
+
+
+def _stiffness(scenario: Scenario) -> Iterator[Problem]:
+    closing = 2.0 * scenario.max_speed / scenario.smallest_radius
+    limit = closing * closing * 0.5 * scenario.largest_mass
+    if scenario.stiffness < limit:
+        yield Problem(
+            "stiffness",
+            f"{scenario.stiffness:g}",
+            f"must be at least {limit:.4g} N/m, so that spheres which meet at max_speed "
+            "do not pass through each other",
+        )
+
+
+def _regions(scenario: Scenario) -> Iterator[Problem]:
+    for n, group in enumerate(scenario.spheres):
+        if not isinstance(group, Cloud):
+            continue
+        low, high = group.low or (0.0, 0.0, 0.0), group.high or scenario.box
+        for axis, (start, end, size) in enumerate(zip(low, high, scenario.box, strict=True)):
+            if not 0 <= start <= size:
+                yield Problem(f"spheres[{n}].low[{axis}]", f"{start:g}", f"must be 0 to {size:g} m")
+            elif not start < end <= size:
+                yield Problem(
+                    f"spheres[{n}].high[{axis}]",
+                    f"{end:g}",
+                    f"must be over low, {start:g}, and at most {size:g} m",
+                )
+
+
+def _count(scenario: Scenario) -> Iterator[Problem]:
+    total = sum(group.size for group in scenario.spheres)
+    if total > MOST_SPHERES:
+        yield Problem("spheres", f"{total} spheres", f"must be at most {MOST_SPHERES} in all")
