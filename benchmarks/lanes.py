@@ -18,7 +18,7 @@ import click
 import trio
 
 import sphtp
-from sphtp_client.bench.meters import percentile
+from sphtp_benchmarks.meters import percentile
 
 HOST: Final = "127.0.0.1"
 BULK, URGENT = range(2)

@@ -14,9 +14,9 @@ from typing import Final
 
 import click
 
-from sphtp_client.bench.catalog import OURS, Traffic
-from sphtp_client.bench.catalogs import CATALOGS
-from sphtp_client.bench.part import Part, Role
+from sphtp_benchmarks.catalog import OURS, Traffic
+from sphtp_benchmarks.catalogs import CATALOGS
+from sphtp_benchmarks.part import Part, Role
 
 OTHER: Final = {
     Role.SEND: Role.RECEIVE,
@@ -101,7 +101,7 @@ def profiled(part: Part) -> cProfile.Profile:
     stop.start()
     profile = cProfile.Profile()
     try:
-        module = import_module(f"sphtp_client.bench.systems.{part.module}")
+        module = import_module(f"sphtp_benchmarks.systems.{part.module}")
         profile.runcall(getattr(module, part.role), part)
     except (KeyboardInterrupt, BaseExceptionGroup):
         pass
@@ -111,7 +111,7 @@ def profiled(part: Part) -> cProfile.Profile:
 
 
 def spawned(part: Part) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "sphtp_client.bench.half", part.written()]
+    command = [sys.executable, "-m", "sphtp_benchmarks.half", part.written()]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -26,7 +26,7 @@ PRELOADED: Final = (
     "sphtp.events",
     "sphtp.watch",
     "sphtp_server.command",
-    "sphtp_client.bench.part",
+    "sphtp_benchmarks.part",
 )
 
 _forks = multiprocessing.get_context("forkserver")

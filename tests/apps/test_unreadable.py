@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from sphtp_client.command import client
+from sphtp_client.simulation.command import client
 from sphtp_client.watch.command import watch
 from sphtp_server.command import server
 from sphtp_server.keygen import keygen

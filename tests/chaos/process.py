@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from sphtp_client.child import split_lines
+from sphtp_client.cluster.process import split_lines
 
 DEADLINE = 20.0
 """Seconds that any one wait may take; a case that meets it has failed."""

@@ -9,8 +9,8 @@ import trio
 
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
+from sphtp_client.relay.impairment import Traffic
 from sphtp_client.relay.relay import open_relay
-from sphtp_client.relay.traffic import Traffic
 from tests.chaos.census import files_of
 from tests.chaos.rooms import Door, Pid, Rooms, Side
 

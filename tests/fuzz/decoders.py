@@ -40,11 +40,12 @@ from sphtp.core.messages.codec import MessageCodec
 from sphtp.errors import RemoteError
 from sphtp.shell.encoding import encoding_for
 from sphtp.shell.status import read_untrusted
-from sphtp_client.frame import frames_sha256, read_frame_untrusted
-from sphtp_client.initial import initial_spheres
-from sphtp_client.scenario import Scenario, parse_scenario
-from sphtp_client.slab import Side, Slab
-from sphtp_client.state import Spheres, pack, unpack_untrusted
+from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted
+from sphtp_client.simulation.initial_conditions import initial_spheres
+from sphtp_client.simulation.scenario import Scenario
+from sphtp_client.simulation.scenario_file import parse_scenario
+from sphtp_client.simulation.slabs import Side, Slab
+from sphtp_client.simulation.state import Spheres, pack, unpack_untrusted
 from sphtp_server.status import show
 from tests.core.messages.kinds import KINDS, Declared, Written
 from tests.fuzz.choices import Script

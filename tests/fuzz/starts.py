@@ -38,10 +38,10 @@ from sphtp.core.channel.handshake import (
 from sphtp.core.datagrams import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.shell.encoding import PLAIN
-from sphtp_client.frame import frame_of
-from sphtp_client.initial import initial_spheres
-from sphtp_client.slab import Slab
-from sphtp_client.state import pack
+from sphtp_client.simulation.frames import frame_of
+from sphtp_client.simulation.initial_conditions import initial_spheres
+from sphtp_client.simulation.slabs import Slab
+from sphtp_client.simulation.state import pack
 from tests.core.messages.kinds import Declared, Point, Shot, Step, Written
 from tests.fuzz.choices import Dice
 from tests.fuzz.control import overheard

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from sphtp.errors import SettingsError
-from sphtp_client.scenario import load_scenario
+from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_server.settings import SOURCES
 from tests.house.pages import ROOT, blocks, documents, name_of, sections
 

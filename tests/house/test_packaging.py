@@ -16,7 +16,7 @@ PACKAGES = ["sphtp", "server/sphtp_server", "client/sphtp_client"]
 SCENARIOS = {"scenarios": "sphtp_client/scenarios"}
 
 # The only folder whose modules may need what an extra brings.
-COMPARED = ROOT / "client" / "sphtp_client" / "bench" / "systems"
+COMPARED = ROOT / "benchmarks" / "sphtp_benchmarks" / "systems"
 IMPORT = re.compile(r"^ *(?:from (\w+)[\w.]* import |import (\w+(?:, \w+)*)(?=[.\s]))", re.M)
 IMPORTED_AS = {"pyenet": "enet", "pyzmq": "zmq", "eclipse-zenoh": "zenoh"}
 

@@ -84,8 +84,8 @@ def test_the_records_that_hold_secrets_are_found():
 SEEDED = {
     "sphtp/shell/randomness.py",
     "sphtp/shell/impairment.py",
-    "client/sphtp_client/bench/flood/junk.py",
-    "client/sphtp_client/relay/traffic.py",
+    "benchmarks/sphtp_benchmarks/flood/junk.py",
+    "client/sphtp_client/relay/impairment.py",
 }
 
 
@@ -103,7 +103,7 @@ def test_only_the_test_kit_makes_secrets_from_a_seed() -> None:
     """What must hold: a generator with a seed is made where no key, token or nonce is drawn."""
     made = {
         str(path.relative_to(ROOT))
-        for package in ("sphtp", "server", "client")
+        for package in ("sphtp", "server", "client", "benchmarks/sphtp_benchmarks")
         for path in (ROOT / package).rglob("*.py")
         if makes_seeded(path)
     }

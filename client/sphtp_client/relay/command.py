@@ -10,11 +10,11 @@ import trio
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.testing.network import Address
 from sphtp_client.options import with_options
+from sphtp_client.program import run_until_stopped
+from sphtp_client.relay.impairment import Direction, Traffic
 from sphtp_client.relay.options import RELAY_OPTIONS, faults_from
 from sphtp_client.relay.relay import open_relay
 from sphtp_client.relay.report import JsonReport, Report, Start, TextReport
-from sphtp_client.relay.traffic import Direction, Traffic
-from sphtp_client.stopping import run_until_stopped
 
 
 @click.command(short_help="Forward UDP and treat it badly on the way.")

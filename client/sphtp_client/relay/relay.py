@@ -16,7 +16,7 @@ from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.lifetime import running
 from sphtp.shell.wakeup import Wakeup
 from sphtp.testing.network import Address
-from sphtp_client.relay.traffic import Direction, Forward, Traffic, TrafficStatistics
+from sphtp_client.relay.impairment import Direction, Forward, Traffic, TrafficStatistics
 
 BATCH: Final = 256
 """Datagrams taken off one socket before the others get a turn."""

@@ -9,15 +9,12 @@ import trio
 from rich.console import Console
 
 from sphtp.errors import SettingsError, SphtpError
-from sphtp_client.events import Failed
-from sphtp_client.lines import write_line
+from sphtp_client.connection import ReachOptions
 from sphtp_client.options import WATCH_OPTIONS, with_options
-from sphtp_client.reach import ReachOptions
-from sphtp_client.stopping import run_until_stopped
-from sphtp_client.verdict import Verdict
+from sphtp_client.program import Verdict, run_until_stopped, write_line
+from sphtp_client.simulation.reports import Failed
 from sphtp_client.watch.display import Display, JsonDisplay, LiveDisplay, PlainDisplay
-from sphtp_client.watch.goal import Goal
-from sphtp_client.watch.watcher import Watcher
+from sphtp_client.watch.watcher import Goal, Watcher
 
 
 @dataclass(frozen=True, kw_only=True)

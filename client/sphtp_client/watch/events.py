@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from sphtp_client.events import Record
-from sphtp_client.frame import Momentum
+from sphtp_client.simulation.frames import Momentum
+from sphtp_client.simulation.reports import Record
 
 
 class Joined(Record):

@@ -2,8 +2,16 @@ from collections.abc import Callable
 
 import pytest
 
-from sphtp_client.board import Board, Role
-from sphtp_client.events import Connected, Finished, LinkReport, Progress, Result, Started, Totals
+from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.simulation.reports import (
+    Connected,
+    Finished,
+    LinkReport,
+    Progress,
+    Result,
+    Started,
+    Totals,
+)
 
 TOTALS = Totals(count=60, energy=1.5, momentum=(0.0, 0.25, -1.0))
 

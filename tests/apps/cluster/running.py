@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from sphtp_client.child import split_lines
+from sphtp_client.cluster.process import split_lines
 from tests.interpreters import ForkedProcess
 
 QUICK = ("--heartbeat", "0.25", "--expiry", "1.2", "--channel-timeout", "1.2")

@@ -1,9 +1,84 @@
+"""What a person sees of a cluster run."""
+
 import io
 
 from rich.console import Console
 
-from sphtp_client.board import Board, Role
-from sphtp_client.display import LINE_EVERY, LIVE_EVERY, LiveDisplay, PlainDisplay
+from sphtp_client.cluster.display import (
+    LINE_EVERY,
+    LIVE_EVERY,
+    LiveDisplay,
+    PlainDisplay,
+    render,
+    summary,
+)
+from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.simulation.reports import ServerCame, ServerLost
+
+
+def draw(board: Board) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(render(board, 30, 1.25))
+    return stream.getvalue()
+
+
+def test_servers_and_peers_are_drawn_with_their_figures(good_board):
+    lines = {
+        line.split("│")[1].strip(): line for line in draw(good_board()).splitlines() if "│" in line
+    }
+    assert "101" in lines["server 1"]
+    assert "5000" in lines["server 1"]
+    for figure in ("200", "30/30", "120", "0.8 ms", "10.0%", "25", "finished"):
+        assert figure in lines["client 0"]
+    assert "300" in lines["reference"]
+
+
+def test_a_server_shows_the_clients_that_it_knows(good_board):
+    board = good_board()
+    board.seats["server 1"].exit = None
+    for slab in (0, 1):
+        board.seats[f"client {slab}"].exit = None
+    rows = [line for line in draw(board).splitlines() if "│ server" in line]
+    assert "0 1" in rows[0]
+    assert "0 1" not in rows[1]
+
+
+def test_a_client_that_lost_a_server_is_not_shown_there(good_board):
+    board = good_board()
+    for seat in board.seats.values():
+        seat.exit = None
+    board.heard("client 1", ServerLost(id=2, reason="expired", servers=(4,)))
+    rows = [line for line in draw(board).splitlines() if "│ server" in line]
+    assert "0 1" not in rows[0]
+    assert "0 1" in rows[1]
+    board.heard("client 1", ServerCame(id=2, servers=(2, 4)))
+    assert "0 1" in next(line for line in draw(board).splitlines() if "│ server 1" in line)
+
+
+def test_a_speed_that_nobody_told_is_not_told():
+    board = Board()
+    board.take("client 0", Role.CLIENT, slab=0)
+    assert "steps/s" not in summary(board, 30, 1.0)
+
+
+def test_deaths_are_told_by_their_signal(good_board):
+    board = good_board()
+    board.exited("server 1", -9, asked=False)
+    assert "killed by SIGKILL" in draw(board)
+
+
+def test_an_empty_board_can_be_drawn():
+    board = Board()
+    board.take("client 0", Role.CLIENT, slab=0)
+    assert "client 0" in draw(board)
+    assert "step 0/30" in summary(Board(), 30, 0.0)
+
+
+def test_the_summary_is_one_line(good_board):
+    line = summary(good_board(), 30, 1.25)
+    assert "\n" not in line
+    for part in ("1.2 s", "step 30/30", "120 steps/s", "loss 10.0%", "resent 50", "servers 0/2"):
+        assert part in line
 
 
 class Clock:

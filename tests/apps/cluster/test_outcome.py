@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from sphtp_client.board import Board, Role
-from sphtp_client.events import Failed, PeerLeft
-from sphtp_client.outcome import document, judge
-from sphtp_client.verdict import Verdict
+from sphtp_client.cluster.outcome import document, judge
+from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.program import Verdict
+from sphtp_client.simulation.reports import Failed, PeerLeft
 
 
 def test_equal_states_are_verified(good_board):

@@ -4,7 +4,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from sphtp_client.cluster import cluster
+from sphtp_client.cluster.command import cluster
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from math import inf
 import trio
 import trio.testing
 
-from sphtp_client.board import Board, Role
-from sphtp_client.child import LINE_LIMIT, Patience, split_lines
-from sphtp_client.supervisor import Job, open_supervisor
+from sphtp_client.cluster.process import LINE_LIMIT, Patience, split_lines
+from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.cluster.supervisor import Job, open_supervisor
 
 HEAD = "import json, signal, sys, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
 READY = "say(event='connected', id=7, slab=0, slabs=1)\n"

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from sphtp.testing import Faults
 from sphtp_client.relay.command import relay
+from sphtp_client.relay.impairment import Direction
 from sphtp_client.relay.options import faults_from
-from sphtp_client.relay.traffic import Direction
 
 ADDRESSES = ("127.0.0.1:0", "127.0.0.1:9")
 PROGRAM = "from sphtp_client.relay.command import relay; relay()"

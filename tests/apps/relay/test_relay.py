@@ -13,8 +13,8 @@ from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.lifetime import running
 from sphtp.testing import Faults
 from sphtp.testing.network import Address
+from sphtp_client.relay.impairment import Traffic
 from sphtp_client.relay.relay import Relay, open_relay
-from sphtp_client.relay.traffic import Traffic
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

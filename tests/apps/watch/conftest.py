@@ -7,11 +7,11 @@ import msgpack
 import pytest
 
 from sphtp import Peer
-from sphtp_client.frame import Frame, frame_of, read_frame_untrusted
-from sphtp_client.job import SlabJob
-from sphtp_client.scenario import load_scenario
-from sphtp_client.slab import Slab
-from sphtp_client.watch.part import Part, Run
+from sphtp_client.simulation.frames import Frame, frame_of, read_frame_untrusted
+from sphtp_client.simulation.peer_links import SlabJob
+from sphtp_client.simulation.scenario_file import load_scenario
+from sphtp_client.simulation.slabs import Slab
+from sphtp_client.watch.view import Part, Run
 
 STEPS = 30
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from sphtp import Loss, LossReason
 from sphtp_client.watch.display import JsonDisplay, LiveDisplay, PlainDisplay
-from sphtp_client.watch.scene import Scene
+from sphtp_client.watch.view import Scene
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import trio
 
-from sphtp_client.child import split_lines
-from sphtp_client.cut import borders
-from sphtp_client.scenario import load_scenario
-from sphtp_client.slab import Slab
-from sphtp_client.state import state_sha256
+from sphtp_client.cluster.process import split_lines
+from sphtp_client.simulation.scenario_file import load_scenario
+from sphtp_client.simulation.slabs import Slab, borders
+from sphtp_client.simulation.state import state_sha256
 from tests.apps.cluster.running import ENDLESS, QUICK, Run, cluster, is_alive
 from tests.interpreters import ForkedProcess
 

@@ -11,10 +11,9 @@ import trio
 import sphtp
 from sphtp import Loss, LossReason, Peer
 from sphtp.errors import RefusedError, UnreachableError
-from sphtp_client.reach import Reach
+from sphtp_client.connection import Reach
 from sphtp_client.watch.events import Ended, Joined, Lost, State, Summary, Whole
-from sphtp_client.watch.goal import Goal
-from sphtp_client.watch.watcher import Watcher
+from sphtp_client.watch.watcher import Goal, Watcher
 
 REACH = Reach(("tcp://127.0.0.1:1",), wait=5.0)
 

@@ -9,8 +9,8 @@ from sphtp.core.secure.identity import Identity
 from sphtp.shell.node import open_channel, open_node
 from sphtp.testing import Faults
 from sphtp.testing.link import Link
+from sphtp_client.relay.impairment import Traffic
 from sphtp_client.relay.relay import open_relay
-from sphtp_client.relay.traffic import Traffic
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

@@ -16,8 +16,8 @@ from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream, Terms
 from sphtp.testing import Faults
 from sphtp.testing.link import Link
+from sphtp_client.relay.impairment import Traffic
 from sphtp_client.relay.relay import open_relay
-from sphtp_client.relay.traffic import Traffic
 
 TOPIC = "positions"
 CLEAN = Faults(delay=0)

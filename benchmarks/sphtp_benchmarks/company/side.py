@@ -1,0 +1,126 @@
+"""One of the two processes: ``python -m sphtp_benchmarks.company.side TASK``."""
+
+import gc
+import os
+import sys
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Final
+
+import trio
+
+import sphtp
+from sphtp_benchmarks.company.task import Side, Task
+from sphtp_benchmarks.meters import end_with_stdin, say
+
+HOST: Final = "127.0.0.1"
+BURST: Final = (bytes(64),) * 1024
+END: Final = b"end"
+
+
+def main() -> None:
+    """Do what the argument says."""
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    task = Task.read(sys.argv[1])
+    trio.run({Side.HOST: be_host, Side.GUEST: be_guest}[Side(task.side)], task)
+
+
+async def be_guest(task: Task) -> None:
+    """Accept every channel; the first one is the busy one."""
+    settings = sphtp.ChannelSettings(backlog=task.channels + 1)
+    async with sphtp.open_node(HOST, settings=settings) as node, trio.open_nursery() as nursery:
+        say(port=node.address[1])
+        nursery.start_soon(count, await node.accept())
+        idle = [channel async for channel in node.incoming()]
+        raise AssertionError(f"the node ended with {len(idle)} channels")
+
+
+async def count(channel: sphtp.Channel) -> None:
+    """Answer each end with how many messages came before it, and the processor time of all."""
+    received = 0
+    while True:
+        messages = await channel.receive_many(len(BURST))
+        received += len(messages)
+        if messages[-1] == END:
+            await channel.send([received, process_time()])
+            received = 0
+
+
+async def be_host(task: Task) -> None:
+    """Measure alone, open the idle channels, measure again."""
+    async with sphtp.open_node(HOST) as node, node.open_channel(HOST, task.port) as busy:
+        alone = await rate(busy, task.seconds)
+        before = await settled_memory(task)
+        async with company(node, task):
+            after = await settled_memory(task)
+            idle = await idle_share(busy, task.seconds)
+            beside = await rate(busy, task.seconds)
+            bytes_per_channel = (after - before) / task.channels
+            say(bytes=bytes_per_channel, alone=alone, beside=beside, idle=idle)
+            await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def company(node: sphtp.Node, task: Task) -> AsyncIterator[None]:
+    """Open idle channels for the length of the block."""
+    async with AsyncExitStack() as stack:
+        for _ in range(task.channels):
+            await stack.enter_async_context(node.open_channel(HOST, task.port))
+        yield
+
+
+async def idle_share(channel: sphtp.Channel, seconds: float) -> float:
+    """Return how many processors both processes use while nothing is sent."""
+    await trio.sleep(1 / 8)  # the busy channel says its last
+    began = perf_counter()
+    used = process_time() + (await _end(channel))[1]
+    await trio.sleep(seconds)
+    used = process_time() + (await _end(channel))[1] - used
+    return used / (perf_counter() - began)
+
+
+async def rate(channel: sphtp.Channel, seconds: float) -> float:
+    """Return how many messages of 64 bytes per second arrive, after a warm-up."""
+    await _send(channel, seconds / 4)
+    began = perf_counter()
+    return await _send(channel, seconds) / (perf_counter() - began)
+
+
+async def _send(channel: sphtp.Channel, seconds: float) -> int:
+    until = perf_counter() + seconds
+    while perf_counter() < until:
+        await channel.send_many(BURST)
+    return (await _end(channel))[0]
+
+
+async def _end(channel: sphtp.Channel) -> tuple[int, float]:
+    """Return how many messages arrived since the last end, and the other's processor time."""
+    await channel.send(END)
+    received, used = await channel.receive()
+    return received, used
+
+
+async def settled_memory(task: Task) -> int:
+    """Return the bytes in use once everything is quiet."""
+    await trio.sleep(task.settling)
+    gc.collect()
+    return _traced() if task.traced else _resident()
+
+
+def _resident() -> int:
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _traced() -> int:
+    if not tracemalloc.is_tracing():
+        tracemalloc.start()
+    return tracemalloc.get_traced_memory()[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The measurement: a node, its friend, and in the second half one who floods it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+import trio
+
+from sphtp_benchmarks.flood.task import Side, Task
+from sphtp_benchmarks.pair import MeasurementError, open_process
+
+MODULE: Final = "sphtp_benchmarks.flood.side"
+GRACE: Final = 30.0
+US: Final = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flood:
+    """Medians over rounds. Round trips in microseconds; ``junk_per_s`` is what the node received.
+
+    ``slower`` is by how many times the median round trip is longer under the flood, ``growth`` by
+    how many bytes the node's process grew. Messages arrived in order, or nothing is reported.
+    """
+
+    junk_per_s: float
+    quiet_p50_us: float
+    quiet_p99_us: float
+    flooded_p50_us: float
+    flooded_p99_us: float
+    slower: float
+    growth_bytes: float
+    messages: float
+
+    @classmethod
+    def of(cls, rounds: list[Mapping[str, float]]) -> "Flood":
+        """Return the figures from what the friend said."""
+        return cls(
+            junk_per_s=median(said["rate"] for said in rounds),
+            quiet_p50_us=median(said["quiet_p50"] * US for said in rounds),
+            quiet_p99_us=median(said["quiet_p99"] * US for said in rounds),
+            flooded_p50_us=median(said["loud_p50"] * US for said in rounds),
+            flooded_p99_us=median(said["loud_p99"] * US for said in rounds),
+            slower=median(said["loud_p50"] / said["quiet_p50"] for said in rounds),
+            growth_bytes=max(said["growth"] for said in rounds),
+            messages=median(said["questions"] for said in rounds),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON wants it."""
+        return asdict(self)
+
+
+async def measure(task: Task, rounds: int, starting: Callable[[str], None]) -> Flood:
+    """Measure in rounds. Raises ``MeasurementError``, and whatever happens leaves no process."""
+    heard = []
+    for number in range(1, rounds + 1):
+        starting(f"round {number}/{rounds}")
+        heard.append(await _listen(replace(task, seed=task.seed + number)))
+    return Flood.of(heard)
+
+
+async def _listen(task: Task) -> Mapping[str, float]:
+    with trio.move_on_after(GRACE + 4 * task.seconds):
+        victim = replace(task, side=Side.VICTIM)
+        async with open_process(victim.side, MODULE, victim.written()) as answering:
+            port = int((await answering.hear("port"))["port"])
+            friend = replace(task, side=Side.FRIEND, port=port)
+            async with open_process(friend.side, MODULE, friend.written()) as asking:
+                await asking.hear("quiet")
+                enemy = replace(task, side=Side.FLOOD, port=port)
+                async with open_process(enemy.side, MODULE, enemy.written()):
+                    return await asking.hear("loud_p50")
+    raise MeasurementError(f"not done after {GRACE + 4 * task.seconds:.0f} s")

@@ -1,0 +1,102 @@
+"""Cases of workers in lock step, as data."""
+
+from typing import Final
+
+from sphtp_benchmarks.catalog import Case, Catalog, Measure, System, Traffic, against, cost_of
+
+OURS: Final = "sphtp"
+CLEAR: Final = "clear"
+TCP: Final = "tcp"
+ZMQ: Final = "zmq"
+ZMQ_UNCOPIED: Final = "zmq-uncopied"
+ZENOH: Final = "zenoh"
+MPI: Final = "mpi"
+THEIRS: Final = (TCP, ZMQ, ZMQ_UNCOPIED, ZENOH, MPI)
+
+# Open MPI's. Over TCP, as everybody else, and not through memory that processes share. It refuses
+# to start more processes than there are processors, or anything as root, unless asked.
+LAUNCHER: Final = (
+    *("mpiexec", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self"),
+    *("--oversubscribe", "--allow-run-as-root", "-n"),
+)
+
+SYSTEMS: Final = {
+    system.name: system
+    for system in (
+        System(
+            OURS,
+            "sealed channels: `await channel.send(array)`, `await channel.receive()`",
+            "sphtp",
+            "sphtp",
+            module="lockstep",
+        ),
+        System(CLEAR, "the same in the clear", "sphtp", "sphtp", module="lockstep"),
+        System(
+            TCP,
+            "Trio socket streams, arrays behind a length; large ones are sent by tasks of their "
+            "own, for a worker that only sends stops others that only send",
+            "trio",
+            "trio",
+            module="tcp_lockstep",
+        ),
+        System(
+            ZMQ,
+            "ZeroMQ: a PAIR for each other worker, TCP, blocking: `socket.send(array)`, "
+            "`frombuffer(socket.recv())`",
+            "zmq",
+            "pyzmq",
+            module="zmq_lockstep",
+        ),
+        System(
+            ZMQ_UNCOPIED,
+            "the same with `copy=False`: an array sent must be left alone until it has left, and "
+            "one received is read-only",
+            "zmq",
+            "pyzmq",
+            module="zmq_lockstep",
+        ),
+        System(
+            ZENOH,
+            "Zenoh: a key for each other worker, peers on TCP, blocking calls",
+            "zenoh",
+            "eclipse-zenoh",
+            module="zenoh_lockstep",
+        ),
+        System(
+            MPI,
+            "MPI by mpi4py, over TCP: `Isend` to all, `Recv` from each",
+            "mpi4py",
+            "mpi4py",
+            module="mpi_lockstep",
+            launcher=LAUNCHER,
+        ),
+    )
+}
+
+SIZES: Final = {"4kB": 4_000, "400kB": 400_000}
+LARGE: Final = 65_536
+"""Bytes from which on pyzmq recommends to send without a copy."""
+
+CASES: Final = {
+    case.name: case
+    for case in (
+        Case(
+            f"{workers}x{name}",
+            f"{workers} workers; an array of {size // 1000} kB to each other one at every step",
+            Measure.STEPS,
+            size,
+            tuple(name for name in SYSTEMS if size >= LARGE or name != ZMQ_UNCOPIED),
+            traffic=Traffic.ALL_TO_ALL,
+            workers=workers,
+        )
+        for workers in (4, 2)
+        for name, size in SIZES.items()
+    )
+}
+
+LOCKSTEP: Final = Catalog(
+    "lockstep",
+    SYSTEMS,
+    CASES,
+    against(OURS, THEIRS, CASES.values()) + cost_of(CLEAR, OURS, CASES.values()),
+)

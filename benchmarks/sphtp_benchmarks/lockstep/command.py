@@ -1,0 +1,36 @@
+"""The verb ``sphtp bench lockstep``: workers in lock step, beside other systems."""
+
+from typing import Final
+
+import click
+
+from sphtp_benchmarks.comparison import comparing
+from sphtp_benchmarks.lockstep.catalog import CLEAR, LOCKSTEP, SYSTEMS
+
+HEAD: Final = """\
+# Benchmarks of workers in lock step
+
+Written by one run of `sphtp bench lockstep --markdown FILE`; not edited by hand.
+
+Two or four processes on the loopback interface. At each step each of them sends one NumPy array of
+floats to each other one, then waits for one from each: ordinary code, one call for each array. A
+step is over when all have all. The systems take turns, and each round begins with another one. CPU
+per step is the processor time of all workers together; where there are more workers than
+processors, it is what decides.
+
+A channel hands out arrays of one's own, with type and shape; so does MPI, into memory that the
+worker has already. The others move bytes, and the worker knows what they are. ZeroMQ and Zenoh send
+and receive in threads of theirs, written in C++ and Rust.
+"""
+
+
+@comparing(LOCKSTEP, HEAD)
+@click.option("--clear", help="Measure channels in the clear as well.", is_flag=True)
+def lockstep(clear: bool) -> list[str]:
+    """Measure workers in lock step that exchange arrays, all to all, and other systems in turn.
+
+    The other systems come with pip install --editable '.[bench]'; one that is not installed is
+    reported as absent. Exit codes: 0 all measured, 2 usage, 3 a measurement failed, 130 after
+    Ctrl-C, 143 after SIGTERM.
+    """
+    return [system for system in SYSTEMS if clear or system != CLEAR]

@@ -1,0 +1,68 @@
+"""Options that several of the verbs have."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from sphtp_benchmarks.catalog import Catalog
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+as_json: Final = click.option(
+    "--json", help="Print one JSON document at the end and nothing else.", is_flag=True
+)
+to_markdown: Final = click.option(
+    "--markdown",
+    help="Write the result page to this file as well.",
+    type=click.Path(dir_okay=False, path_type=Path),
+)
+rounds_of_median: Final = click.option(
+    "--rounds",
+    help="How often to measure; the result is the median.",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+)
+rounds_of_all: Final = click.option(
+    "--rounds",
+    help="How often to measure everything; the result is the median.",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+)
+seconds_of_each: Final = click.option(
+    "--seconds",
+    help="How long each measurement lasts, after a warm-up of a quarter of that.",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+)
+seed_of_network: Final = click.option(
+    "--seed",
+    help="Another seed is another network with the same faults.",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+)
+
+
+def cases_of(catalog: Catalog) -> Callable[[Command], Command]:
+    """Let some of the cases be chosen."""
+    return _some_of("case", list(catalog.cases))
+
+
+def systems_of(catalog: Catalog) -> Callable[[Command], Command]:
+    """Let some of the systems be chosen."""
+    return _some_of("system", list(catalog.systems))
+
+
+def _some_of(kind: str, names: list[str]) -> Callable[[Command], Command]:
+    return click.option(
+        f"--{kind}",
+        f"{kind}s",
+        help=f"A {kind} to measure; repeatable. Default: all.",
+        type=click.Choice(names),
+        multiple=True,
+    )

@@ -1,0 +1,207 @@
+"""One measurement: processes, spawned alike for every system, and a deadline."""
+
+import json
+import sys
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from sphtp.shell.lifetime import running
+from sphtp_benchmarks.catalog import CHANNELS, Traffic, find_program
+from sphtp_benchmarks.catalogs import CATALOGS
+from sphtp_benchmarks.figures import Figures
+from sphtp_benchmarks.part import Part, Role
+from sphtp_client.cluster.process import Child, Patience
+
+GRACE: Final = 15.0  # seconds for starting, and for what is still under way at the end
+LAST_WORDS: Final = 1.0  # seconds for the complaints of a process that has ended
+PATIENCE: Final = Patience(close=1.0, terminate=1.0, kill=5.0)
+
+ALLOCATOR: Final = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 1024 * 1024),
+}
+"""For every system alike: glibc gives freed memory back to the kernel from 128 KiB on, and takes it
+again page by page, which with messages of 64 KiB is up to a third of the processor time. A program
+that moves such messages sets these for itself."""
+
+
+class MeasurementError(Exception):
+    """There is no figure; the message says why."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A measurement to make; times in seconds."""
+
+    case: str
+    system: str
+    seconds: float
+    warm_up: float
+    catalog: str = CHANNELS.name
+
+    def part(self, role: Role) -> Part:
+        """Return what one of the processes has to do."""
+        return Part(
+            system=self.system,
+            case=self.case,
+            role=role,
+            seconds=self.seconds,
+            warm_up=self.warm_up,
+            catalog=self.catalog,
+        )
+
+
+async def measure(task: Task, grace: float = GRACE) -> Figures:
+    """Make a measurement; raises ``MeasurementError``, and whatever happens leaves no process."""
+    work = WORK[CATALOGS[task.catalog].cases[task.case].traffic]
+    with trio.move_on_after(task.warm_up + task.seconds + grace):
+        return await work(task)
+    raise MeasurementError(f"not done {grace:.0f} s after it should have been")
+
+
+async def _stream(task: Task) -> Figures:
+    waiting = task.part(Role.RECEIVE)
+    async with open_half(waiting) as receiver:
+        port = int((await receiver.hear("port"))["port"])
+        async with open_half(replace(task.part(Role.SEND), port=port)) as sender:
+            sent = await sender.hear("sent")
+            heard = await receiver.hear("received")
+    if heard["received"] != sent["sent"]:
+        raise MeasurementError(f"{heard['received']} of {sent['sent']} messages arrived")
+    if not heard["measured"]:
+        raise MeasurementError("everything arrived within the warm-up")
+    return Figures.of_stream(sent, heard, waiting.size)
+
+
+async def _round_trips(task: Task) -> Figures:
+    async with open_half(task.part(Role.ECHO)) as echo:
+        port = int((await echo.hear("port"))["port"])
+        async with open_half(replace(task.part(Role.PING), port=port)) as pinger:
+            return Figures.of_round_trips(await pinger.hear("p50"))
+
+
+async def _publication(task: Task) -> Figures:
+    publishing = task.part(Role.PUBLISH)
+    async with open_half(publishing) as sender, AsyncExitStack() as stack:
+        port = int((await sender.hear("port"))["port"])
+        subscribing = replace(task.part(Role.SUBSCRIBE), port=port)
+        receivers = [
+            await stack.enter_async_context(open_half(subscribing))
+            for _ in range(publishing.receivers)
+        ]
+        sent = await sender.hear("sent")
+        heard = [await receiver.hear("received") for receiver in receivers]
+    if not all(each["measured"] for each in heard):
+        raise MeasurementError("everything arrived within the warm-up")
+    return Figures.of_publication(sent, heard, publishing.size)
+
+
+async def _lock_step(task: Task) -> Figures:
+    part = task.part(Role.WORK)
+    launcher = CATALOGS[task.catalog].systems[task.system].launcher
+    work = partial(_launched, launcher) if launcher else _workers
+    said = await work(part)
+    if len({each["steps"] for each in said}) != 1:
+        raise MeasurementError(f"not in step: {[each['steps'] for each in said]} steps")
+    return Figures.of_steps(said, part.size)
+
+
+async def _workers(part: Part) -> Sequence[Mapping[str, float]]:
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(open_half(replace(part, number=number)))
+            for number in range(part.workers)
+        ]
+        ports = [(await worker.hear("ports"))["ports"] for worker in workers]
+        for worker in workers:
+            await worker.tell(ports)
+        return [await worker.hear("steps") for worker in workers]
+
+
+async def _launched(launcher: Sequence[str], part: Part) -> Sequence[Mapping[str, float]]:
+    """Let a launcher start the workers; the first of them speaks for all."""
+    module = f"sphtp_benchmarks.systems.{part.module}"
+    program, *options = launcher
+    command = (find_program(program) or program, *options, str(part.workers))
+    async with open_process(part.role, module, part.written(), command) as first:
+        return [await first.hear("steps") for _ in range(part.workers)]
+
+
+WORK: Final[Mapping[Traffic, Callable[[Task], Awaitable[Figures]]]] = {
+    Traffic.ONE_WAY: _stream,
+    Traffic.TO_AND_FRO: _round_trips,
+    Traffic.TO_MANY: _publication,
+    Traffic.ALL_TO_ALL: _lock_step,
+}
+
+
+@asynccontextmanager
+async def open_half(part: Part) -> AsyncIterator["Half"]:
+    """Run one of the two processes for the length of the block."""
+    async with open_process(part.role, "sphtp_benchmarks.half", part.written()) as half:
+        yield half
+
+
+@asynccontextmanager
+async def open_process(
+    role: str, module: str, argument: str, launcher: Sequence[str] = ()
+) -> AsyncIterator["Half"]:
+    """Run a module that speaks in lines of JSON for the length of the block."""
+    child = await Child.spawn((*launcher, sys.executable, "-m", module, argument), ALLOCATOR)
+    try:
+        async with aclosing(child.lines()) as lines:
+            half = Half(role, child, lines)
+            async with running(half.listen):
+                yield half
+    finally:
+        with trio.CancelScope(shield=True):
+            await child.stop(PATIENCE)
+            await child.aclose()
+
+
+class Half:
+    """What a process says."""
+
+    def __init__(self, role: str, child: Child, lines: AsyncGenerator[bytes, None]) -> None:
+        self._role = role
+        self._child = child
+        self._lines = lines
+        self._complaints: deque[str] = deque(maxlen=1)
+        self._heard_out = trio.Event()
+
+    async def hear(self, word: str) -> dict[str, Any]:
+        """Wait for what it says next; raises ``MeasurementError`` when that is something else."""
+        async for line in self._lines:
+            said: dict[str, Any] = json.loads(line)
+            if word not in said:
+                raise MeasurementError(f"{self._role} said {said} instead of {word}")
+            return said
+        raise MeasurementError(await self._epitaph())
+
+    async def tell(self, what: Any) -> None:
+        """Give it a line of JSON."""
+        await self._child.write(json.dumps(what).encode() + b"\n")
+
+    async def listen(self) -> None:
+        """Keep the last complaint; one that nobody reads would block the process some day."""
+        async for line in self._child.complaints():
+            self._complaints.append(line.decode(errors="replace"))
+        self._heard_out.set()
+
+    async def _epitaph(self) -> str:
+        with trio.move_on_after(LAST_WORDS):
+            await self._heard_out.wait()
+        return f"{self._role} ended: {' '.join(self._complaints) or 'without a word'}"

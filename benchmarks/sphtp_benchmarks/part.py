@@ -1,0 +1,92 @@
+"""What one process of a measurement is told to do."""
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Self
+
+from sphtp_benchmarks.catalog import CHANNELS, Case
+from sphtp_benchmarks.catalogs import CATALOGS
+from sphtp_benchmarks.meters import Pauses, Source, Stopwatch, Tally
+
+
+class Role(StrEnum):
+    """Which half of a measurement: a function of the system's module."""
+
+    RECEIVE = "receive"
+    SEND = "send"
+    ECHO = "echo"
+    PING = "ping"
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+    WORK = "work"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A role in the measurement of one system in one case; times in seconds.
+
+    ``number`` is that of a worker, from 0 on.
+    The half that waits has port 0, says which one it was given, and the other half gets that.
+    """
+
+    system: str
+    case: str
+    role: Role
+    seconds: float
+    warm_up: float
+    port: int = 0
+    number: int = 0
+    catalog: str = CHANNELS.name
+
+    @property
+    def module(self) -> str:
+        """The module of ``sphtp_benchmarks.systems`` that has the role."""
+        return CATALOGS[self.catalog].systems[self.system].module or self.system
+
+    @property
+    def size(self) -> int:
+        """The bytes of a message."""
+        return self._case.size_for(self.system)
+
+    @property
+    def max_datagram(self) -> int | None:
+        """The bytes that a datagram may have; None leaves it to the system."""
+        return self._case.max_datagram
+
+    @property
+    def receivers(self) -> int:
+        """How many receivers a sender waits for."""
+        return self._case.receivers
+
+    @property
+    def workers(self) -> int:
+        """How many processes send to each other."""
+        return self._case.workers
+
+    def source(self) -> Source:
+        """Return the messages to send."""
+        return Source(self.size, self.warm_up + self.seconds)
+
+    def tally(self) -> Tally:
+        """Return a counter of messages received."""
+        rate = self._case.reads_per_s
+        return Tally(self.size, self.warm_up, None if rate is None else Pauses(rate))
+
+    def stopwatch(self) -> Stopwatch:
+        """Return the messages to send to and fro."""
+        return Stopwatch(self.size, self.warm_up, self.seconds)
+
+    @property
+    def _case(self) -> Case:
+        return CATALOGS[self.catalog].cases[self.case]
+
+    def written(self) -> str:
+        """Return it as an argument of a command."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what was written."""
+        words = json.loads(text)
+        return cls(**words | {"role": Role(words["role"])})

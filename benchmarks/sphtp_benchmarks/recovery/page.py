@@ -1,0 +1,56 @@
+"""The page of recovery times as Markdown."""
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Final
+
+from sphtp_benchmarks.markdown import table
+from sphtp_benchmarks.recovery.trial import DATAGRAMS, RATE, ROUND_TRIP, Recovery
+from sphtp_benchmarks.simulated.experiment import percent
+
+TITLE: Final = "# How long recovery takes"
+HEAD: Final = f"""\
+Written by `sphtp bench recovery --markdown FILE`; not edited by hand. One source sends {RATE:,}
+datagrams a second, {DATAGRAMS:,} in all, over a round trip of {ROUND_TRIP * 1e3:g} ms; data,
+repairs, NAKs and NCFs are lost alike. Timed is from when a datagram should have come until it is
+there, over all those that were lost. Where receivers share, what the source sends is lost for
+all of them or for none, as on the line to a multicast group. Simulated, in virtual time: with the
+same seed, here {{seed}}, every machine finds the same.
+"""
+AFTER: Final = """\
+`lan` is what `StreamSettings()` is, `um` has the timers of Ultra Messaging's defaults, with which
+the second NAK for a datagram mostly falls into the interval in which it is ignored; both wait for
+their first NAK in a group as `lan` does. A loss event is a message that was given up.
+"""
+WIDTH: Final = 100
+HEADINGS: Final = (
+    "profile",
+    "lost",
+    "receivers",
+    "half within",
+    "99 % within",
+    "all within",
+    "loss events",
+    "NAKs per loss",
+)
+
+
+def page(found: Sequence[Recovery], seed: int) -> str:
+    """Return the whole page."""
+    rows = "\n".join(table(HEADINGS, [cells(one) for one in found]))
+    parts = (TITLE, fill(HEAD.format(seed=seed), WIDTH), rows, fill(AFTER, WIDTH))
+    return "\n\n".join(parts) + "\n"
+
+
+def cells(found: Recovery) -> tuple[str, ...]:
+    """Return a line of the table."""
+    return (
+        found.profile,
+        percent(found.loss),
+        str(found.receivers),
+        f"{found.p50_ms:.0f} ms",
+        f"{found.p99_ms:.0f} ms",
+        f"{found.longest_ms:.0f} ms",
+        str(found.loss_events),
+        f"{found.naks_per_loss:.2f}",
+    )

@@ -1,0 +1,129 @@
+"""One trial: a source, some receivers, a network that loses, and how long each repair took."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sphtp import StreamSettings
+from sphtp.core.stream.events import Batch, Loss
+from sphtp.core.stream.ordered_delivery import Item
+from sphtp.testing import Broadcast, Faults, Observer
+from sphtp.testing.subscriber import SubscriberTerms
+from sphtp_benchmarks.meters import percentile
+
+RATE: Final = 1000
+"""Datagrams per second, each with one message."""
+DATAGRAMS: Final = 5000
+ROUND_TRIP: Final = 0.0005
+SIZE: Final = 64
+LONGEST: Final = 60.0
+"""Seconds after the last datagram in which all has to be told."""
+
+PROFILES: Final = {
+    # Their timers; with their data rate small messages would wait for each other.
+    "um": StreamSettings.um(data_rate=None, max_datagram=1400),
+    "lan": StreamSettings.lan(),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A profile, the share that is lost of all that is sent, and how many receivers share it."""
+
+    profile: str
+    loss: float
+    receivers: int
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"{self.profile}, {100 * self.loss:.0f} % lost, {self.receivers} receivers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """What was found; times in milliseconds from when a datagram should have come."""
+
+    profile: str
+    loss: float
+    receivers: int
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+    recovered: int
+    loss_events: int
+    naks_per_loss: float
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON wants it."""
+        return asdict(self)
+
+
+class Delays(Observer):
+    """Notes how much later than by the way itself each message is told."""
+
+    def __init__(self) -> None:
+        self.sent: list[float] = []
+        self.late: list[float] = []
+        self.losses = 0
+
+    def told(self, now: float, _: Any, items: Sequence[Item]) -> None:
+        """Look at what a receiver reads."""
+        for item in items:
+            if isinstance(item, Batch):
+                for number in range(item.first, item.first + len(item.payloads)):
+                    self._note(now - self.sent[number] - ROUND_TRIP / 2)
+            elif isinstance(item, Loss):
+                self.losses += item.last - item.first + 1
+
+    def _note(self, late: float) -> None:
+        if late > 1e-9:
+            self.late.append(late)
+
+
+TRIALS: Final = tuple(
+    Trial(profile, loss, receivers)
+    for receivers in (1, 20)
+    for loss in (0.01, 0.1, 0.3)
+    for profile in PROFILES
+)
+
+
+def make(trial: Trial, seed: int, datagrams: int = DATAGRAMS) -> Recovery:
+    """Send steadily, lose alike on every way, and see how long what was lost takes."""
+    delays = Delays()
+    way = Faults(delay=ROUND_TRIP / 2)
+    broadcast = Broadcast(
+        seed,
+        0,
+        way,
+        PROFILES[trial.profile],
+        shared=trial.receivers > 1,
+        observers=[delays],
+    )
+    for _ in range(trial.receivers):
+        broadcast.join(terms=SubscriberTerms(ordered=False, recover=False))
+    broadcast.network.set_default(Faults(delay=ROUND_TRIP / 2, loss=trial.loss))
+    for _ in range(datagrams):
+        delays.sent.append(broadcast.now)
+        broadcast.send([bytes(SIZE)])
+        broadcast.run(1 / RATE)
+    broadcast.run(LONGEST)
+    return _found(trial, broadcast, delays)
+
+
+def _found(trial: Trial, broadcast: Broadcast, delays: Delays) -> Recovery:
+    late = sorted(delays.late)
+    counts = [subscriber.transport.statistics() for subscriber in broadcast.subscribers]
+    lost, naks = sum(one.lost for one in counts), sum(one.naks_sent for one in counts)
+    return Recovery(
+        profile=trial.profile,
+        loss=trial.loss,
+        receivers=trial.receivers,
+        p50_ms=percentile(late, 0.5) * 1e3,
+        p99_ms=percentile(late, 0.99) * 1e3,
+        longest_ms=late[-1] * 1e3,
+        recovered=len(late),
+        loss_events=delays.losses,
+        naks_per_loss=naks / lost,
+    )

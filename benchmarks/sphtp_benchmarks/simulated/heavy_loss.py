@@ -1,0 +1,87 @@
+"""How long messages take over a path that loses most of its packets, beside the seed's rule."""
+
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Final
+
+from sphtp import ChannelSettings
+from sphtp.testing import Faults, Pair
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding, Trial, percent
+from sphtp_benchmarks.simulated.seed_rule import RESEND_TIME, SeedRule
+
+MESSAGES: Final = 100
+SIZE: Final = 1000
+ROUND_TRIP: Final = 0.020
+LOSSES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
+RUNS: Final = 21
+"""Channels of which the median counts, each with a seed of its own."""
+
+LONGEST: Final = 100_000.0
+"""Seconds within which all must have arrived."""
+
+SEED_RULE: Final = "the seed's rule"
+CONTROLLERS: Final = ("cubic", "newreno", "tolerant", "fixed:2e6")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endured(Finding):
+    """Median seconds until the last message has arrived, by share of packets lost each way."""
+
+    rule: str
+    seconds: dict[float, float]
+
+    def cells(self) -> tuple[str, ...]:
+        """Return a line of the table."""
+        name = self.rule if self.rule == SEED_RULE else f"`{self.rule}`"
+        return (name, *(f"{seconds:.2f}" for seconds in self.seconds.values()))
+
+
+def measure(rule: str, seed: int) -> Endured:
+    """Send the messages at once, ``RUNS`` times for each share of loss."""
+    take = measure_seed_rule if rule == SEED_RULE else partial(measure_channel, rule)
+    return Endured(
+        rule=rule,
+        seconds={
+            loss: median([take(loss, seed * RUNS + run) for run in range(RUNS)]) for loss in LOSSES
+        },
+    )
+
+
+def measure_seed_rule(loss: float, seed: int) -> float:
+    """Seconds until all messages have arrived by the seed's rule."""
+    simulation = SeedRule(seed, Faults(delay=ROUND_TRIP / 2, loss=loss), MESSAGES, SIZE)
+    simulation.drive(lambda: simulation.is_delivered, LONGEST)
+    return simulation.now
+
+
+def measure_channel(controller: str, loss: float, seed: int) -> float:
+    """Seconds until all messages have arrived over a channel that opened before the losses."""
+    settings = ChannelSettings(congestion=controller, timeout=86_400)
+    pair = Pair(seed, Faults(delay=ROUND_TRIP / 2), settings)
+    sender, receiver = pair.open()
+    pair.run(1.0)
+    pair.network.set_default(Faults(delay=ROUND_TRIP / 2, loss=loss))
+    start = pair.now
+    pair.transfer(sender, receiver, [bytes(SIZE)] * MESSAGES, LONGEST)
+    return pair.now - start
+
+
+HEAVY_LOSS: Final = Experiment(
+    name="heavy-loss",
+    title="Heavy loss",
+    before=f"""\
+{MESSAGES} reliable messages of {SIZE:,} bytes, sent at once over a round trip of
+{ROUND_TRIP * 1e3:.0f} ms; both ways lose the same share, at random. Seconds until all have arrived,
+medians of {RUNS} runs. The first line is the rule of the seed on the same network: every message
+goes again each {RESEND_TIME} s until it is acked, with no regard to what the path carries.
+""",
+    after="""\
+What a congestion controller makes of such losses, a window of two packets, would take hours where
+nine packets of ten get lost. So a few packets each 0.1 s may always leave, more where no queue
+shows that they are too many, and where much is missing an ack is said more than once. [Congestion
+control](../explanation/congestion.md#never-slower-than-the-seed) tells more.
+""",
+    headings=("rule", *(percent(loss) for loss in LOSSES)),
+    trials=[Trial(rule, partial(measure, rule)) for rule in (SEED_RULE, *CONTROLLERS)],
+)

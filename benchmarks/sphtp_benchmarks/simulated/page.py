@@ -1,0 +1,34 @@
+"""The page of figures in virtual time: a run as Markdown."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import fill
+from typing import Final
+
+from sphtp_benchmarks.markdown import table
+from sphtp_benchmarks.simulated.catalog import EXPERIMENTS, Run
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding
+
+TITLE: Final = "# Latency and bottlenecks"
+HEAD: Final = """\
+Written by `sphtp bench latency --markdown FILE`; not edited by hand. Simulated networks in virtual
+time: with the same seed, here {seed}, every machine finds the same. The channels are whole ones,
+with default settings where nothing else is said; what programs and sockets cost on top is in the
+[benchmarks](benchmarks.md).
+"""
+WIDTH: Final = 100
+
+
+def page(run: Run) -> str:
+    """Return the whole page."""
+    parts = [TITLE, "", fill(HEAD.format(seed=run.seed), WIDTH), ""]
+    for name, findings in run.found.items():
+        parts += section(EXPERIMENTS[name], findings)
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def section(experiment: Experiment, findings: Sequence[Finding]) -> Iterable[str]:
+    """Yield the lines of one experiment."""
+    yield f"## {experiment.title}\n"
+    yield fill(experiment.before, WIDTH) + "\n"
+    yield from table(experiment.headings, [finding.cells() for finding in findings])
+    yield f"\n{fill(experiment.after, WIDTH)}\n"

@@ -1,0 +1,87 @@
+"""This library, by its public names only."""
+
+from contextlib import AbstractAsyncContextManager
+
+import trio
+
+import sphtp
+from sphtp import ChannelSettings, Security
+from sphtp_benchmarks.catalog import SEALED
+from sphtp_benchmarks.meters import say
+from sphtp_benchmarks.part import Part
+
+HOST = "127.0.0.1"
+BURST = 1 << 20  # bytes per call of `send_many`
+LIMIT = 1024  # messages per call of `receive_many`
+
+
+def receive(part: Part) -> None:
+    """Accept a channel and count."""
+    trio.run(_receive, part)
+
+
+def send(part: Part) -> None:
+    """Open a channel and send."""
+    trio.run(_send, part)
+
+
+def echo(part: Part) -> None:
+    """Accept a channel and send everything back."""
+    trio.run(_echo, part)
+
+
+def ping(part: Part) -> None:
+    """Open a channel and time answers."""
+    trio.run(_ping, part)
+
+
+async def _receive(part: Part) -> None:
+    tally = part.tally()
+    async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
+        say(port=node.address[1])
+        channel = await node.accept()
+        while not tally.take(await channel.receive_many(LIMIT)):
+            pass
+        await trio.sleep_forever()
+
+
+async def _send(part: Part) -> None:
+    source = part.source()
+    async with _open_channel(part) as channel:
+        for burst in source.bursts(max(1, min(LIMIT, BURST // part.size))):
+            await channel.send_many(burst)
+        source.done()
+        await trio.sleep_forever()
+
+
+async def _echo(part: Part) -> None:
+    async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
+        say(port=node.address[1])
+        channel = await node.accept()
+        async for message in channel:
+            await channel.send(message)
+
+
+async def _ping(part: Part) -> None:
+    stopwatch = part.stopwatch()
+    async with _open_channel(part) as channel:
+        for message in stopwatch.pings():
+            await channel.send(message)
+            stopwatch.pong(await channel.receive())
+        stopwatch.done()
+        await trio.sleep_forever()
+
+
+def _open_channel(part: Part) -> AbstractAsyncContextManager[sphtp.Channel]:
+    settings, security = _settings(part), _security(part)
+    return sphtp.open_channel(HOST, part.port, settings=settings, security=security)
+
+
+def _security(part: Part) -> Security | None:
+    return Security() if part.system == SEALED else None
+
+
+def _settings(part: Part) -> ChannelSettings:
+    if part.max_datagram is None:
+        return ChannelSettings()
+    return ChannelSettings(max_datagram=part.max_datagram)

@@ -1,0 +1,45 @@
+"""Bare UDP on Trio: what a round trip costs before anybody makes it reliable."""
+
+import trio
+
+from sphtp_benchmarks.meters import say
+from sphtp_benchmarks.part import Part
+
+HOST = "127.0.0.1"
+LARGEST = 65_535
+
+
+def echo(_part: Part) -> None:
+    """Send every datagram back."""
+    trio.run(_echo)
+
+
+def ping(part: Part) -> None:
+    """Time answers."""
+    trio.run(_ping, part)
+
+
+async def _echo() -> None:
+    socket = await _bound()
+    say(port=socket.getsockname()[1])
+    while True:
+        datagram, address = await socket.recvfrom(LARGEST)
+        await socket.sendto(datagram, address)
+
+
+async def _ping(part: Part) -> None:
+    stopwatch = part.stopwatch()
+    socket = await _bound()
+    address = (HOST, part.port)
+    for message in stopwatch.pings():
+        await socket.sendto(message, address)
+        answer, _ = await socket.recvfrom(LARGEST)
+        stopwatch.pong(answer)
+    stopwatch.done()
+    await trio.sleep_forever()
+
+
+async def _bound() -> trio.socket.SocketType:
+    socket = trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_DGRAM)
+    await socket.bind((HOST, 0))
+    return socket

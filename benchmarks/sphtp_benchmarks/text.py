@@ -1,0 +1,130 @@
+"""Figures as people read them, the same on the screen and on the page."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sphtp_benchmarks.catalog import Catalog, Measure
+from sphtp_benchmarks.figures import Figures, Sheet
+
+HEADINGS: Final = (
+    "system",
+    "steps/s",
+    "messages/s",
+    "MB/s",
+    "round trip p50",
+    "p99",
+    "CPU per message",
+    "CPU per step",
+    "sender's CPU",
+    "receiver's CPU",
+    "delivered",
+    "reported lost",
+)
+COMPARED: Final = {Measure.SENDING: "8/1"}
+"""How the column of ratios is called, where it is not that of ours over theirs."""
+BETTER: Final = {
+    Measure.MESSAGES: "Ours over theirs: above 1, ours is faster.",
+    Measure.BYTES: "Ours over theirs: above 1, ours is faster.",
+    Measure.STEPS: "Ours over theirs: above 1, ours is faster.",
+    Measure.ROUND_TRIP: "Ours over theirs: below 1, ours is faster.",
+    Measure.SENDING: "8/1: what eight receivers cost the sender per message, over what one does.",
+    Measure.TOLD: "Ours over theirs, of what is delivered or reported: above 1, ours tells more.",
+}
+
+
+def table_of(case: str, sheet: Sheet) -> list[list[str]]:
+    """Return a case as lines of a table, headings first, without the columns that would be empty.
+
+    There is a line for each system measured and for each that is absent; no lines when nothing was
+    measured.
+    """
+    lines = _lines(case, sheet)
+    headings = (*HEADINGS, COMPARED.get(sheet.catalog.cases[case].measure, "ours/theirs"))
+    used = [at for at in range(len(headings)) if any(line[at] for line in lines)]
+    return [[line[at] for at in used] for line in (headings, *lines)] if lines else []
+
+
+def _lines(case: str, sheet: Sheet) -> list[tuple[str, ...]]:
+    ratios = sheet.ratios()
+    beside = {each.beside: factor(ratios[each.name]) for each in sheet.catalog.ratios}
+    rows = {row.system: row for row in sheet.rows() if row.case == case}
+    lines: list[tuple[str, ...]] = []
+    if not rows:
+        return lines
+    for system in sheet.catalog.cases[case].systems:
+        ratio = beside.get((case, system), "")
+        if system in rows:
+            lines.append((system, *cells(rows[system].figures), ratio))
+        elif system in sheet.absent:
+            lines.append((f"{system} (absent)", *cells(Figures()), ratio))
+    return lines
+
+
+def cells(figures: Figures) -> tuple[str, ...]:
+    """Return the figures in the order of the headings."""
+    return (
+        number(figures.steps_per_s, ""),
+        number(figures.messages_per_s, ""),
+        number(figures.mb_per_s, ""),
+        number(figures.rtt_p50_us, " us"),
+        number(figures.rtt_p99_us, " us"),
+        number(figures.cpu_us_per_message, " us"),
+        number(figures.cpu_us_per_step, " us"),
+        number(figures.sender_us_per_message, " us"),
+        number(figures.receiver_us_per_message, " us"),
+        share(figures.delivered),
+        share(figures.reported),
+    )
+
+
+def number(value: float | None, unit: str) -> str:
+    """Return three digits or more, and nothing for None."""
+    if value is None:
+        return ""
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}{unit}"
+
+
+def share(value: float | None) -> str:
+    """Return a share in percent, as a whole only what is whole; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.0%}" if value in {0, 1} else f"{min(max(value, 0.0001), 0.9999):.2%}"
+
+
+def factor(value: float | None) -> str:
+    """Return a ratio, and nothing for None."""
+    return "" if value is None else f"{value:.2f}"
+
+
+def condition_lines(conditions: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return conditions as pairs of a name and a text."""
+    versions = ", ".join(
+        f"{name} {version or 'absent'}" for name, version in conditions["versions"].items()
+    )
+    return [
+        ("date", conditions["date"]),
+        ("machine", f"{conditions['cpu_count']} x {conditions['cpu']}"),
+        ("load before", str(conditions["load"])),
+        ("kernel", conditions["kernel"]),
+        ("Python", conditions["python"]),
+        ("warm-up, not counted", f"{conditions['warm_up']:g} s"),
+        ("versions", versions),
+        (
+            "each figure",
+            f"median of {conditions['rounds']} rounds of {conditions['seconds']:g} s each",
+        ),
+    ]
+
+
+def remarks(sheet: Sheet) -> list[str]:
+    """Say what is missing and what went wrong."""
+    return [
+        *(f"{name} is absent: {why}" for name, why in sheet.absent.items()),
+        *(f"failed: {failure}" for failure in sheet.failures),
+    ]
+
+
+def legend(catalog: Catalog) -> list[tuple[str, str]]:
+    """Return what each system is."""
+    return [(system.name, system.text) for system in catalog.systems.values()]

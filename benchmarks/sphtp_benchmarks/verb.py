@@ -1,0 +1,37 @@
+"""What verbs with processes of their own have in common: how they run, and how they end."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+from rich.console import Console
+
+from sphtp_benchmarks.pair import MeasurementError
+from sphtp_client.program import Verdict, run_until_stopped
+
+T = TypeVar("T")
+
+
+def measured(measure: Callable[[Callable[[str], None]], Awaitable[T]], *, quiet: bool) -> T:
+    """Measure, and return what was found; ``measure`` is given what to say its progress with.
+
+    Ends the program with its exit code when the measurement fails or is stopped.
+    """
+    screen, found = Console(stderr=True), list[T]()
+
+    def starting(text: str) -> None:
+        if not quiet:
+            screen.print(text, highlight=False)
+
+    async def work() -> None:
+        found.append(await measure(starting))
+
+    try:
+        stopped = trio.run(run_until_stopped, work)
+    except MeasurementError as error:
+        screen.print(f"failed: {error}", highlight=False, markup=False)
+        sys.exit(Verdict.FAILED.code)
+    if stopped:
+        sys.exit(stopped.code)
+    return found[0]

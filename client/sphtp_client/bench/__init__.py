@@ -1,1 +1,0 @@
-"""Measuring: channels beside the other systems that somebody might have picked."""

@@ -1,5 +1,0 @@
-"""This library as it is by default: every packet sealed."""
-
-from sphtp_client.bench.systems.sphtp import echo, ping, receive, send
-
-__all__ = ["echo", "ping", "receive", "send"]

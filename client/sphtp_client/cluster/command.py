@@ -1,0 +1,84 @@
+"""The verb ``sphtp cluster``: servers and clients on this machine, from start to end."""
+
+import json as json_format
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+from rich.console import Console
+
+from sphtp import ControlTimers
+from sphtp.errors import SettingsError
+from sphtp_client.cluster.display import Display, LiveDisplay, NoDisplay, PlainDisplay
+from sphtp_client.cluster.launcher import ClusterPlan, conduct, secret_file
+from sphtp_client.cluster.outcome import Outcome, document, judge
+from sphtp_client.cluster.run_status import Board
+from sphtp_client.connection import make_log_directory
+from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
+from sphtp_client.program import Verdict, write_line
+from sphtp_client.simulation.scenario_file import load_scenario
+from sphtp_client.simulation.slabs import borders
+
+
+@click.command(short_help="Run servers and clients here, and verify the result.")
+@with_options(CLUSTER_OPTIONS)
+def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> None:
+    """Run servers and clients on this machine until the scenario has been simulated.
+
+    The processes share a secret made for the run. With --verify the final state is compared with
+    that of the same run in one process. Everything is ended with the command, however it ends.
+
+    Exit codes: 0 verified or finished, 1 mismatch, 2 usage or configuration, 3 a process failed,
+    130 after Ctrl-C, 143 after SIGTERM.
+    """
+    try:
+        plan = _plan(scenario, steps, values)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        sys.exit(Verdict.USAGE.code)
+    board, began = Board(), time.monotonic()
+    with _display(board, plan, json) as display, secret_file() as secret:
+        kept = replace(plan, secret_file=secret)
+        stopped_by = trio.run(partial(conduct, kept, board, display.changed))
+    outcome = judge(board, verify=plan.verify, stopped_by=stopped_by)
+    seconds = time.monotonic() - began
+    if json:
+        told = document(outcome, board, plan.settings(), seconds)
+        write_line(sys.stdout, json_format.dumps(told, indent=2))
+    else:
+        _tell(outcome, seconds)
+    sys.exit(outcome.verdict.code)
+
+
+def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterPlan:
+    """Refuse by name, before anything starts, whatever the children would refuse."""
+    loaded = load_scenario(scenario)
+    chosen = loaded.steps if steps is None else steps
+    plan = ClusterPlan(scenario=scenario.resolve(), steps=chosen, **values)
+    borders(loaded, plan.clients, "--clients")
+    ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry)
+    channel_settings(plan.channel_timeout, plan.resend_time)
+    if plan.qlog is not None:
+        make_log_directory(plan.qlog)
+    return plan
+
+
+def _display(board: Board, plan: ClusterPlan, json: bool) -> Display:
+    """A table on a terminal, lines elsewhere; with --json only a terminal hears anything."""
+    stream = sys.stderr if json else sys.stdout
+    if stream.isatty():
+        return LiveDisplay(board, plan.steps, time.monotonic, Console(file=stream))
+    if json:
+        return NoDisplay()
+    return PlainDisplay(board, plan.steps, time.monotonic, stream)
+
+
+def _tell(outcome: Outcome, seconds: float) -> None:
+    for remark in outcome.remarks:
+        write_line(sys.stdout, remark)
+    write_line(sys.stdout, f"{outcome.sentence} ({seconds:.1f} s)")

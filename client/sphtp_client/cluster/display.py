@@ -1,0 +1,233 @@
+"""What a person sees while a cluster runs: a live table, plain lines, or nothing."""
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sphtp.core.printable import printable
+from sphtp_client.cluster.run_status import Board, Role, Seat
+from sphtp_client.program import write_line
+from sphtp_client.simulation.reports import LinkReport
+
+
+def render(board: Board, steps: int, seconds: float) -> RenderableType:
+    """Draw servers and peers; ``seconds`` is how long the run has lasted."""
+    return Group(_servers(board), _peers(board, steps, seconds))
+
+
+def summary(board: Board, steps: int, seconds: float) -> str:
+    """Say in one line how far the run is."""
+    clients = board.of(Role.CLIENT)
+    servers = board.of(Role.SERVER)
+    parts = [
+        f"{seconds:6.1f} s",
+        f"step {_slowest(clients)}/{steps}",
+        *_about_speed(clients),
+        *_about_links([link for seat in clients for link in seat.links]),
+        f"servers {sum(seat.alive for seat in servers)}/{len(servers)}",
+        *(f"reference step {seat.step}" for seat in board.of(Role.REFERENCE)),
+    ]
+    return "  ".join(parts)
+
+
+def _servers(board: Board) -> Table:
+    table = Table(title="servers", title_justify="left")
+    table.add_column("server")
+    for heading in ("pid", "id"):
+        table.add_column(heading, justify="right")
+    for heading in ("address", "clients", "state"):
+        table.add_column(heading)
+    for seat in board.of(Role.SERVER):
+        url = (seat.address or "").partition(",")[0]
+        row = (
+            seat.name,
+            _text(seat.pid),
+            _hex(seat.id),
+            Text(printable(url)),
+            _clients_of(seat, board),
+        )
+        table.add_row(*row, _state(seat))
+    return table
+
+
+def _peers(board: Board, steps: int, seconds: float) -> Table:
+    table = Table(title=f"peers, {seconds:.1f} s", title_justify="left")
+    table.add_column("peer")
+    for heading in ("pid", "id", "step", "steps/s", "round trip", "loss", "resent"):
+        table.add_column(heading, justify="right")
+    table.add_column("state")
+    for seat in (*board.of(Role.CLIENT), *board.of(Role.REFERENCE)):
+        speed = f"{seat.steps_per_s:.0f}" if seat.steps_per_s else ""
+        row = (seat.name, _text(seat.pid), _hex(seat.id), f"{seat.step}/{steps}", speed)
+        table.add_row(*row, *_figures(seat.links), _state(seat))
+    return table
+
+
+def _figures(links: Iterable[LinkReport]) -> tuple[str, str, str]:
+    known = list(links)
+    if not known:
+        return "", "", ""
+    return _round_trips(known), f"{loss_share(known):.1%}", str(sum(link.resent for link in known))
+
+
+def _round_trips(links: list[LinkReport]) -> str:
+    times = [f"{link.rtt_ms:.1f}" for link in links if link.rtt_ms is not None]
+    ends = sorted({min(times, key=float), max(times, key=float)}, key=float) if times else []
+    return "-".join(ends) + " ms" if ends else ""
+
+
+def loss_share(links: Iterable[LinkReport]) -> float:
+    """Return the share of sent packets that were lost on the way."""
+    sent, lost = 0, 0
+    for link in links:
+        sent, lost = sent + link.sent, lost + link.lost
+    return lost / sent if sent else 0.0
+
+
+def _about_speed(clients: list[Seat]) -> Iterable[str]:
+    slowest = min((seat.steps_per_s for seat in clients), default=0.0)
+    if slowest:  # otherwise somebody has not told any yet
+        yield f"{slowest:.0f} steps/s"
+
+
+def _about_links(links: list[LinkReport]) -> Iterable[str]:
+    if links:
+        yield f"round trip {_round_trips(links)}"
+        yield f"loss {loss_share(links):.1%}  resent {sum(link.resent for link in links)}"
+
+
+def _slowest(clients: list[Seat]) -> int:
+    return min((seat.step for seat in clients), default=0)
+
+
+def _clients_of(server: Seat, board: Board) -> str:
+    slabs = [
+        str(seat.slab)
+        for seat in board.of(Role.CLIENT)
+        if seat.alive and server.alive and server.id in seat.servers
+    ]
+    return " ".join(slabs)
+
+
+def _state(seat: Seat) -> str:
+    if seat.finished:
+        return "finished"
+    if seat.exit is not None:
+        return "ended" if seat.exit.code == 0 else str(seat.exit)
+    return "starting" if seat.id is None and seat.step == 0 else "running"
+
+
+def _text(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _hex(value: int | None) -> str:
+    return "" if value is None else f"{value:#010x}"
+
+
+LIVE_EVERY = 0.25  # seconds between two drawings
+LINE_EVERY = 2.0  # seconds between two summaries
+
+
+class Display(Protocol):
+    """Shows a board; ``changed`` is called often and decides itself when to draw."""
+
+    def changed(self) -> None:
+        """Take note of a change of the board."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class PlainDisplay:
+    """Happenings as they come, and a summary every few seconds."""
+
+    def __init__(
+        self, board: Board, steps: int, clock: Callable[[], float], stream: TextIO
+    ) -> None:
+        self._board = board
+        self._steps = steps
+        self._clock = clock
+        self._stream = stream
+        self._began = clock()
+        self._drawn = self._began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._tell_news()
+
+    def changed(self) -> None:
+        """Write what is new."""
+        self._tell_news()
+        now = self._clock()
+        # Servers that go home one by one would look like servers that are lost.
+        if now - self._drawn >= LINE_EVERY and not self._board.is_ending:
+            self._drawn = now
+            write_line(self._stream, summary(self._board, self._steps, now - self._began))
+
+    def _tell_news(self) -> None:
+        while self._board.news:
+            write_line(self._stream, self._board.news.popleft())
+
+
+class LiveDisplay:
+    """A table that lives on a terminal, with happenings above it."""
+
+    def __init__(
+        self, board: Board, steps: int, clock: Callable[[], float], console: Console
+    ) -> None:
+        self._board = board
+        self._steps = steps
+        self._clock = clock
+        self._began = clock()
+        self._drawn = float("-inf")
+        # Drawn by us and not by Live's own thread, so that a drawing never sees half a change.
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._draw(self._clock())
+        self._live.stop()
+
+    def changed(self) -> None:
+        """Draw again unless that was done a moment ago."""
+        now = self._clock()
+        if now - self._drawn >= LIVE_EVERY:
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        self._drawn = now
+        while self._board.news:
+            news = printable(self._board.news.popleft())
+            self._live.console.print(news, markup=False, highlight=False)
+        self._live.update(render(self._board, self._steps, now - self._began), refresh=True)
+
+
+class NoDisplay:
+    """Nothing at all."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def changed(self) -> None:
+        """Say nothing."""

@@ -1,0 +1,191 @@
+"""The course of a cluster run: its command lines, its secret, and what starts after what."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import trio
+
+from sphtp.shell.keys import draw_secret, save_secret
+from sphtp_client.cluster.process import Patience
+from sphtp_client.cluster.run_status import Board, Role, Seat
+from sphtp_client.cluster.supervisor import Job, Supervisor, open_supervisor
+from sphtp_client.program import Verdict, run_until_stopped
+
+
+@contextmanager
+def secret_file() -> Iterator[Path]:
+    """Keep a fresh secret in a directory that nobody else can enter, for the length of the block.
+
+    A file, because the arguments of a process are everybody's to read, and its environment goes to
+    whatever it starts.
+    """
+    with TemporaryDirectory(prefix="sphtp-") as folder:
+        file = Path(folder) / "secret"
+        save_secret(file, draw_secret())
+        yield file
+
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What a run was asked to be; seconds for every time."""
+
+    servers: int
+    clients: int
+    scenario: Path
+    steps: int
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    verify: bool = False
+    seed: int | None = None
+    heartbeat: float = 0.5
+    expiry: float = 4.0
+    channel_timeout: float = 5.0
+    resend_time: float = 0.03
+    wait: float = 30.0
+    qlog: Path | None = None
+    secret_file: Path | None = None
+
+    @property
+    def grace(self) -> float:
+        """How long, once a client has failed, the others may take to find out and say so."""
+        return self.channel_timeout + 2 * self.expiry + 5.0
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the JSON document repeats."""
+        return {
+            "servers": self.servers,
+            "clients": self.clients,
+            "scenario": str(self.scenario),
+            "steps": self.steps,
+            "loss": self.loss,
+            "duplicate": self.duplicate,
+            "reorder": self.reorder,
+            "seed": self.seed,
+        }
+
+    def server(self, number: int, join: str | None) -> Job:
+        """Return the job of a server; the first one founds the cluster that others join."""
+        place = ("--new",) if join is None else ("--join", join)
+        options = (
+            *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
+            *(*self._timers(), *self._secret()),
+            *("--log-format", "json", "--exit-with-stdin"),
+        )
+        return Job(f"server {number}", Role.SERVER, _sphtp("server", *options))
+
+    def client(self, slab: int, servers: Sequence[str]) -> Job:
+        """Return the job of the client that simulates one slab."""
+        addresses = [part for address in servers for part in ("--server", address)]
+        options = (
+            *addresses,
+            *("--slab", str(slab), "--slabs", str(self.clients), *self._work()),
+            *("--loss", str(self.loss), "--duplicate", str(self.duplicate)),
+            *("--reorder", str(self.reorder), "--channel-timeout", str(self.channel_timeout)),
+            *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
+            *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
+        )
+        return Job(f"client {slab}", Role.CLIENT, _sphtp("client", *options), slab)
+
+    def reference(self) -> Job:
+        """Return the job of the same run in one process, which needs nobody."""
+        return Job("reference", Role.REFERENCE, _sphtp("client", "--alone", *self._work()))
+
+    def watching(self, servers: Sequence[str]) -> str:
+        """Return the command that watches this run, for people."""
+        return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
+
+    def _work(self) -> tuple[str, ...]:
+        return (
+            *("--scenario", str(self.scenario), "--steps", str(self.steps)),
+            *("--report", "json", "--exit-with-stdin"),
+        )
+
+    def _timers(self) -> tuple[str, ...]:
+        return ("--heartbeat", str(self.heartbeat), "--expiry", str(self.expiry))
+
+    def _secret(self) -> tuple[str, ...]:
+        return () if self.secret_file is None else ("--secret-file", str(self.secret_file))
+
+    def _qlog(self, slab: int) -> tuple[str, ...]:
+        return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.sqlog"))
+
+    def _seed(self, slab: int) -> tuple[str, ...]:
+        return () if self.seed is None else ("--seed", str(self.seed + slab))
+
+
+def _sphtp(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "sphtp", *arguments)
+
+
+SERVER_START = 20.0  # seconds until a server must have said that it listens
+
+
+async def conduct(
+    plan: ClusterPlan, board: Board, changed: Callable[[], None], patience: Patience | None = None
+) -> Verdict | None:
+    """Carry out a plan; return who ended it when a signal did. No process is left afterwards."""
+
+    async def perform() -> None:
+        async with open_supervisor(board, changed, patience) as supervisor:
+            await _perform(plan, supervisor)
+
+    return await run_until_stopped(perform)
+
+
+async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
+    addresses = await _start_servers(plan, supervisor)
+    if len(addresses) < plan.servers:
+        return
+    supervisor.board.news.append(f"to watch it: {plan.watching(addresses)}")
+    for slab in range(plan.clients):
+        await supervisor.start(plan.client(slab, addresses))
+    if plan.verify:
+        await supervisor.start(plan.reference())
+    board = supervisor.board
+    await supervisor.wait_until(lambda: _all_done(board) or _any_broken(board))
+    if _any_broken(board):
+        # The others find out by themselves who left and say so, which is worth waiting for.
+        with trio.move_on_after(plan.grace):
+            await supervisor.wait_until(lambda: not any(s.alive for s in board.of(Role.CLIENT)))
+
+
+async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:
+    """Start the first server, then those that join it; return the addresses they listen on."""
+    first = await supervisor.start(plan.server(1, None))
+    await _wait_for_servers([first], supervisor)
+    if first.address is None:
+        return []
+    join = first.address
+    others = [await supervisor.start(plan.server(n, join)) for n in range(2, plan.servers + 1)]
+    await _wait_for_servers(others, supervisor)
+    return [seat.address for seat in (first, *others) if seat.address is not None]
+
+
+async def _wait_for_servers(seats: list[Seat], supervisor: Supervisor) -> None:
+    with trio.move_on_after(SERVER_START):
+        await supervisor.wait_until(lambda: all(seat.address or not seat.alive for seat in seats))
+    for seat in seats:
+        if seat.alive and seat.address is None:
+            seat.failure = f"did not say within {SERVER_START:.0f} s that it listens"
+
+
+def _all_done(board: Board) -> bool:
+    return not any(seat.alive for seat in _workers(board))
+
+
+def _any_broken(board: Board) -> bool:
+    return any(seat.exit is not None and seat.exit.code != 0 for seat in _workers(board))
+
+
+def _workers(board: Board) -> list[Seat]:
+    return board.of(Role.CLIENT) + board.of(Role.REFERENCE)

@@ -1,0 +1,141 @@
+"""How a client gets at the others: servers, timers, keys, and what goes wrong on purpose."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sphtp
+from sphtp import (
+    ChannelSettings,
+    Client,
+    ControlTimers,
+    Identity,
+    Impairment,
+    Instrument,
+    Tls,
+    load_identity,
+    load_public_keys,
+    load_secret,
+    parse_key,
+)
+from sphtp.errors import SettingsError
+from sphtp.watch import QlogWriter
+from sphtp_client.options import channel_settings
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How a client gets at the others; times in seconds.
+
+    ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
+    datagrams that this one receives. ``qlog`` is a file to log the channels to. The rest is who it
+    is, and what it needs to be heard.
+    """
+
+    servers: tuple[str, ...]
+    timers: ControlTimers = field(default_factory=ControlTimers)
+    channel: ChannelSettings = field(default_factory=ChannelSettings)
+    wait: float = 30.0
+    impairment: Impairment = field(default_factory=Impairment)
+    seed: int | None = None
+    qlog: Path | None = None
+    secret: bytes | None = field(default=None, repr=False)
+    server_keys: frozenset[bytes] = frozenset()
+    identity: Identity | None = None
+    tls: Tls | None = None
+
+    def open(
+        self, data: Any, instruments: Sequence[Instrument] = ()
+    ) -> AbstractAsyncContextManager[Client]:
+        """Register with the servers for the length of the block; raises as ``open_client``."""
+        return sphtp.open_client(
+            list(self.servers),
+            data=data,
+            timeout=self.wait,
+            wait=self.wait,
+            timers=self.timers,
+            channel_settings=self.channel,
+            impairment=self.impairment,
+            seed=self.seed,
+            instruments=instruments,
+            identity=self.identity,
+            secret=self.secret,
+            server_keys=self.server_keys,
+            tls=self.tls,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachOptions:
+    """The values of the command line that say how to get at the others; times in seconds."""
+
+    server: tuple[str, ...]
+    loss: float
+    duplicate: float
+    reorder: float
+    seed: int | None
+    heartbeat: float
+    expiry: float
+    channel_timeout: float
+    resend_time: float
+    wait: float
+    secret_file: Path | None
+    server_key: tuple[str, ...]
+    server_key_file: Path | None
+    identity_file: Path | None
+    tls_ca: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    qlog: Path | None = None
+
+    def reach(self) -> Reach:
+        """Return how to get at the others; raises ``SettingsError``."""
+        return Reach(
+            servers=self.server,
+            timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),
+            channel=channel_settings(self.channel_timeout, self.resend_time),
+            wait=self.wait,
+            impairment=Impairment(loss=self.loss, duplicate=self.duplicate, reorder=self.reorder),
+            seed=self.seed,
+            qlog=self.qlog,
+            secret=None if self.secret_file is None else load_secret(self.secret_file),
+            server_keys=self._server_keys(),
+            identity=None if self.identity_file is None else load_identity(self.identity_file),
+            tls=self._tls(),
+        )
+
+    def _server_keys(self) -> frozenset[bytes]:
+        file = self.server_key_file
+        told = frozenset() if file is None else load_public_keys(file)
+        return told.union(map(parse_key, self.server_key))
+
+    def _tls(self) -> Tls | None:
+        files = (self.tls_ca, self.tls_cert, self.tls_key)
+        return Tls(*files) if any(files) else None
+
+
+@contextmanager
+def channel_log(path: Path | None, title: str) -> Iterator[tuple[Instrument, ...]]:
+    """Write to a file for the length of the block; give the instruments that do, none for None.
+
+    Raises ``SettingsError`` when the file cannot be opened.
+    """
+    if path is None:
+        yield ()
+        return
+    try:
+        writer = QlogWriter(path, title=title)
+    except OSError as error:
+        raise SettingsError(f"--qlog = {path}: {error.strerror}") from error
+    with writer:
+        yield (writer,)
+
+
+def make_log_directory(path: Path) -> None:
+    """Make sure that there is a directory for logs; raises ``SettingsError`` if there cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--qlog = {path}: {error.strerror}") from error

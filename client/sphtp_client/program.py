@@ -1,0 +1,97 @@
+"""What every program here does alike: its exit code, its lines, and how it is stopped."""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TextIO
+
+import trio
+
+from sphtp.core.printable import printable_lines
+from sphtp.shell.lifetime import running
+from sphtp.shell.signals import ending
+
+
+class Verdict(Enum):
+    """How a run ended, with the exit code of the command."""
+
+    VERIFIED = ("verified", 0)
+    FINISHED = ("finished", 0)
+    MISMATCH = ("mismatch", 1)
+    USAGE = ("usage", 2)
+    FAILED = ("failed", 3)
+    INTERRUPTED = ("interrupted", 130)
+    TERMINATED = ("terminated", 143)
+
+    @property
+    def word(self) -> str:
+        """The verdict's name in JSON."""
+        return self.value[0]
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return self.value[1]
+
+
+def write_line(stream: TextIO, line: str) -> None:
+    """Write a line at once, and nothing in it that steers a terminal.
+
+    When that fails, say why where errors go, and write no more there.
+    """
+    try:
+        print(printable_lines(line), file=stream, flush=True)
+    except OSError as error:
+        # Python flushes once more at its end and must find somebody there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError) and stream is not sys.stderr:
+            write_line(sys.stderr, f"{stream.name}: {error.strerror}; no more is written")
+
+
+STDIN = 0
+
+
+async def run_until_stopped(
+    work: Callable[[], Awaitable[None]], *, with_stdin: bool = False
+) -> Verdict | None:
+    """Do the work; return None when it is done, and otherwise how it was stopped.
+
+    ``with_stdin`` stops it when standard input closes, so that it does not outlive its parent.
+    """
+    stopped: list[Verdict] = []
+
+    async def watch() -> None:
+        async with trio.open_nursery() as nursery:
+            if with_stdin:
+                nursery.start_soon(watch_stdin)
+            async for number in signals:
+                is_ctrl_c = number == signal.SIGINT
+                stop(Verdict.INTERRUPTED if is_ctrl_c else Verdict.TERMINATED)
+
+    async def watch_stdin() -> None:
+        await _wait_stdin_closed()
+        stop(Verdict.TERMINATED)
+
+    def stop(verdict: Verdict) -> None:
+        stopped.append(verdict)
+        scope.cancel()
+
+    scope = trio.CancelScope()
+    # The receiver stays open while the work is being cleaned up: no second Ctrl-C breaks that.
+    with trio.open_signal_receiver(*ending()) as signals:
+        async with running(watch):
+            with scope:
+                await work()
+    return stopped[0] if scope.cancelled_caught else None
+
+
+async def _wait_stdin_closed() -> None:
+    while True:
+        try:
+            await trio.lowlevel.wait_readable(STDIN)
+        except PermissionError:
+            await trio.lowlevel.checkpoint()  # a file, which is always readable
+        if not os.read(STDIN, 65536):
+            return

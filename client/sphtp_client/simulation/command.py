@@ -1,0 +1,72 @@
+"""The verb ``sphtp client``: one simulation client, or a whole run alone."""
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+
+from sphtp.errors import SettingsError, SphtpError
+from sphtp_client.connection import ReachOptions
+from sphtp_client.options import CLIENT_OPTIONS, with_options
+from sphtp_client.program import Verdict, run_until_stopped
+from sphtp_client.simulation.peer import run_alone, run_peer
+from sphtp_client.simulation.peer_links import PeerLeftError, SlabJob
+from sphtp_client.simulation.reports import REPORTERS, Failed, Reporter
+from sphtp_client.simulation.scenario_file import load_scenario
+from sphtp_client.simulation.slabs import borders
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions(ReachOptions):
+    """The values of the command line."""
+
+    scenario: Path
+    slab: int
+    slabs: int
+    steps: int | None
+    report: str
+    alone: bool
+    exit_with_stdin: bool
+
+
+@click.command(short_help="Simulate one slab of a scenario.")
+@with_options(CLIENT_OPTIONS)
+def client(**values: Any) -> None:
+    """Simulate one slab of a scenario together with the peers of the other slabs.
+
+    Start one client per slab, in any order and on any machine; the servers introduce them to each
+    other. Exit codes: 0 finished, 2 usage or configuration, 3 a peer left or could not be
+    reached, 130 after Ctrl-C, 143 after SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, or with
+    --exit-with-stdin when that closes.
+    """
+    options = ClientOptions(**values)
+    reporter = REPORTERS[options.report](sys.stdout, sys.stderr)
+    try:
+        work = _prepare(options, reporter)
+        stopped = trio.run(partial(run_until_stopped, work, with_stdin=options.exit_with_stdin))
+    except (SphtpError, trio.BrokenResourceError, OSError) as error:
+        sys.exit(_explain(error, reporter).code)
+    sys.exit(stopped.code if stopped else 0)
+
+
+def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
+    scenario = load_scenario(options.scenario)
+    steps = scenario.steps if options.steps is None else options.steps
+    if options.alone:
+        if options.qlog is not None:
+            raise SettingsError("--qlog: a client that simulates --alone has no channels to log")
+        return partial(run_alone, scenario, steps, reporter)
+    borders(scenario, options.slabs, "--slabs")
+    job = SlabJob(scenario, options.slab, options.slabs, steps)
+    return partial(run_peer, job, options.reach(), reporter)
+
+
+def _explain(error: Exception, reporter: Reporter) -> Verdict:
+    if isinstance(error, PeerLeftError):
+        reporter.say(error.news)
+    reporter.say(Failed(message=str(error)))
+    return Verdict.USAGE if isinstance(error, SettingsError) else Verdict.FAILED

@@ -1,0 +1,284 @@
+"""One simulation client: a slab of the box, at work among its neighbours.
+
+It meets the peers of the other slabs, opens a link to each neighbour, runs its steps, and gathers.
+At the end every slab hands its spheres to slab 0, which confirms when it has them all. Slab 1 uses
+the link it has to slab 0, the others open one for this. The confirmation is what makes it safe to
+leave: from then on nobody needs anything from anybody. Whoever opened a channel closes it first,
+and the other side waits for that.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import trio
+
+from sphtp import Client, Instrument
+from sphtp import events as library
+from sphtp.errors import LocalError
+from sphtp.shell.lifetime import running
+from sphtp_client.connection import Reach, channel_log
+from sphtp_client.simulation.frames import FRAMES, Publisher, topic_of
+from sphtp_client.simulation.initial_conditions import initial_spheres
+from sphtp_client.simulation.observables import observe
+from sphtp_client.simulation.peer_links import (
+    Circle,
+    PeerLeftError,
+    PeerLink,
+    SlabJob,
+    meet,
+    open_circle,
+    tell_all,
+)
+from sphtp_client.simulation.reports import (
+    Connected,
+    Finished,
+    LinkReport,
+    PeerLeft,
+    Progress,
+    Reporter,
+    Result,
+    ServerCame,
+    ServerLost,
+    Totals,
+)
+from sphtp_client.simulation.run import run_slab
+from sphtp_client.simulation.scenario import Scenario
+from sphtp_client.simulation.slabs import Slab
+from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, unpack_untrusted
+
+THANKS: Final = b"thanks"
+
+
+async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -> Spheres:
+    """Return all spheres in order of their ids; ``sources`` are the links to all other slabs.
+
+    Raises ``PeerLeftError``, ``RemoteError`` for spheres that make no sense, and ``LocalError``
+    when some are missing or doubled.
+    """
+    parts = [slab.spheres]
+    for link in sources.values():
+        step, spheres = unpack_untrusted(await link.receive(), table)
+        if step != slab.step:
+            raise LocalError(f"slab {link.slab} ended at step {step}, slab 0 at step {slab.step}")
+        parts.append(spheres)
+    whole = concat(parts)
+    if len(whole) != len(table):
+        raise LocalError(f"{len(whole)} of {len(table)} spheres are left")
+    for link in sources.values():
+        await link.send(THANKS)
+    return whole
+
+
+async def deliver(slab: Slab, target: PeerLink) -> None:
+    """Hand over this slab's spheres and wait for the thanks. Raises as ``collect``."""
+    await target.send(pack(slab.spheres, slab.step))
+    answer = await target.receive()
+    if answer != THANKS:
+        raise LocalError(f"slab {target.slab} answered {answer[:20]!r} to the final state")
+
+
+class Pace:
+    """Counts steps from its making on; ``on_step`` is for ``run_slab``.
+
+    It tells the reporter of the first step, and from then on as often as that one wants to hear.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        reporter: Reporter,
+        links: Callable[[], tuple[LinkReport, ...]] = tuple,
+        servers: Callable[[], tuple[int, ...]] = tuple,
+    ) -> None:
+        self._steps = steps
+        self._reporter = reporter
+        self._links = links
+        self._servers = servers
+        self._began = trio.current_time()
+        self._told: tuple[float, int] | None = None  # when, and which step
+
+    @property
+    def seconds(self) -> float:
+        """Time since the first step."""
+        return trio.current_time() - self._began
+
+    async def on_step(self, slab: Slab) -> None:
+        """Tell how far it is, unless that was done a moment ago."""
+        # Without neighbours nothing else lets the heartbeats through.
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        if self._told is not None and now - self._told[0] < self._reporter.progress_every:
+            return
+        speed = None if self._told is None else self._speed_since(*self._told, now, slab.step)
+        self._told = now, slab.step
+        self._reporter.say(
+            Progress(
+                step=slab.step,
+                steps=self._steps,
+                steps_per_s=speed,
+                servers=self._servers(),
+                links=self._links(),
+            )
+        )
+
+    @staticmethod
+    def _speed_since(then: float, before: int, now: float, step: int) -> float:
+        return round((step - before) / max(now - then, 1e-9), 1)
+
+
+async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
+    """Do a job and report it.
+
+    Raises ``PeerLeftError`` when another peer leaves before the end, ``UnreachableError`` and
+    ``RefusedError`` when it cannot begin, ``SettingsError`` when it cannot log, and what
+    ``run_slab`` raises.
+    """
+    with channel_log(reach.qlog, f"slab {job.slab} of {job.slabs}") as instruments:
+        await _take_part(job, reach, reporter, instruments)
+
+
+async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
+    """Do a whole run in this process, without servers and peers; raises as ``run_slab``."""
+    table = initial_spheres(scenario)
+    slab = Slab(scenario, initial=table)
+    pace = Pace(steps, reporter)
+    await run_slab(slab, None, None, steps, pace.on_step)
+    seconds = pace.seconds
+    reporter.say(_result(scenario, steps, seconds, table, slab.spheres))
+    reporter.say(Finished(steps=steps, seconds=round(seconds, 3)))
+
+
+async def _take_part(
+    job: SlabJob, reach: Reach, reporter: Reporter, instruments: Sequence[Instrument]
+) -> None:
+    # Before anybody waits for our heartbeats, for this can take a while.
+    table = initial_spheres(job.scenario)
+    slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
+    async with reach.open(job.data, instruments) as client:
+        servers = tuple(sorted(client.servers))
+        reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
+        async with (
+            running(partial(_tell_of_servers, client, client.events(), reporter)),
+            client.open_source(topic_of(job.slab), settings=FRAMES) as source,
+        ):
+            publisher = Publisher(source, job.steps)
+            publisher.publish(slab)
+            roster = await meet(client, job, reach.wait)
+            async with open_circle(client, roster, reach.wait) as circle:
+                work = _Work(job, reporter, client, circle, slab, table, publisher)
+                await work.perform()
+        reporter.say(work.finished())
+
+
+async def _tell_of_servers(
+    client: Client, events: AsyncIterator[library.ClientEvent], reporter: Reporter
+) -> None:
+    async for event in events:
+        servers = tuple(sorted(client.servers))
+        match event:
+            case library.ServerEntered(member):
+                reporter.say(ServerCame(id=member.id, servers=servers))
+            case library.ServerLeft(member, reason):
+                why = reason.name.lower()
+                reporter.say(ServerLost(id=member.id, reason=why, servers=servers))
+            case _:
+                pass
+
+
+@dataclass(eq=False)
+class _Work:
+    """What happens between meeting the others and leaving them."""
+
+    job: SlabJob
+    reporter: Reporter
+    client: Client
+    circle: Circle
+    slab: Slab
+    table: Spheres
+    publisher: Publisher
+    seconds: float = 0.0
+
+    async def perform(self) -> None:
+        """Run and gather; when that goes wrong, tell the neighbours whose doing it was."""
+        try:
+            await self._run_and_gather()
+        except PeerLeftError as error:
+            await tell_all(self.circle.links.values(), error.news)
+            raise
+        except Exception as error:
+            own = PeerLeft(slab=self.job.slab, id=self.client.id, reason=str(error))
+            await tell_all(self.circle.links.values(), own)
+            raise
+
+    def finished(self) -> Finished:
+        """Return the last word, with the figures of the closed links."""
+        reports = self.circle.reports()
+        return Finished(steps=self.job.steps, seconds=round(self.seconds, 3), links=reports)
+
+    async def _run_and_gather(self) -> None:
+        await self._link_up()
+        links = self.circle.links
+        left, right = links.get(self.job.slab - 1), links.get(self.job.slab + 1)
+        pace = Pace(self.job.steps, self.reporter, self.circle.reports, self._servers)
+
+        async def on_step(slab: Slab) -> None:
+            self.publisher.on_step(slab)
+            await pace.on_step(slab)
+
+        await run_slab(self.slab, left, right, self.job.steps, on_step)
+        self.seconds = pace.seconds
+        if self.job.slab:
+            await deliver(self.slab, links.get(0) or await self.circle.open(0))
+        else:
+            await self._collect()
+
+    async def _link_up(self) -> None:
+        """The lower slab opens the link, the upper one accepts it."""
+        neighbours = {self.job.slab - 1, self.job.slab + 1} & set(self.job.others)
+        for slab in sorted(neighbours, reverse=True):
+            if slab > self.job.slab:
+                await self.circle.open(slab)
+            else:
+                await self.circle.accept({slab})
+
+    async def _collect(self) -> None:
+        async with running(self._watch_departures):
+            await self.circle.accept(set(self.job.others) - set(self.circle.links))
+        whole = await collect(self.slab, self.circle.links, self.table)
+        job = self.job
+        self.reporter.say(_result(job.scenario, job.steps, self.seconds, self.table, whole))
+
+    async def _watch_departures(self) -> None:
+        """Raise for a slab that the servers miss; as long as it has no link, nothing else tells."""
+        events = self.client.events()
+        for slab, peer_id in self.circle.roster.items():
+            if peer_id not in self.client.peers:
+                self._miss(slab, peer_id, "it is not among the peers any more")
+        slabs = {peer_id: slab for slab, peer_id in self.circle.roster.items()}
+        async for event in events:
+            if isinstance(event, library.PeerLeft) and event.peer.id in slabs:
+                self._miss(slabs[event.peer.id], event.peer.id, event.reason.name.lower())
+
+    def _miss(self, slab: int, peer_id: int, reason: str) -> None:
+        if slab not in self.circle.links:
+            raise PeerLeftError(PeerLeft(slab=slab, id=peer_id, reason=reason))
+
+    def _servers(self) -> tuple[int, ...]:
+        return tuple(sorted(self.client.servers))
+
+
+def _result(scenario: Scenario, steps: int, seconds: float, start: Spheres, end: Spheres) -> Result:
+    return Result(
+        steps=steps,
+        seconds=round(seconds, 3),
+        state_sha256=state_sha256(end),
+        start=_totals(start, scenario),
+        end=_totals(end, scenario),
+    )
+
+
+def _totals(spheres: Spheres, scenario: Scenario) -> Totals:
+    seen = observe(spheres, scenario)
+    return Totals(count=seen.count, energy=seen.energy, momentum=seen.momentum)

@@ -1,0 +1,279 @@
+"""How the peers of a run find each other, and the channels that carry their messages.
+
+Every peer publishes which slab of which run it simulates, so that the others find it.
+
+Bytes on a link are the simulation's. A map says who left: a peer that learns of a departure passes
+it on to its other neighbours, so that all of a row of slabs can say which one is missing, and not
+only those beside the gap. Every slab receives from all its neighbours in every step, so such a
+message always finds a reader.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import trio
+from pydantic import ValidationError
+
+from sphtp import Channel, Client, Peer
+from sphtp.errors import SettingsError, SphtpError, UnreachableError
+from sphtp_client.simulation.reports import LinkReport, PeerLeft
+from sphtp_client.simulation.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class SlabJob:
+    """One slab of a run. Every peer says ``data`` of itself, so that others can find it."""
+
+    scenario: Scenario
+    slab: int
+    slabs: int
+    steps: int
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.slab < self.slabs:
+            raise SettingsError(
+                f"--slab = {self.slab}: must be 0 to {self.slabs - 1}, because --slabs, the number "
+                f"of them, is {self.slabs}"
+            )
+        text = self.scenario.model_dump_json()
+        object.__setattr__(self, "digest", sha256(text.encode()).hexdigest())
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What this peer tells the others through the servers."""
+        return {**self._common, "slab": self.slab}
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The slabs of all other peers."""
+        return tuple(slab for slab in range(self.slabs) if slab != self.slab)
+
+    def check(self, peer_id: int, data: dict[str, Any]) -> None:
+        """Raise ``SettingsError``, naming the peer, when it runs something else."""
+        for key, ours in self._common.items():
+            if data.get(key) != ours:
+                raise SettingsError(
+                    f"slab {data.get('slab')} (id {peer_id:#010x}) runs something else: "
+                    f"its {key} is {data.get(key)}, here it is {ours}"
+                )
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        return {"slabs": self.slabs, "steps": self.steps, "scenario": self.digest}
+
+
+TELL = 1.0  # seconds to tell a neighbour who left
+
+
+class PeerLeftError(SphtpError):
+    """A peer of this run is gone; ``news`` says which and why."""
+
+    def __init__(self, news: PeerLeft) -> None:
+        super().__init__(str(news))
+        self.news = news
+
+
+class PeerLink:
+    """One channel to another slab. ``opened`` tells which side opened it: that one closes first."""
+
+    def __init__(self, channel: Channel, slab: int, *, opened: bool) -> None:
+        self.slab = slab
+        self.opened = opened
+        self.peer_id = channel.peer_id
+        self._channel = channel
+        self._left: PeerLeftError | None = None
+
+    async def send(self, data: bytes) -> None:
+        """Send one message; raises ``PeerLeftError``."""
+        try:
+            await self._channel.send(data)
+        except trio.BrokenResourceError:
+            # What the other side said before it went explains more than that it is gone.
+            await self.wait_end()
+            raise self._departure("closed its channel before the end") from None
+
+    async def receive(self) -> bytes:
+        """Return the next message; raises ``PeerLeftError``.
+
+        It waits as long as the channel lives: the channel's timeout tells of a peer that vanished.
+        """
+        try:
+            message = await self._channel.receive()
+        except trio.EndOfChannel:
+            raise self._departure("closed its channel before the end") from None
+        except trio.BrokenResourceError as error:
+            raise self._departure(str(error)) from error
+        if isinstance(message, bytes):
+            return message
+        raise self._hear_news(message)
+
+    async def tell(self, news: PeerLeft) -> None:
+        """Pass on who left; a neighbour that is gone itself need not know."""
+        with trio.move_on_after(TELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._channel.send(news.model_dump(mode="json"))
+
+    async def wait_end(self) -> None:
+        """Wait until the other side has closed, skipping what it still says."""
+        with suppress(PeerLeftError):
+            while True:
+                await self.receive()
+
+    async def aclose(self) -> None:
+        """Close the channel once everything sent has arrived, or nobody is there to take it."""
+        with suppress(trio.BrokenResourceError):
+            await self._channel.aclose()
+
+    def report(self) -> LinkReport:
+        """Return the channel's figures."""
+        figures = self._channel.statistics()
+        return LinkReport(
+            peer=self.peer_id,
+            slab=self.slab,
+            sent=figures.sent,
+            received=figures.received,
+            lost=figures.lost,
+            resent=figures.resent,
+            rtt_ms=None if figures.rtt is None else round(figures.rtt * 1000, 3),
+        )
+
+    def _hear_news(self, message: object) -> PeerLeftError:
+        try:
+            self._left = PeerLeftError(PeerLeft.model_validate(message))
+        except ValidationError:
+            return self._departure(f"sent a {type(message).__name__} that makes no sense")
+        return self._left
+
+    def _departure(self, reason: str) -> PeerLeftError:
+        """Return what ended this link, which is told to everybody who waits for it."""
+        if self._left is None:
+            news = PeerLeft(slab=self.slab, id=self.peer_id, reason=reason)
+            self._left = PeerLeftError(news)
+        return self._left
+
+
+async def tell_all(links: Iterable[PeerLink], news: PeerLeft) -> None:
+    """Tell all neighbours who left, side by side."""
+    async with trio.open_nursery() as nursery:
+        for link in links:
+            nursery.start_soon(link.tell, news)
+
+
+BE_SEEN = 2.0  # seconds that a client stays which has refused another one
+PARTING = 5.0  # seconds for closing all links
+
+
+async def meet(client: Client, job: SlabJob, wait: float) -> dict[int, int]:
+    """Wait for the peers of all other slabs; return their ids by slab.
+
+    Raises ``UnreachableError`` for one that does not appear within ``wait`` seconds, and
+    ``SettingsError`` for one that runs something else; both name it.
+    """
+    roster: dict[int, int] = {}
+    deadline = trio.current_time() + wait
+    for slab in job.others:
+        left = max(deadline - trio.current_time(), 0.001)
+        try:
+            peer = await client.wait_for_peer(_has_slab(slab), timeout=left)
+        except UnreachableError as error:
+            text = f"waited {wait:g} s for slab {slab} of {job.slabs}, which did not appear"
+            raise UnreachableError(text) from error
+        await _check(job, peer)
+        roster[slab] = peer.id
+    return roster
+
+
+@asynccontextmanager
+async def open_circle(
+    client: Client, roster: Mapping[int, int], wait: float
+) -> AsyncIterator["Circle"]:
+    """Open a circle without links; whichever it has at the end of the block are closed.
+
+    A good end takes turns: who opened a link closes it, and the other side waits for that.
+    """
+    circle = Circle(client, roster, wait)
+    async with circle.opened:
+        try:
+            yield circle
+        except BaseException:
+            await circle.part(in_turn=False)
+            raise
+        await circle.part(in_turn=True)
+
+
+class Circle:
+    """Links to other slabs by their number; ``roster`` has the ids of them all."""
+
+    def __init__(self, client: Client, roster: Mapping[int, int], wait: float) -> None:
+        self.links: dict[int, PeerLink] = {}
+        self.opened = AsyncExitStack()
+        self._client = client
+        self._slabs = {peer_id: slab for slab, peer_id in roster.items()}
+        self.roster = roster
+        self._wait = wait
+
+    def reports(self) -> tuple[LinkReport, ...]:
+        """Return the figures of all links, in order of their slabs."""
+        return tuple(self.links[slab].report() for slab in sorted(self.links))
+
+    async def open(self, slab: int) -> PeerLink:
+        """Open a link. Raises what ``open_channel`` raises."""
+        opening = self._client.open_channel(self.roster[slab])
+        channel = await self.opened.enter_async_context(opening)
+        return self._add(channel, slab, opened=True)
+
+    async def accept(self, slabs: Collection[int]) -> None:
+        """Accept one link from each of these slabs; whoever else comes is turned away.
+
+        Raises ``UnreachableError`` for a slab that opens none in time.
+        """
+        missing = set(slabs)
+        with trio.move_on_after(self._wait):
+            while missing:
+                await self._accept_one(missing)
+        if not missing:
+            return
+        slab = min(missing)
+        who = f"slab {slab} (id {self.roster[slab]:#010x})"
+        raise UnreachableError(f"waited {self._wait:g} s for {who}, which opened no channel")
+
+    async def _accept_one(self, missing: set[int]) -> None:
+        channel = await self._client.accept()
+        slab = self._slabs.get(channel.peer_id)
+        if slab in missing:
+            missing.remove(slab)
+            self._add(channel, slab, opened=False)
+        else:
+            await channel.aclose()
+
+    async def part(self, *, in_turn: bool) -> None:
+        """Close all links side by side; ``in_turn`` waits for those that opened one to close it."""
+        with trio.move_on_after(PARTING):
+            async with trio.open_nursery() as nursery:
+                for link in self.links.values():
+                    nursery.start_soon(_part, link, in_turn)
+
+    def _add(self, channel: Channel, slab: int, *, opened: bool) -> PeerLink:
+        link = self.links[slab] = PeerLink(channel, slab, opened=opened)
+        return link
+
+
+async def _part(link: PeerLink, in_turn: bool) -> None:
+    if in_turn and not link.opened:
+        await link.wait_end()
+    await link.aclose()
+
+
+async def _check(job: SlabJob, peer: Peer) -> None:
+    try:
+        job.check(peer.id, peer.data)
+    except SettingsError:
+        await trio.sleep(BE_SEEN)  # so that the other side can refuse us too, and need not wait
+        raise
+
+
+def _has_slab(slab: int) -> Callable[[Peer], bool]:
+    return lambda peer: isinstance(peer.data, dict) and peer.data.get("slab") == slab

@@ -1,0 +1,254 @@
+"""What a simulation process reports while it runs: JSON objects, one per line, or lines for people.
+
+``sphtp client --report json`` writes these records on standard output, and ``sphtp cluster`` reads
+them. Reading is generous: a line that is none of these is no event, and unknown keys are skipped.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, Protocol, TextIO
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sphtp_client.program import write_line
+
+
+class Record(BaseModel):
+    """Base of everything said: frozen, and open to keys of later versions."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class LinkReport(Record):
+    """One channel seen from this side: packets, and the smoothed round trip in milliseconds."""
+
+    peer: int
+    slab: int
+    sent: int
+    received: int
+    lost: int
+    resent: int
+    rtt_ms: float | None = None
+
+
+class Totals(Record):
+    """What a simulation must keep: the number of spheres, their energy and their momentum."""
+
+    count: int
+    energy: float
+    momentum: tuple[float, ...]
+
+
+class Started(Record):
+    """A server listens; ``pub`` and ``sub`` are its two URLs, with the ports it really has."""
+
+    event: Literal["started"] = "started"
+    id: int
+    pub: str
+    sub: str
+
+
+class Connected(Record):
+    """A client is established with every server of the view."""
+
+    event: Literal["connected"] = "connected"
+    id: int
+    slab: int
+    slabs: int
+    servers: tuple[int, ...] = ()
+
+
+class ServerCame(Record):
+    """One more server knows this client; ``servers`` are all that do."""
+
+    event: Literal["server_came"] = "server_came"
+    id: int
+    servers: tuple[int, ...] = ()
+
+
+class ServerLost(Record):
+    """A server said good-bye or fell silent; ``servers`` are those that remain."""
+
+    event: Literal["server_lost"] = "server_lost"
+    id: int
+    reason: str
+    servers: tuple[int, ...] = ()
+
+
+class Progress(Record):
+    """How far a slab is; ``servers`` are the ids of those that know this client.
+
+    One step says nothing about speed, so the first report tells none.
+    """
+
+    event: Literal["progress"] = "progress"
+    step: int
+    steps: int
+    steps_per_s: float | None = None
+    servers: tuple[int, ...] = ()
+    links: tuple[LinkReport, ...] = ()
+
+
+class PeerLeft(Record):
+    """A peer of this run is gone, and why."""
+
+    event: Literal["peer_left"] = "peer_left"
+    slab: int
+    id: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"slab {self.slab} (id {self.id:#010x}) left: {self.reason}"
+
+
+class Result(Record):
+    """The whole system at the end, as slab 0 has gathered it."""
+
+    event: Literal["result"] = "result"
+    steps: int
+    seconds: float
+    state_sha256: str
+    start: Totals
+    end: Totals
+
+
+class Finished(Record):
+    """A slab has done all its steps and closed its channels; the last word of a good run."""
+
+    event: Literal["finished"] = "finished"
+    steps: int
+    seconds: float
+    links: tuple[LinkReport, ...] = ()
+
+
+class Failed(Record):
+    """The last word of a run that ended early."""
+
+    event: Literal["failed"] = "failed"
+    message: str
+
+
+Event = (
+    Started | Connected | ServerCame | ServerLost | Progress | PeerLeft | Result | Finished | Failed
+)
+
+_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Read one line; None when it is no event, whatever else it may be."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        return _EVENT.validate_json(line)
+    except ValidationError:
+        return None
+
+
+class Reporter(Protocol):
+    """Whatever wants to hear of a run; of its progress every so many seconds."""
+
+    progress_every: float
+
+    def say(self, event: Event) -> None:
+        """Tell one event."""
+        ...
+
+
+class JsonReporter:
+    """One JSON object per line."""
+
+    progress_every = 0.5
+
+    def __init__(self, output: TextIO, _errors: TextIO) -> None:
+        self._output = output
+
+    def say(self, event: Event) -> None:
+        """Write one line."""
+        write_line(self._output, event.model_dump_json())
+
+
+class TextReporter:
+    """A line that a person can read; a failure goes where errors go."""
+
+    progress_every = 2.0
+
+    def __init__(self, output: TextIO, errors: TextIO) -> None:
+        self._output = output
+        self._errors = errors
+
+    def say(self, event: Event) -> None:
+        """Write one line."""
+        stream = self._errors if isinstance(event, Failed) else self._output
+        write_line(stream, _SENTENCES[type(event)](event))
+
+
+REPORTERS: Mapping[str, Callable[[TextIO, TextIO], Reporter]] = {
+    "text": TextReporter,
+    "json": JsonReporter,
+}
+
+
+def _started(event: Started) -> str:
+    return f"server {event.id:#010x} listens on {event.pub} and {event.sub}"
+
+
+def _connected(event: Connected) -> str:
+    who = f"slab {event.slab} of {event.slabs}"
+    return f"{who}: connected as id {event.id:#010x}, servers {_ids(event.servers)}"
+
+
+def _server_came(event: ServerCame) -> str:
+    return f"server {event.id:#010x} came; servers {_ids(event.servers)}"
+
+
+def _server_lost(event: ServerLost) -> str:
+    return f"server {event.id:#010x} is gone ({event.reason}); servers {_ids(event.servers)}"
+
+
+def _ids(servers: Iterable[int]) -> str:
+    return ", ".join(f"{server:#010x}" for server in servers) or "none"
+
+
+def _progress(event: Progress) -> str:
+    links = (
+        f"; slab {link.slab}: {link.sent} sent, {link.lost} lost, {link.resent} resent"
+        + ("" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms")
+        for link in event.links
+    )
+    speed = "" if event.steps_per_s is None else f", {event.steps_per_s:.0f} steps/s"
+    return f"step {event.step}/{event.steps}{speed}" + "".join(links)
+
+
+def _result(event: Result) -> str:
+    lines = (
+        f"state_sha256 {event.state_sha256} after {event.steps} steps, {event.seconds:.1f} s",
+        f"start: {_totals(event.start)}",
+        f"end:   {_totals(event.end)}",
+    )
+    return "\n".join(lines)
+
+
+def _totals(totals: Totals) -> str:
+    momentum = ", ".join(f"{part:.6g}" for part in totals.momentum)
+    return f"{totals.count} spheres, energy {totals.energy:.9g} J, momentum ({momentum}) kg m/s"
+
+
+def _finished(event: Finished) -> str:
+    return f"finished {event.steps} steps in {event.seconds:.1f} s"
+
+
+def _failed(event: Failed) -> str:
+    return f"failed: {event.message}"
+
+
+_SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {
+    Started: _started,
+    Connected: _connected,
+    ServerCame: _server_came,
+    ServerLost: _server_lost,
+    Progress: _progress,
+    PeerLeft: str,
+    Result: _result,
+    Finished: _finished,
+    Failed: _failed,
+}

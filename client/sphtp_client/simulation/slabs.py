@@ -1,0 +1,259 @@
+"""How a box is cut along x into slabs, and how the spheres of one slab move in a step.
+
+``borders`` cuts: all slabs are equally wide, and none is narrower than what its neighbours must
+know of it, so that a sphere never matters to a peer that is not a neighbour of its owner.
+
+``Slab`` is one peer's part of the box: the spheres whose centres are in it. A step is drift,
+exchange, kick. Neighbours send each other one message: every sphere of theirs that is near the
+common border or has crossed it. Who owns a sphere follows from its position, so both sides come to
+the same answer from the same numbers.
+"""
+
+from enum import auto
+from math import inf
+
+import numpy as np
+
+from sphtp.core.fsm import Machine, Name, Row, Runner
+from sphtp.errors import LocalError, SettingsError, StateError, WireError, untrusted
+from sphtp_client.simulation.forces import MARGIN, Indices, accelerations, squares
+from sphtp_client.simulation.initial_conditions import initial_spheres
+from sphtp_client.simulation.scenario import Scenario
+from sphtp_client.simulation.state import Floats, Spheres, concat, pack, unpack_untrusted
+
+
+def halo(scenario: Scenario) -> float:
+    """Return how far from a border, in m, spheres matter to the other side."""
+    return 2.0 * MARGIN * scenario.largest_radius
+
+
+def stride(scenario: Scenario) -> float:
+    """Return how far, in m, a sphere may move in one step."""
+    return MARGIN * scenario.max_speed * scenario.dt
+
+
+def max_slabs(scenario: Scenario) -> int:
+    """Return into how many slabs this scenario can be cut."""
+    return max(int(scenario.box[0] / (MARGIN * _narrowest(scenario))), 1)
+
+
+def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float, ...]:
+    """Return the ``count + 1`` borders of that many slabs in m; ``name`` is what they are called.
+
+    Raises ``SettingsError`` if a slab would be narrower than halo and stride: then a sphere could
+    matter to a peer that is not a neighbour of its owner.
+    """
+    most = max_slabs(scenario)
+    if not 1 <= count <= most:
+        raise SettingsError(
+            f"{name} = {count}: must be 1 to {most} for this scenario, because a slab of the "
+            f"{scenario.box[0]:g} m long box must be wider than {_narrowest(scenario):.4g} m"
+        )
+    return tuple(scenario.box[0] * n / count for n in range(count + 1))
+
+
+def _narrowest(scenario: Scenario) -> float:
+    return halo(scenario) + stride(scenario)
+
+
+class Side(Name):
+    """A neighbour: LEFT is at smaller x."""
+
+    LEFT = auto()
+    RIGHT = auto()
+
+
+class Phase(Name):
+    """SETTLED between two steps; MOVED while positions are new and forces are old."""
+
+    SETTLED = auto()
+    MOVED = auto()
+
+
+class Event(Name):
+    """What is asked of a slab."""
+
+    DRIFT = auto()
+    EXCHANGE = auto()
+    KICK = auto()
+
+
+class Action(Name):
+    """What a slab does about it."""
+
+    PUSH = auto()
+    MOVE = auto()
+    GATHER = auto()
+
+
+STEP = Machine(
+    "step of a slab",
+    Phase.SETTLED,
+    [
+        Row(
+            Phase.SETTLED,
+            Event.DRIFT,
+            Phase.MOVED,
+            (Action.PUSH, Action.MOVE),
+            "first half of velocity Verlet",
+        ),
+        Row(Phase.MOVED, Event.EXCHANGE, Phase.MOVED, (), "neighbours exchange new positions"),
+        Row(
+            Phase.MOVED,
+            Event.KICK,
+            Phase.SETTLED,
+            (Action.GATHER, Action.PUSH),
+            "second half, with the forces at the new positions",
+        ),
+    ],
+    events=Event,
+    refused={
+        Phase.SETTLED: frozenset({Event.EXCHANGE, Event.KICK}),
+        Phase.MOVED: frozenset({Event.DRIFT}),
+    },
+)
+
+
+class SphereLostError(LocalError):
+    """A sphere too fast for the slabs, or outside the box; the message says which and where."""
+
+
+class Slab:
+    """Slab ``index`` of ``count``, counted along x, in the initial state of the scenario.
+
+    ``initial`` is the state of all spheres to begin with, if it is at hand already; it must come
+    from ``initial_spheres``. Raises ``SettingsError`` for more slabs than the scenario allows.
+    """
+
+    def __init__(
+        self, scenario: Scenario, index: int = 0, count: int = 1, *, initial: Spheres | None = None
+    ) -> None:
+        cuts = borders(scenario, count)
+        if not 0 <= index < count:
+            raise SettingsError(f"slab index = {index}: must be 0 to {count - 1}")
+        self.scenario = scenario
+        self.index = index
+        self.count = count
+        self.step = 0
+        self.sides = tuple(
+            side for side, end in ((Side.LEFT, 0), (Side.RIGHT, count - 1)) if index != end
+        )
+        self.low = cuts[index] if index > 0 else -inf
+        self.high = cuts[index + 1] if index < count - 1 else inf
+        self._halo, self._stride = halo(scenario), stride(scenario)
+        self._table = initial_spheres(scenario) if initial is None else initial
+        self._incoming: dict[Side, Spheres] = {}
+        self.state = STEP.initial
+        """Whether a step is under way."""
+        self._spheres, self._acceleration = self._settle(self._table)
+
+    @property
+    def spheres(self) -> Spheres:
+        """The spheres that this slab owns, in order of ids."""
+        return self._spheres
+
+    @property
+    def missing(self) -> tuple[Side, ...]:
+        """Neighbours whose message of this step has not come."""
+        return tuple(side for side in self.sides if side not in self._incoming)
+
+    def drift(self) -> None:
+        """Begin a step: move all spheres.
+
+        Raises ``SphereLostError`` if one is too fast or left the box; the slab is of no use then.
+        """
+        self._happen(Event.DRIFT)
+
+    def outgoing(self, side: Side) -> bytes:
+        """Return this step's message to the neighbour on that side."""
+        self._happen(Event.EXCHANGE)
+        if side not in self.sides:
+            raise StateError(f"slab {self.index} of {self.count} has no {side.name} neighbour")
+        x = self._spheres.x[:, 0]
+        near = x < self.low + self._halo if side is Side.LEFT else x >= self.high - self._halo
+        return pack(self._spheres.take(near), self.step)
+
+    @untrusted
+    def absorb_untrusted(self, side: Side, data: bytes) -> None:
+        """Take the neighbour's message of this step.
+
+        Raises ``RemoteError`` for what the neighbour cannot have sent; nothing has changed then.
+        """
+        self._happen(Event.EXCHANGE)
+        if side not in self.missing:
+            raise StateError(f"step {self.step}: no message awaited from the {side.name} side")
+        step, spheres = unpack_untrusted(data, self._table)
+        if step != self.step:
+            raise WireError(f"neighbour on the {side.name} side is at step {step}, not {self.step}")
+        self._refuse_strange(side, spheres)
+        self._incoming[side] = spheres
+
+    def kick(self) -> None:
+        """Finish the step: take over what came in, and accelerate all spheres."""
+        if self.missing:
+            names = " and ".join(side.name for side in self.missing)
+            raise StateError(f"step {self.step}: no message yet from {names}")
+        self._happen(Event.KICK)
+
+    def _happen(self, event: Event) -> None:
+        self._RUNNER.step(self, event)
+
+    def _push(self) -> None:
+        half = 0.5 * self.scenario.dt
+        self._spheres = self._spheres.moved(
+            self._spheres.x, self._spheres.v + self._acceleration * half
+        )
+
+    def _move(self) -> None:
+        x, v = self._spheres.x, self._spheres.v
+        self.step += 1
+        limit = self.scenario.max_speed
+        # Asked this way round, a velocity that is not a number is refused as well.
+        too_fast = np.flatnonzero(~(squares(v) <= limit * limit))
+        self._refuse_lost(too_fast, v, f"m/s is faster than max_speed, {limit:g}")
+        x = x + v * self.scenario.dt
+        outside = ((x < 0.0) | (x > np.array(self.scenario.box))).any(axis=1)
+        self._refuse_lost(
+            np.flatnonzero(outside), x, f"m is outside the box of {self.scenario.box}"
+        )
+        self._spheres = self._spheres.moved(x, v)
+
+    def _gather(self) -> None:
+        around = concat((self._spheres, *self._incoming.values()))
+        self._incoming.clear()
+        self._spheres, self._acceleration = self._settle(around)
+
+    def _settle(self, around: Spheres) -> tuple[Spheres, Floats]:
+        """Return the owned ones of the spheres around, and their accelerations."""
+        x = around.x[:, 0]
+        local = around.take((x >= self.low - self._halo) & (x < self.high + self._halo))
+        x = local.x[:, 0]
+        owned = (x >= self.low) & (x < self.high)
+        return local.take(owned), accelerations(local, self.scenario)[owned]
+
+    _RUNNER = Runner(
+        STEP,
+        {Action.PUSH: _push, Action.MOVE: _move, Action.GATHER: _gather},
+        raised=Event,
+    )
+
+    def _refuse_lost(self, lost: Indices, where: Floats, what: str) -> None:
+        for n in lost[:1]:
+            vector = ", ".join(f"{value:.6g}" for value in where[n])
+            raise SphereLostError(
+                f"step {self.step}: sphere {self._spheres.id[n]}: ({vector}) {what}"
+            )
+
+    def _refuse_strange(self, side: Side, spheres: Spheres) -> None:
+        x, box = spheres.x, np.array(self.scenario.box)
+        low, high = {
+            Side.LEFT: (self.low - self._halo, self.low + self._stride),
+            Side.RIGHT: (self.high - self._stride, self.high + self._halo),
+        }[side]
+        if not ((x[:, 0] >= low) & (x[:, 0] < high)).all() or not ((x >= 0) & (x <= box)).all():
+            raise WireError(f"a sphere of the {side.name} neighbour is nowhere near the border")
+        if (np.abs(spheres.v) > self.scenario.max_speed).any():
+            raise WireError(f"a sphere of the {side.name} neighbour is faster than max_speed")
+        known = np.concatenate([self._spheres.id, *(part.id for part in self._incoming.values())])
+        if np.isin(spheres.id, known).any():
+            raise WireError(f"a sphere of the {side.name} neighbour is known to be elsewhere")

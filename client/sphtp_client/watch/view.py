@@ -1,0 +1,228 @@
+"""What has been seen of a simulation: its slabs, and the last state of all of them together.
+
+It performs nothing: ``watcher`` brings what peers publish, ``display`` draws what is here.
+"""
+
+from dataclasses import dataclass
+from math import fsum
+from typing import Final, NamedTuple, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from sphtp import Loss, LossReason, Peer
+from sphtp_client.simulation.frames import Frame, frames_sha256, topic_of
+from sphtp_client.simulation.reports import Record
+from sphtp_client.watch.events import Ended, Joined, Lost, Outcome, State, Summary, Whole
+
+
+class Run(NamedTuple):
+    """A simulation: so many slabs and steps, and the digest of its scenario."""
+
+    slabs: int
+    steps: int
+    scenario: str
+
+
+class Part(Record):
+    """The slab that a peer simulates."""
+
+    slab: int = Field(strict=True, ge=0)
+    slabs: int = Field(strict=True, ge=1)
+    steps: int = Field(strict=True, ge=0)
+    scenario: str = Field(strict=True, max_length=64)
+
+    @property
+    def run(self) -> Run:
+        """What it is a part of."""
+        return Run(self.slabs, self.steps, self.scenario)
+
+    @model_validator(mode="after")
+    def _is_among_them(self) -> Self:
+        if self.slab >= self.slabs:
+            raise ValueError(f"slab {self.slab} of {self.slabs}")
+        return self
+
+
+def part_of(peer: Peer) -> Part | None:
+    """Return the part of a peer that publishes its slab; None of anybody else."""
+    try:
+        part = Part.model_validate(peer.data)
+    except ValidationError:
+        return None
+    return part if topic_of(part.slab) in peer.topics else None
+
+
+MOST_STEPS: Final = 8
+"""Steps whose frames wait for those of other slabs."""
+
+
+class Gathering:
+    """Puts together frames of ``slabs`` slabs, and waits for few steps at a time."""
+
+    def __init__(self, slabs: int) -> None:
+        self._slabs = slabs
+        self._parts: dict[int, dict[int, Frame]] = {}
+        self._done = -1
+
+    def add(self, slab: int, frame: Frame) -> tuple[Frame, ...] | None:
+        """Take a slab's frame; return those of all slabs if it was the last one of its step."""
+        if frame.step <= self._done:
+            return None
+        parts = self._parts.setdefault(frame.step, {})
+        parts[slab] = frame
+        if len(parts) < self._slabs:
+            if len(self._parts) > MOST_STEPS:
+                del self._parts[min(self._parts)]
+            return None
+        self._done = frame.step
+        self._parts = {step: some for step, some in self._parts.items() if step > frame.step}
+        return tuple(parts[number] for number in sorted(parts))
+
+
+@dataclass(slots=True)
+class Sight:
+    """What has been seen of one slab; ``heard`` is the time of its last frame.
+
+    ``past`` is the step of the last frame before its stream was joined anew.
+    """
+
+    frame: Frame | None = None
+    past: int | None = None
+    heard: float | None = None
+    frames: int = 0
+    losses: int = 0
+    ended: str | None = None
+
+    @property
+    def step(self) -> int | None:
+        """The last step seen."""
+        return None if self.frame is None else self.frame.step
+
+
+class Scene:
+    """A simulation as it is watched: its slabs, and the last state that was seen of all of them."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.slabs: dict[int, Sight] = {}
+        self.whole: Whole | None = None
+        self.malformed = 0
+        """Messages that were no frames."""
+        self.first: int | None = None
+        """The step of the first frame."""
+        self._gathering = Gathering(run.slabs)
+
+    @property
+    def steps(self) -> list[int]:
+        """The last steps of the slabs of which there is a frame."""
+        return [sight.frame.step for sight in self.slabs.values() if sight.frame is not None]
+
+    @property
+    def newest(self) -> int | None:
+        """The last step seen of any slab."""
+        return max(self.steps, default=None)
+
+    @property
+    def losses(self) -> int:
+        """How often something was lost."""
+        return sum(sight.losses for sight in self.slabs.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is a frame of every slab."""
+        return len(self.steps) == self.run.slabs
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last step was seen; the other slabs cannot be more than one behind."""
+        return self.newest == self.run.steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no slab is watched any more."""
+        sights = self.slabs.values()
+        return bool(sights) and all(sight.ended is not None for sight in sights)
+
+    def join(self, part: Part, peer_id: int) -> Joined:
+        """Take it that a slab's stream was joined, for the first time or again."""
+        sight = self.slabs[part.slab]
+        sight.past = sight.step
+        return Joined(
+            slab=part.slab,
+            slabs=part.slabs,
+            steps=part.steps,
+            id=peer_id,
+            scenario=part.scenario,
+        )
+
+    def expect(self, slab: int) -> None:
+        """Take it that a slab is going to be watched."""
+        self.slabs[slab] = Sight()
+
+    def take(self, now: float, slab: int, frame: Frame) -> list[State | Whole]:
+        """Take a frame; return what is new."""
+        sight = self.slabs[slab]
+        sight.heard = now
+        if sight.step is not None and frame.step <= sight.step:
+            return []  # what it saw before it joined again
+        sight.frame = frame
+        sight.frames += 1
+        self.first = frame.step if self.first is None else self.first
+        frames = self._gathering.add(slab, frame)
+        if frames is None:
+            return [self._state(slab, frame)]
+        self.whole = _whole(frames)
+        return [self._state(slab, frame), self.whole]
+
+    def lose(self, slab: int, loss: Loss) -> Lost | None:
+        """Take word of a loss; None for the past that a newer frame took the place of."""
+        sight = self.slabs[slab]
+        if sight.step == sight.past and loss.reason is LossReason.GONE:
+            return None
+        sight.losses += 1
+        reason, text = loss.reason.name.lower(), str(loss.reason.value)
+        return Lost(slab=slab, first=loss.first, last=loss.last, reason=reason, text=text)
+
+    def end(self, slab: int, reason: str) -> Ended:
+        """Take it that a slab is not watched any more."""
+        sight = self.slabs[slab]
+        sight.ended = reason
+        return Ended(slab=slab, step=sight.step, reason=reason)
+
+    def summary(self, outcome: Outcome) -> Summary:
+        """Return the last word."""
+        return Summary(
+            outcome=outcome,
+            step=self.newest,
+            frames=sum(sight.frames for sight in self.slabs.values()),
+            losses=self.losses,
+            malformed=self.malformed,
+        )
+
+    def lag_of(self, slab: int) -> int:
+        """Return how many steps a slab's last frame is behind the newest one."""
+        step = self.slabs[slab].step
+        return 0 if step is None else max(self.steps) - step
+
+    def _state(self, slab: int, frame: Frame) -> State:
+        return State(
+            slab=slab,
+            step=frame.step,
+            spheres=len(frame),
+            kinetic=frame.kinetic,
+            momentum=frame.momentum,
+            sha256=frames_sha256([frame]),
+            lag=self.lag_of(slab),
+            skipped=frame.skipped,
+        )
+
+
+def _whole(frames: tuple[Frame, ...]) -> Whole:
+    x, y, z = (fsum(frame.momentum[axis] for frame in frames) for axis in range(3))
+    return Whole(
+        step=frames[0].step,
+        spheres=sum(map(len, frames)),
+        kinetic=fsum(frame.kinetic for frame in frames),
+        momentum=(x, y, z),
+        state_sha256=frames_sha256(frames),
+    )

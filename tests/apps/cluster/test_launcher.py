@@ -1,0 +1,131 @@
+"""A cluster run from its first process to its last."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from sphtp import load_secret
+from sphtp.core.secure.identity import format_key
+from sphtp_client.cluster.launcher import ClusterPlan, conduct, secret_file
+from sphtp_client.cluster.outcome import Outcome, judge
+from sphtp_client.cluster.process import Patience
+from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.cluster.supervisor import Job
+
+
+def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
+    with secret_file() as first, secret_file() as second:
+        assert load_secret(first) != load_secret(second)
+        assert first.parent.stat().st_mode & 0o777 == 0o700
+        assert first.stat().st_mode & 0o777 == 0o600
+    assert not first.parent.exists()
+
+
+def test_every_process_that_speaks_is_told_where_it_is_and_not_what_it_is() -> None:
+    with secret_file() as file:
+        plan = ClusterPlan(2, 2, Path("gas.toml"), 10, secret_file=file)
+        jobs = [plan.server(1, None), plan.server(2, "tcp://a:1"), plan.client(0, ["tcp://a:1"])]
+        for job in jobs:
+            assert job.command[job.command.index("--secret-file") + 1] == str(file)
+            assert not any(format_key(load_secret(file)) in word for word in job.command)
+        assert "--secret-file" not in plan.reference().command
+
+
+HEAD = """
+import json, sys, time
+def say(**event): print(json.dumps(event), flush=True)
+def result(state):
+    totals = dict(count=1, energy=1, momentum=[0, 0, 0])
+    say(event="result", steps=3, seconds=1, state_sha256=state, start=totals, end=totals)
+"""
+SERVER = "say(event='started', id=2, pub='tcp://h:1', sub='tcp://h:2'); sys.stdin.read()"
+GOOD = "print('noise'); result('aa')"
+FAILING = "sys.exit(3)"
+WAITING = "sys.stdin.read()"
+PATIENCE = Patience(close=5.0, terminate=0.1, kill=5.0)
+
+
+@dataclass(frozen=True)
+class FakePlan(ClusterPlan):
+    scripts: tuple[str, ...] = (GOOD, GOOD)
+    server_script: str = SERVER
+    reference_script: str = GOOD
+
+    @property
+    def grace(self) -> float:
+        return 0.1
+
+    def server(self, number: int, join: str | None) -> Job:
+        assert join == (None if number == 1 else "tcp://h:1,tcp://h:2")
+        return job(f"server {number}", Role.SERVER, self.server_script)
+
+    def client(self, slab: int, servers: object) -> Job:
+        assert servers == ["tcp://h:1,tcp://h:2"] * self.servers
+        return job(f"client {slab}", Role.CLIENT, self.scripts[slab], slab)
+
+    def reference(self) -> Job:
+        return job("reference", Role.REFERENCE, self.reference_script)
+
+
+def job(name: str, role: Role, script: str, slab: int | None = None) -> Job:
+    return Job(name, role, (sys.executable, "-S", "-c", HEAD + script), slab)
+
+
+async def outcome_of(board: Board | None = None, **changes: Any) -> Outcome:
+    values: dict[str, Any] = {
+        "servers": 2,
+        "clients": 2,
+        "scenario": Path("x"),
+        "steps": 3,
+        "verify": True,
+    }
+    plan = FakePlan(**(values | changes))
+    board = board or Board()
+    with trio.fail_after(20):
+        stopped_by = await conduct(plan, board, lambda: None, PATIENCE)
+    assert not any(seat.alive for seat in board.seats.values())
+    return judge(board, verify=True, stopped_by=stopped_by)
+
+
+async def test_a_good_run_is_verified_and_its_servers_are_asked_to_leave():
+    board = Board()
+    outcome = await outcome_of(board)
+    assert outcome.sentence == "verified: bit-identical"
+    for seat in board.of(Role.SERVER):
+        assert seat.exit is not None
+        assert (seat.exit.code, seat.exit.asked) == (0, True)
+
+
+async def test_another_result_is_a_mismatch():
+    outcome = await outcome_of(reference_script="result('bb')")
+    assert outcome.verdict.code == 1
+
+
+@pytest.mark.parametrize(
+    "script", [FAILING, "raise SystemExit('not so')", "import os; os.kill(os.getpid(), 9)"]
+)
+async def test_a_server_that_cannot_start_ends_it_all(script):
+    board = Board()
+    outcome = await outcome_of(board, server_script=script)
+    assert outcome.verdict.code == 3
+    assert outcome.sentence.startswith("server 1 failed")
+    assert not board.of(Role.CLIENT)
+
+
+async def test_who_waits_for_a_client_that_failed_is_ended_in_the_end():
+    board = Board()
+    outcome = await outcome_of(board, scripts=(WAITING, FAILING))
+    assert outcome.sentence == "client 1 failed: exit code 3"
+    assert outcome.remarks == ("client 0 failed: it was still running and was ended, exit code 0",)
+    waited = board.seats["client 0"].exit
+    assert waited is not None
+    assert waited.asked
+
+
+async def test_a_reference_that_fails_fails_the_run():
+    outcome = await outcome_of(reference_script="raise SystemExit('out of memory')")
+    assert outcome.sentence == "reference failed: exit code 1 (out of memory)"
