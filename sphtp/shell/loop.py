@@ -374,9 +374,9 @@ class Loop:
     def _report_all(self) -> bool:
         """Report the connections that changed; true when somebody waited for messages."""
         is_awaited = False
-        endpoint = self._endpoint
-        while endpoint.active and (connection := endpoint.poll_active()) is not None:
-            is_awaited |= self._report(connection)
+        active = self._endpoint.active
+        while active:
+            is_awaited |= self._report(active.popitem()[0])
         if self.reported:
             self.reported.unpark_all()
         return is_awaited
