@@ -1,9 +1,17 @@
 """Counts the Python calls and the files that one message of a sealed channel passes.
 
 A message leaves between ``channel.send`` and the system call ``sendmsg``, and arrives between the
-return of ``recvmsg`` and that of ``channel.receive``. Calls into the library are counted; those of
-Trio, of other packages and of the interpreter are not. The other side is a process of its own and
-echoes. The median message of many is shown, since now and then one carries an acknowledgement too.
+return of ``recvmsg`` and that of ``channel.receive``. Calls into the library are counted, and each
+time that a coroutine of it goes on; those of Trio, of other packages and of the interpreter are
+not. The other side is a process of its own. The median message of many is shown.
+
+There are two kinds of message, each on a channel of its own. A lone one comes after a pause, from
+the one side that has something to say; its header acknowledges nothing that is new, for the other
+side has sent nothing since but acknowledgements, and each of these stands for two messages. An
+answer is sent back at once, and its packet acknowledges what it answers. So its way in has all that
+an acknowledgement takes: packets are taken out of the record, the round trip is measured, losses
+are looked for, congestion control is told. Its way out tells how late the acknowledgement is, for
+the count itself makes it late.
 """
 
 import json
@@ -20,17 +28,26 @@ import trio
 import sphtp
 
 HOST: Final = "127.0.0.1"
-LIBRARY: Final = Path(sphtp.__file__).parent
+LIBRARY: Final = f"{Path(sphtp.__file__).parent}/"
 SIZE: Final = 64
 DEADLINE: Final = 60.0
 WARM_UP: Final = 50
 """Messages before the first that counts: the round trip is measured by then."""
+
+PAUSE: Final = 0.005
+"""Seconds between lone messages. They are acknowledged two by two: none waits for 10 ms."""
 
 
 class Passage(NamedTuple):
     """The way of one message: library calls in order, as ``file:function``."""
 
     calls: tuple[str, ...]
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether it was waited for, and nothing was acknowledged on its way in."""
+        is_awaited = "core/channel/endpoint:handle_datagrams_untrusted" in self.calls
+        return is_awaited and "core/channel/loss_detection:acked" not in self.calls
 
     @property
     def files(self) -> list[str]:
@@ -43,11 +60,11 @@ class Recorder:
 
     def __init__(self) -> None:
         self._calls: list[str] = []
-        self.sent: Passage | None = None
+        self._sent: Passage | None = None
 
     def start(self) -> None:
         """Begin with a message that is to be sent."""
-        self._calls, self.sent = [], None
+        self._calls, self._sent = [], None
         sys.setprofile(self._note)
 
     def stop(self) -> Passage:
@@ -55,65 +72,82 @@ class Recorder:
         sys.setprofile(None)
         return Passage(tuple(self._calls))
 
+    def departure(self) -> Passage:
+        """Return the calls from the start to the first datagram that left."""
+        assert self._sent is not None
+        return self._sent
+
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
-            path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(LIBRARY):
-                name = path.relative_to(LIBRARY).with_suffix("")
+            path = frame.f_code.co_filename
+            if path.startswith(LIBRARY):
+                name = path.removeprefix(LIBRARY).removesuffix(".py")
                 self._calls.append(f"{name}:{frame.f_code.co_name}")
-        elif event == "c_call" and self.sent is None and argument.__name__ == "sendmsg":
-            self.sent = Passage(tuple(self._calls))
+        elif event == "c_call" and self._sent is None and argument.__name__ == "sendmsg":
+            self._sent = Passage(tuple(self._calls))
         elif event == "c_return" and argument.__name__.startswith("recvmsg"):
             # The last datagram before ``receive`` returns is the one that held the message.
             self._calls = []
 
 
-async def _echo(port: int) -> None:
-    async with (
-        sphtp.open_node(HOST) as node,
-        node.open_channel(HOST, port) as channel,
-    ):
-        async for message in channel:
-            await channel.send(message)
+async def _speak(port: int, messages: int) -> None:
+    """The other side: sends lone messages, receives some, and sends each of others back."""
+    async with sphtp.open_node(HOST) as node:
+        async with node.open_channel(HOST, port) as channel:
+            for _ in range(messages):
+                await trio.sleep(PAUSE)
+                await channel.send(bytes(SIZE))
+        async with node.open_channel(HOST, port) as channel:
+            async for _ in channel:
+                pass
+        async with node.open_channel(HOST, port) as channel:
+            async for message in channel:
+                await channel.send(message)
 
 
-async def _trace(messages: int) -> tuple[list[Passage], list[Passage]]:
-    leaving: list[Passage] = []
-    arriving: list[Passage] = []
-    recorder = Recorder()
+async def _trace(messages: int) -> dict[str, Passage]:
+    """The median way of each kind of message."""
+    number = WARM_UP + messages
+    recorder, payload = Recorder(), bytes(SIZE)
+    leaving, arriving, answering, answered = [list[Passage]() for _ in range(4)]
     with trio.fail_after(DEADLINE):
-        async with (
-            sphtp.open_node(HOST) as node,
-            _started_echo(node.address[1]),
-            await node.accept() as channel,
-        ):
-            for number in range(WARM_UP + messages):
-                sent, arrived = await _exchange(channel, recorder)
-                if number >= WARM_UP:
-                    leaving.append(sent)
-                    arriving.append(arrived)
-    return leaving, arriving
-
-
-async def _exchange(channel: sphtp.Channel, recorder: Recorder) -> tuple[Passage, Passage]:
-    """Send a message and receive its echo."""
-    payload = bytes(SIZE)
-    recorder.start()
-    await channel.send(payload)
-    assert await channel.receive() == payload
-    arrived = recorder.stop()
-    assert recorder.sent is not None
-    return recorder.sent, arrived
+        async with sphtp.open_node(HOST) as node, _started_peer(node.address[1], number):
+            async with await node.accept() as channel:
+                for _ in range(number):
+                    recorder.start()
+                    await channel.receive()
+                    arriving.append(recorder.stop())
+            async with await node.accept() as channel:
+                for _ in range(number):
+                    await trio.sleep(PAUSE)
+                    recorder.start()
+                    await channel.send(payload)
+                    recorder.stop()
+                    leaving.append(recorder.departure())
+            async with await node.accept() as channel:
+                for _ in range(number):
+                    recorder.start()
+                    await channel.send(payload)
+                    await channel.receive()
+                    answered.append(recorder.stop())
+                    answering.append(recorder.departure())
+    return {
+        "send to sendmsg": _median(leaving[WARM_UP:]),
+        "recvmsg to receive": _median([it for it in arriving[WARM_UP:] if it.is_lone]),
+        "send to sendmsg, an answer": _median(answering[WARM_UP:]),
+        "recvmsg to receive, an answer": _median(answered[WARM_UP:]),
+    }
 
 
 @asynccontextmanager
-async def _started_echo(port: int) -> AsyncIterator[None]:
-    echo = await trio.lowlevel.open_process([sys.executable, __file__, "--echo", str(port)])
+async def _started_peer(port: int, messages: int) -> AsyncIterator[None]:
+    command = [sys.executable, __file__, "--peer", str(port), "--messages", str(messages)]
+    peer = await trio.lowlevel.open_process(command)
     try:
         yield
     finally:
-        echo.kill()
-        await echo.wait()
+        peer.kill()
+        await peer.wait()
 
 
 def _median(passages: list[Passage]) -> Passage:
@@ -125,14 +159,13 @@ def _median(passages: list[Passage]) -> Passage:
 @click.option("--messages", type=click.IntRange(1), default=101, show_default=True)
 @click.option("--calls", is_flag=True, help="List each call, and not only the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
-@click.option("--echo", type=int, hidden=True)
-def main(messages: int, echo: int | None, *, calls: bool, as_json: bool) -> None:
+@click.option("--peer", type=int, hidden=True)
+def main(messages: int, peer: int | None, *, calls: bool, as_json: bool) -> None:
     """Count the calls and files that a message passes on its way out and on its way in."""
-    if echo is not None:
-        trio.run(_echo, echo)
+    if peer is not None:
+        trio.run(_speak, peer, messages)
         return
-    leaving, arriving = map(_median, trio.run(_trace, messages))
-    ways = {"send to sendmsg": leaving, "recvmsg to receive": arriving}
+    ways = trio.run(_trace, messages)
     if as_json:
         document = {
             way: {"calls": len(passage.calls), "files": len(passage.files), "list": passage.calls}

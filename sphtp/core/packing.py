@@ -31,7 +31,7 @@ they have, so a message has ``MAX_ARRAYS`` at most.
 import gc
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from struct import Struct
@@ -40,7 +40,7 @@ from typing import Any, Final, TypeAlias
 import msgpack
 
 from sphtp.core.arrays import EXTENSION, array_parts, is_array, read_array_untrusted
-from sphtp.errors import MessageTooLargeError, RemoteError, SettingsError
+from sphtp.errors import MessageTooLargeError, RemoteError, SettingsError, StateError
 
 MAX_ELEMENTS: Final = 2**21
 """Values of a message: 16 MiB of floats are 1.9 million."""
@@ -549,3 +549,42 @@ def _end_of(chunk: re.Pattern[bytes], payload: bytes, start: int) -> int:
 
 DEFAULT: Final = Packing()
 pack, unpack, unpack_many = DEFAULT.pack, DEFAULT.unpack, DEFAULT.unpack_many
+
+NO_LIMIT: Final = 1 << 30
+
+
+class Plain:
+    """Messages that are whatever msgpack carries."""
+
+    most_at_once = NO_LIMIT
+
+    def encode(self, value: Any, compress: bool | None) -> bytes:
+        """See ``shell.encoding.Encoding``; raises as ``Packing.pack``."""
+        if compress:
+            raise StateError("without `messages` nothing is compressed")
+        return pack(value)
+
+    def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
+        """See ``shell.encoding.Encoding``; raises as ``Packing.pack``."""
+        if compress:
+            raise StateError("without `messages` nothing is compressed")
+        return list(map(pack, values))
+
+    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
+        """See ``shell.encoding.Encoding``."""
+        if len(payloads) == 1:
+            return _unpack_if_possible(payloads[0])
+        values = unpack_many(payloads)
+        if values is not None:
+            return values
+        return [value for payload in payloads for value in _unpack_if_possible(payload)]
+
+
+PLAIN: Final = Plain()
+
+
+def _unpack_if_possible(payload: bytes) -> list[Any]:
+    try:
+        return [unpack(payload)]
+    except MALFORMED:
+        return []

@@ -26,8 +26,9 @@ from sphtp.core.channel.reassembly import Arriving
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.statistics import ChannelStatistics
+from sphtp.core.packing import PLAIN
 from sphtp.errors import LocalError, RefusedError, UnreachableError
-from sphtp.shell.encoding import PLAIN, Encoding, check_limit
+from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.loop import Loop
 from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
 

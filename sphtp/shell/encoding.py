@@ -1,16 +1,14 @@
 """What a channel does to messages before they leave, and after they have come."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from sphtp.core.packing import MALFORMED, pack, unpack, unpack_many
-from sphtp.errors import LocalError, StateError
+from sphtp.core.packing import NO_LIMIT, PLAIN
+from sphtp.errors import LocalError
 
 if TYPE_CHECKING:
     # Programs without types of messages do not load what makes them.
     from sphtp.core.messages import MessageCodec
-
-NO_LIMIT: Final = 1 << 30
 
 
 class Encoding(Protocol):
@@ -28,33 +26,6 @@ class Encoding(Protocol):
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """Return the messages, without those that are malformed."""
-
-
-class Plain:
-    """Messages that are whatever msgpack carries."""
-
-    most_at_once = NO_LIMIT
-
-    def encode(self, value: Any, compress: bool | None) -> bytes:
-        """See ``Encoding``; raises as ``Packing.pack``."""
-        if compress:
-            raise StateError("without `messages` nothing is compressed")
-        return pack(value)
-
-    def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """See ``Encoding``; raises as ``Packing.pack``."""
-        if compress:
-            raise StateError("without `messages` nothing is compressed")
-        return list(map(pack, values))
-
-    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """See ``Encoding``."""
-        if len(payloads) == 1:
-            return _unpack_if_possible(payloads[0])
-        values = unpack_many(payloads)
-        if values is not None:
-            return values
-        return [value for payload in payloads for value in _unpack_if_possible(payload)]
 
 
 class Typed:
@@ -75,9 +46,6 @@ class Typed:
         return self._codec.encode_many(values, compress=compress)
 
 
-PLAIN: Final = Plain()
-
-
 def check_limit(limit: int) -> None:
     """Raise ``LocalError`` for a limit at which a reader would never get a message."""
     if limit < 1:
@@ -87,10 +55,3 @@ def check_limit(limit: int) -> None:
 def encoding_for(messages: "MessageCodec | None") -> Encoding:
     """Return what to do to messages of these types, or of none."""
     return PLAIN if messages is None else Typed(messages)
-
-
-def _unpack_if_possible(payload: bytes) -> list[Any]:
-    try:
-        return [unpack(payload)]
-    except MALFORMED:
-        return []

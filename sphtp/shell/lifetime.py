@@ -95,20 +95,10 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     the traceback back that it came with, and the frames of this library are not in it.
     """
     of_block: BaseException | None = None
-    of_task: BaseException | None = None
     alone: BaseException | None = None
-
-    async def watched() -> None:
-        nonlocal of_task
-        try:
-            await task()
-        except BaseException as error:
-            of_task = None if _is_cancelled(error) else error
-            raise
-
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watched)
+            nursery.start_soon(task)
             try:
                 yield
             except BaseException as error:
@@ -119,8 +109,10 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
         if len(group.exceptions) > 1:
             raise
         alone = group.exceptions[0]
-        # Of a group of the block, the nursery has made a copy.
-        if isinstance(alone, BaseExceptionGroup) and of_block is not None and of_task is None:
+        # Of a group of the block, the nursery has made a copy. It is not the block's where that was
+        # only cancelled, because the task failed.
+        is_of_block = of_block is not None and not _is_cancelled(of_block)
+        if isinstance(alone, BaseExceptionGroup) and is_of_block:
             alone = of_block
     if alone is not None:
         # What is handled while the block is left, a cancellation, has nothing to do with it.

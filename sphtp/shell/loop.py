@@ -125,6 +125,8 @@ class Loop:
         self._log_at = math.inf
         # Unparked whenever connections have been reported.
         self.reported = trio.lowlevel.ParkingLot()
+        # How many times a task that waited for messages has gone on.
+        self._resumed = 0
         # Busy polling: how many wait for messages, whether something was sent since one was read,
         # and whether the last one that was waited for came in time.
         self._window = busy_poll
@@ -151,7 +153,7 @@ class Loop:
             elif not (self._is_answer_near and await self._poll_busily()):
                 await self._udp.wait_readable()
             if self._receive():
-                await _let_readers_answer()
+                await self._let_readers_go_first()
             if not self.flush():
                 self._ask()
 
@@ -184,7 +186,7 @@ class Loop:
         # What lies in the socket may hold the acks and signs of life that are overdue, should this
         # process have stood still; but a flood must not hold up time for ever.
         if self._receive():
-            await _let_readers_answer()
+            await self._let_readers_go_first()
         if 0 < self._behind < MOST_BEHIND:
             return
         self._behind = 0
@@ -231,7 +233,8 @@ class Loop:
     def _receive(self) -> bool:
         """Take a batch off the socket, handle it, and report what came of it.
 
-        True when somebody waited for what came, and is about to go on with a conversation.
+        True when somebody waited for what came, and it is so little that acks can wait for an
+        answer.
         """
         now = trio.current_time()
         endpoint, streams, size = self._endpoint, self._streams, 0
@@ -246,7 +249,17 @@ class Loop:
         self._behind = 0 if self._is_dry else self._behind + 1
         if self._log_at == math.inf:
             self._log_at = now + LOG_INTERVAL
-        return self._report_all() and size <= ANSWERED and self._expects_answer
+        return self._report_all() and size <= ANSWERED
+
+    async def _let_readers_go_first(self) -> None:
+        """Let who was woken have the message before acks leave, and these travel with an answer.
+
+        Tasks that are ready run in any order: their first turn comes before ours or after it.
+        """
+        resumed = self._resumed
+        await trio.lowlevel.checkpoint()
+        if self._resumed == resumed:
+            await trio.lowlevel.checkpoint()
 
     async def wait_for_messages(self, asleep: trio.lowlevel.ParkingLot) -> None:
         """Sleep until ``asleep`` is unparked."""
@@ -256,6 +269,7 @@ class Loop:
             await asleep.park()
         finally:
             self._waiting -= 1
+            self._resumed += 1
             self._turn_began = perf_counter()
         self._answers_are_quick = self._turn_began - began < self._window
         self._expects_answer = False
@@ -360,19 +374,9 @@ class Loop:
     def _report_all(self) -> bool:
         """Report the connections that changed; true when somebody waited for messages."""
         is_awaited = False
-        endpoint = self._endpoint
-        while endpoint.active and (connection := endpoint.poll_active()) is not None:
-            is_awaited |= self._report(connection)
+        active = self._endpoint.active
+        while active:
+            is_awaited |= self._report(active.popitem()[0])
         if self.reported:
             self.reported.unpark_all()
         return is_awaited
-
-
-async def _let_readers_answer() -> None:
-    """Let whoever was woken go on with a conversation, with acks in the same packet.
-
-    Tasks that are ready run in any order: the first turn of theirs comes before ours or after it,
-    and the second one after.
-    """
-    await trio.lowlevel.checkpoint()
-    await trio.lowlevel.checkpoint()

@@ -21,12 +21,13 @@ from sphtp.core.channel.security import SEALED, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
+from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.shell.addresses import local_address_towards, resolve
 from sphtp.shell.channel import Channel, ChannelHooks
-from sphtp.shell.encoding import PLAIN, Encoding, encoding_for
+from sphtp.shell.encoding import Encoding, encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import Lasting, block, running

@@ -36,8 +36,8 @@ from sphtp.core.channel.handshake import (
     encode_refuse,
 )
 from sphtp.core.datagrams import Kind
+from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Mismatch
-from sphtp.shell.encoding import PLAIN
 from sphtp_client.simulation.frames import frame_of
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.slabs import Slab

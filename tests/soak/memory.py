@@ -9,10 +9,11 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.frames import BUFFER, Fragment, Messages, Unreliable
-from sphtp.core.channel.queued_messages import FragmentedMessage, MessageRun
+from sphtp.core.channel.queued_messages import FragmentedMessage
 from sphtp.core.channel.reassembly import Reassembly
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
+from sphtp.core.channel.send_lane import MessageRun
 from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import FragmentRun, SentBatch, SentFrame
 

@@ -120,6 +120,8 @@ class Connection:
         # Silence after which this side asks whether the peer is there.
         self._keepalive = settings.keepalive_interval
         self._keepalive_step = self._keepalive / KEEPALIVE_STEPS
+        # To when the keepalive was put off last, and when the peer gave its last sign of life.
+        self._keepalive_due = self._heard_at = now
         # Datagrams of its handshake and its end, which leave before all else, and frames for the
         # next packet.
         self._outgoing: deque[Datagrams] = deque()
@@ -271,7 +273,7 @@ class Connection:
             _, data, size = datagrams
             is_alive, close = self._receive_side.handle_datagrams_untrusted(now, data, size)
             if is_alive:
-                self._alarms.move(Timer.IDLE, now + self._settings.timeout)
+                self._heard_at = now
             if close is not None or (is_alive and self.state is not State.OPEN):
                 self._handle_life(now, close)
 
@@ -348,7 +350,10 @@ class Connection:
         if not data:
             return None
         due = now + self._keepalive
-        self._alarms.move(Timer.KEEPALIVE, due - due % self._keepalive_step)
+        due -= due % self._keepalive_step
+        if due != self._keepalive_due:
+            self._keepalive_due = due
+            self._alarms.move(Timer.KEEPALIVE, due)
         assert self.protection is not None
         return self.protection.seal(self.address, data, size)
 
@@ -430,6 +435,11 @@ class Connection:
         if timer is Timer.KEEPALIVE:
             self._add_control(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._keepalive)
+            self._alarms.move(Timer.IDLE, self._heard_at + self._settings.timeout)
+            return
+        if timer is Timer.IDLE and (due := self._heard_at + self._settings.timeout) > now:
+            # It moves away with every packet that comes: whether it did is asked when it rings.
+            self._alarms.set(Timer.IDLE, due)
             return
         after = now - self.began_at if self._is_answered else None
         what = endings.timed_out(timer, self.peer_name, self._settings, self._refused, after)

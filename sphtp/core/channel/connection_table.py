@@ -25,22 +25,23 @@ if TYPE_CHECKING:
 class ConnectionTable:
     """Who takes part, who is ready, and who is due when.
 
-    ``peers`` are the keys of sealed connections, by address and id of their peers.
+    ``connections`` has them by id, ``peers`` the keys of sealed ones by address and id of their
+    peers.
     """
 
     def __init__(self) -> None:
         self.peers: Peers = {}
-        self._connections: dict[int, Connection] = {}
+        self.connections: dict[int, Connection] = {}
         self._by_origin: dict[Origin, Connection] = {}
         self.timers = TimerQueue[int]()
         self.ready: dict[Connection, None] = {}
         self.active: dict[Connection, None] = {}
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return len(self.connections)
 
     def __iter__(self) -> "Iterator[Connection]":
-        return iter(tuple(self._connections.values()))
+        return iter(tuple(self.connections.values()))
 
     # Who takes part
 
@@ -49,16 +50,12 @@ class ConnectionTable:
         while True:
             connection_id = secrets.getrandbits(32)
             both = {connection_id, sibling(connection_id)}
-            if 0 not in both and self._connections.keys().isdisjoint(both):
+            if 0 not in both and self.connections.keys().isdisjoint(both):
                 return connection_id
-
-    def get(self, connection_id: int) -> "Connection | None":
-        """The connection with an id."""
-        return self._connections.get(connection_id)
 
     def find(self, connection_id: int) -> "Connection | None":
         """The connection with an id, for which something came."""
-        connection = self._connections.get(connection_id)
+        connection = self.connections.get(connection_id)
         if connection is not None:
             self.ready[connection] = self.active[connection] = None
         return connection
@@ -69,9 +66,9 @@ class ConnectionTable:
 
     def add(self, connection: "Connection") -> None:
         """Let a connection take part."""
-        self._connections[connection.connection_id] = connection
+        self.connections[connection.connection_id] = connection
         self.index(connection)
-        self.touch(connection)
+        self.ready[connection] = None
 
     def index(self, connection: "Connection") -> None:
         """Take note of where a connection's CONNECTs come from, and where its peer is."""
@@ -84,7 +81,7 @@ class ConnectionTable:
     def remove(self, connection: "Connection") -> None:
         """Let it take part no longer; what is to be reported of it still is."""
         origin = connection.handshake.origin
-        self._connections.pop(connection.connection_id, None)
+        self.connections.pop(connection.connection_id, None)
         self.ready.pop(connection, None)
         self.timers.set(connection.connection_id, None)
         if origin is not None and self._by_origin.get(origin) is connection:
@@ -104,14 +101,9 @@ class ConnectionTable:
             if self.peers.get(there) is keys:
                 del self.peers[there]
 
-    def touch(self, connection: "Connection") -> None:
-        """Take note of a command to a connection, if it takes part."""
-        if self._connections.get(connection.connection_id) is connection:
-            self.ready[connection] = None
-
     def take_due(self, now: float) -> "Iterator[Connection]":
         """Yield the connections that are due."""
         for connection_id in self.timers.take_due(now):
-            connection = self._connections[connection_id]
+            connection = self.connections[connection_id]
             self.ready[connection] = self.active[connection] = None
             yield connection

@@ -245,7 +245,9 @@ class Endpoint:
 
     def touch(self, connection: Connection) -> None:
         """Say that a command was given to a connection, so that it is polled."""
-        self._table.touch(connection)
+        table = self._table
+        if table.connections.get(connection.connection_id) is connection:
+            table.ready[connection] = None
 
     def close(self, now: float, why: str) -> None:
         """Abort every channel, and refuse new ones from now on.
@@ -458,12 +460,12 @@ class Endpoint:
 
     def _attempt(self, opener: int, token: int) -> Connection | None:
         """The connection that dials with this token, and goes on; it has a turn."""
-        connection = self._table.get(opener)
+        connection = self._table.connections.get(opener)
         if connection is None or connection.initiator is None:
             return None
         if connection.initiator.token != token:
             return None
-        self._table.touch(connection)
+        self.touch(connection)
         return connection
 
     def _handle_presented(self, now: float, output: ResponderHandshake | Progress | None) -> None:
@@ -538,7 +540,7 @@ class Endpoint:
         self, now: float, keys: _Keys, address: Address, unknown: int, size: int
     ) -> None:
         """Tell whoever sent this that the connection is not known here, unless it is."""
-        if self._table.get(unknown) is None:
+        if unknown not in self._table.connections:
             reset = keys.resets.answer(now, address, unknown, size)
             if reset is not None:
                 self._outgoing.append(reset)
@@ -548,13 +550,14 @@ class Endpoint:
     def _handle_sealed_untrusted(self, now: float, keys: _Keys, row: Datagrams) -> None:
         """Take datagrams that are all sealed for one connection."""
         _, own = FRONT.unpack_from(row.data)
-        connection = self._table.get(own)
+        connection = self._table.connections.get(own)
         protection = connection.protection if connection is not None else None
         if connection is None or not isinstance(protection, AesGcm):
             self._count_unknown(now, row)
             self._answer_unknown(now, keys, row.address, own, row.size)
             return
-        newest = protection.opener.newest
+        is_elsewhere = row.address != connection.address
+        newest = protection.opener.newest if is_elsewhere else 0
         opened = protection.opener.open(row.data, row.size)
         if not opened:
             return
@@ -562,7 +565,7 @@ class Endpoint:
         self._table.ready[connection] = self.active[connection] = None
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
-        if row.address != connection.address and protection.opener.newest > newest:
+        if is_elsewhere and protection.opener.newest > newest:
             self._handle_moved(now, connection, protection, row.address)
         if connection.state is State.CLOSED:
             # It was aborted here, and its end has not left yet.
@@ -646,7 +649,7 @@ class Endpoint:
         if connection is not None:
             connection.handle_connect(now, address, connect, responder)
             self._table.index(connection)
-            self._table.touch(connection)
+            self.touch(connection)
 
     def _handle_accept(self, now: float, address: Address, own: int, accept: Accept) -> None:
         connection = self._table.find(own)

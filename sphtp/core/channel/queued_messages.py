@@ -1,23 +1,22 @@
-"""What waits in a lane to be sent, until packets have taken all of it.
+"""What waits in a lane beside small messages: those that no packet takes whole, or that go once.
 
-A ``MessageRun`` holds n >= 1 small messages, of which a packet takes as many as fit; a
-``FragmentedMessage`` is one that no packet takes whole. Both hand out what a packet carries as
-``SentFrame``. Messages that are sent once wait in an ``UnreliableQueue``.
+A ``FragmentedMessage`` hands out what a packet carries as ``SentFrame``, as the runs of small
+messages in ``send_lane`` do. Messages that are sent once wait in an ``UnreliableQueue``. What has
+left, but does not fit packets any more because these became smaller, ``cut_frame`` cuts anew.
 """
 
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import count
 from typing import Final
 
 from sphtp.core.channel.frames import (
     FRAGMENT_OVERHEAD,
-    MAX_MESSAGES_PER_FRAME,
     MESSAGES_OVERHEAD,
-    RUN_OVERHEAD,
     SKIP_OVERHEAD,
     UNRELIABLE_OVERHEAD,
+    Buffer,
+    Fragment,
     Messages,
     Skip,
     Unreliable,
@@ -26,9 +25,6 @@ from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import FragmentRun, SentFrame, make_fragment
 from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import MASK
-
-LONGEST_RUN: Final = 4096
-"""Messages in a run that grows one by one, after which a new one starts: to let go of the old."""
 
 FEWEST_PACKETS: Final = 2
 """Packets that are worth to be filled as one batch."""
@@ -42,145 +38,6 @@ WHOLE_OVERHEAD: Final = MESSAGES_OVERHEAD + LENGTH_OVERHEAD
 
 ONCE_OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD
 """The same, for a message that is sent once."""
-
-
-class MessageRun:
-    """n >= 1 whole messages that wait to be sent, in order.
-
-    One of which something is asked, by its ticket, is alone in its run.
-    """
-
-    __slots__ = ("_cost", "_costs", "_payloads", "_taken", "_tickets", "is_alone", "is_empty",
-                 "is_withdrawn")  # fmt: skip
-
-    is_begun = False
-    """Whether the message next to leave has been paid for."""
-
-    def __init__(
-        self, payloads: list[bytes], sizes: Sequence[int], ticket: Ticket | None = None
-    ) -> None:
-        self._payloads = payloads
-        # What the first n messages cost in a frame, so that how many fit is found by bisection;
-        # and what each costs, where they are of one size, which is mostly so.
-        cost = sizes[0] + LENGTH_OVERHEAD
-        number = len(sizes)
-        if number == 1 or sizes.count(sizes[0]) == number:
-            self._cost = cost
-            self._costs = list(range(0, cost * number + 1, cost))
-        else:
-            self._cost = 0
-            self._costs = list(accumulate(map(LENGTH_OVERHEAD.__add__, sizes), initial=0))
-        self._taken = 0
-        # Whether every message has been taken.
-        self.is_empty = False
-        # By place, for those that somebody follows.
-        self._tickets: dict[int, Ticket] = {} if ticket is None else {0: ticket}
-        self.is_alone = ticket is not None and ticket.is_special
-        # Whether nobody wants it any more.
-        self.is_withdrawn = False
-
-    @property
-    def takes_more(self) -> bool:
-        """Whether further messages may be added."""
-        return not self.is_alone and len(self._payloads) < LONGEST_RUN
-
-    @property
-    def left(self) -> int:
-        """Bytes of messages that have not been taken."""
-        number = len(self._payloads) - self._taken
-        return self._costs[-1] - self._costs[self._taken] - LENGTH_OVERHEAD * number
-
-    @property
-    def tickets(self) -> Sequence[Ticket]:
-        """Those to be told of messages in it."""
-        return tuple(self._tickets.values())
-
-    def append(self, payload: bytes, size: int, ticket: Ticket | None) -> None:
-        """Add a message at the end."""
-        if ticket is not None:
-            self._tickets[len(self._payloads)] = ticket
-        cost = size + LENGTH_OVERHEAD
-        if cost != self._cost:
-            self._cost = 0
-        self._payloads.append(payload)
-        self._costs.append(self._costs[-1] + cost)
-
-    def extend(self, payloads: Sequence[bytes], sizes: Sequence[int]) -> None:
-        """Add messages at the end that nobody follows."""
-        cost, last, number = sizes[0] + LENGTH_OVERHEAD, self._costs[-1], len(sizes)
-        self._payloads.extend(payloads)
-        if cost == self._cost and sizes.count(sizes[0]) == number:
-            self._costs.extend(range(last + cost, last + cost * number + 1, cost))
-            return
-        self._cost = 0
-        costs = accumulate(map(LENGTH_OVERHEAD.__add__, sizes), initial=last)
-        next(costs)
-        self._costs.extend(costs)
-
-    def withdraw(self) -> None:
-        """Let go of the messages: they are not to leave."""
-        self.is_withdrawn = True
-        self._payloads = [b""] * len(self._payloads)
-
-    def take(self, lane: int, first_id: int, room: int, limit: int) -> SentFrame | None:
-        """Take as many messages as fit, at most ``limit``; None when not even one does."""
-        costs, taken = self._costs, self._taken
-        start = costs[taken]
-        end = bisect_right(costs, start + room - MESSAGES_OVERHEAD, taken) - 1
-        if end > taken + 1:
-            end = min(end, taken + limit, taken + MAX_MESSAGES_PER_FRAME)
-            if costs[end] - start == LENGTH_OVERHEAD * (end - taken):
-                # All are empty, and a packet holds no more messages than bytes.
-                end = min(end, taken + RUN_OVERHEAD)
-        number = end - taken
-        if number <= 0:
-            return None
-        self._taken = end
-        self.is_empty = end == len(self._payloads)
-        cost = costs[end] - start
-        tickets: Sequence[Ticket] = ()
-        if self._tickets:
-            known = self._tickets
-            tickets = [known.pop(at) for at in range(taken, end) if at in known]
-        return SentFrame(
-            Messages(lane, first_id & MASK, self._payloads[taken:end]),
-            first_id,
-            cost - LENGTH_OVERHEAD * number,
-            cost + MESSAGES_OVERHEAD,
-            0,
-            number,
-            tickets,
-        )
-
-    def per_packet(self, room: int) -> tuple[int, int, int]:
-        """How many messages fill a packet, their bytes, and how many packets they can fill so.
-
-        Nothing where messages differ in size, or have none.
-        """
-        if self._cost <= LENGTH_OVERHEAD:
-            return 0, 0, 0
-        number = min((room - MESSAGES_OVERHEAD) // self._cost, MAX_MESSAGES_PER_FRAME)
-        if not number:
-            return 0, 0, 0
-        size = number * (self._cost - LENGTH_OVERHEAD)
-        return number, size, (len(self._payloads) - self._taken) // number
-
-    def cut_anew(self, whole: int) -> "Iterator[MessageRun | FragmentedMessage]":
-        """Yield what is left, with messages over ``whole`` bytes as such for fragments."""
-        run: MessageRun | None = None
-        for at in range(self._taken, len(self._payloads)):
-            payload, ticket = self._payloads[at], self._tickets.get(at)
-            if len(payload) > whole:
-                if run is not None:
-                    yield run
-                    run = None
-                yield FragmentedMessage(payload, ticket)
-            elif run is None:
-                run = MessageRun([payload], [len(payload)], ticket)
-            else:
-                run.append(payload, len(payload), ticket)
-        if run is not None:
-            yield run
 
 
 class FragmentedMessage:
@@ -326,3 +183,51 @@ class UnreliableQueue:
 
     def _next(self) -> tuple[int, bytes]:
         return next(iter(self.waiting.values()))
+
+
+def cut_frame(frame: SentFrame, room: int) -> list[SentFrame]:
+    """Return the frame itself if it fits ``room``, or smaller ones that carry the same.
+
+    The frame then counts as acked: packets on their way still name it. Whoever follows a message in
+    it is told when all the smaller ones are acked.
+    """
+    if frame.acked or frame.cost <= room:
+        return [frame]
+    content = frame.frame
+    if isinstance(content, Messages):
+        smaller = list(_cut_messages(content, frame.first_id, room))
+    else:
+        assert isinstance(content, Fragment)
+        smaller = list(
+            _cut_fragment(
+                content.lane, frame.first_id, content.payload, content.offset, content.total, room
+            )
+        )
+    for ticket in frame.tickets:
+        ticket.parts += len(smaller) - 1
+    for part in smaller:
+        part.tickets, part.copies = frame.tickets, frame.copies
+    frame.settle()
+    return smaller
+
+
+def _cut_messages(frame: Messages, first_id: int, room: int) -> Iterator[SentFrame]:
+    for message_id, payload in zip(count(first_id), frame.payloads):
+        cost = WHOLE_OVERHEAD + len(payload)
+        if cost <= room:
+            alone = Messages(frame.lane, message_id & MASK, [payload])
+            yield SentFrame(alone, message_id, len(payload), cost)
+        else:
+            yield from _cut_fragment(frame.lane, message_id, payload, 0, len(payload), room)
+
+
+def _cut_fragment(
+    lane: int, message_id: int, payload: Buffer, offset: int, total: int, room: int
+) -> Iterator[SentFrame]:
+    size = room - FRAGMENT_OVERHEAD
+    for start in range(0, len(payload), size):
+        part = payload[start : start + size]
+        at = offset + start
+        frame = Fragment(lane, message_id & MASK, at, total, part)
+        ends = int(at + len(part) == total)
+        yield SentFrame(frame, message_id, len(part), FRAGMENT_OVERHEAD + len(part), at, ends)

@@ -69,6 +69,9 @@ class ReceiveSide:
         self._send_side = send_side
         self._counters = counters
         self._observer = observer
+        # What the header acked that was looked at last: packet after packet says the same.
+        self._acks: tuple[int, int] | None = None
+        self._newest_acked = 0
 
     def handle_datagrams_untrusted(
         self, now: float, data: bytes, size: int
@@ -125,17 +128,17 @@ class ReceiveSide:
                 self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
         # 4: acks of what was never sent.
-        try:
-            newest_acked = self._send_side.sent_packets.named(ack)
-        except RemoteError as error:
-            raise ForgedAckError(str(error)) from error
+        says_new = (ack, ack_bits) != self._acks
+        newest_acked = self._named(ack) if says_new else self._newest_acked
         # 3 and 6: messages that cannot be, and those without room. All are taken in, or none.
         batch_bytes = size if number > 1 else 0
         is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
         if not is_accepted and number > 1:
             raise RemoteError("a batch for which there is no room as a whole")
         # 5: what the header acks counts although there was no room.
-        self._send_side.handle_ack(now, newest_acked, ack_bits, delay)
+        if says_new:
+            self._acks, self._newest_acked = (ack, ack_bits), newest_acked
+            self._send_side.handle_ack(now, newest_acked, ack_bits, delay)
         if not is_accepted:
             self._counters.too_early += 1
             self._dropped(now, size, Drop.TOO_EARLY)
@@ -145,6 +148,13 @@ class ReceiveSide:
             self._observer.packet_received(now, sequence, packet, newest_acked)
         self._record(now, sequence, number, is_eliciting)
         return True, self._handle_control(now, control) if control else None
+
+    def _named(self, ack: int) -> int:
+        """The packet that a header acks; raises ``ForgedAckError`` where it was never sent."""
+        try:
+            return self._send_side.sent_packets.named(ack)
+        except RemoteError as error:
+            raise ForgedAckError(str(error)) from error
 
     def _handle_control(self, now: float, control: Sequence[Frame]) -> Close | None:
         close = None
