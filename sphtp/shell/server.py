@@ -187,10 +187,11 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             join=options.join,
             new_cluster=options.new_cluster,
             limits=options.limits,
-            admit=guarded_admission(options.admit),
+            asks_admission=options.admit is not everybody,
         )
         bus = _Bus(subscriber, clients, servers, wakeup, trust, among_servers)
-        async with Server(machine, bound, advertised, bus, options.tls) as server:
+        admit = guarded_admission(options.admit)
+        async with Server(machine, bound, advertised, bus, options.tls, admit) as server:
             yield server
 
 
@@ -213,8 +214,10 @@ class Server(Lasting):
         advertised: ServerAddress,
         bus: "_Bus",
         tls: Tls | None,
+        admit: Callable[[PeerRecord], bool],
     ) -> None:
         self._machine = machine
+        self._admit = admit
         self._address = address
         self._advertised = advertised
         self._bus = bus
@@ -371,6 +374,9 @@ class Server(Lasting):
 
     def _flush(self) -> None:
         self._note_refused()
+        while (record := self._machine.poll_applicant()) is not None:
+            is_admitted = self._admit(record)
+            self._machine.handle_admission(trio.current_time(), record, is_admitted=is_admitted)
         while (command := self._machine.poll_bus()) is not None:
             self._perform(command)
         for_clients: list[bytes] = []

@@ -207,11 +207,15 @@ class Directory:
         max_peers: int = CAPACITY,
     ) -> None:
         self.view = ClusterView()
+        self.active = self.view.active
+        """The servers of the view that register new ids."""
         self.roster = Roster(timers.expiry, counters, max_peers)
         self._timers = timers
         self._counters = counters
         self._events = events
         self._servers = ServerSet(timers.expiry, counters, events, standing=servers)
+        self.heartbeats = self._servers.heartbeats
+        """The last heartbeat of each living server, by its id, as it is at any time."""
         self._lists: dict[int, Assembly[PeerRecord]] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
@@ -225,24 +229,10 @@ class Directory:
         """The living servers by id."""
         return self._servers.members
 
-    def is_heard(self, server: int) -> bool:
-        """Tell whether a server is heard."""
-        return server in self._servers
-
-    @property
-    def is_empty(self) -> bool:
-        """No server is heard."""
-        return len(self._servers) == 0
-
-    @property
-    def is_ready(self) -> bool:
-        """Some server of the view registers new ids."""
-        return bool(self.view.active)
-
     @property
     def is_unanimous(self) -> bool:
         """Every server that has to acknowledged our id; joining ones do when no other is there."""
-        needed = self.view.active or {member.id for member in self.view.members}
+        needed = self.active or {member.id for member in self.view.members}
         return bool(needed) and needed <= self._acknowledged
 
     def start(self) -> None:
@@ -276,7 +266,7 @@ class Directory:
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
         """Note a server's heartbeat."""
-        if self.is_empty:
+        if not self.heartbeats:
             self.keep_peers(now)
         effect = self._servers.handle_heartbeat(now, heartbeat)
         if effect is None:
@@ -289,7 +279,7 @@ class Directory:
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
         """Tell whether to ask a server for its list of peers, because it differs from ours."""
         server, told = heartbeat.member.id, heartbeat.roster
-        if told is None or server not in self._servers:
+        if told is None or server not in self.heartbeats:
             return False
         if told == self.roster.digest(server):
             self._backoff.pop(server, None)
@@ -322,7 +312,7 @@ class Directory:
 
     def handle_peers(self, now: float, message: Peers) -> None:
         """Take peers from a server: some, or a part of the whole list."""
-        if message.sender not in self._servers:
+        if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
         for record in message.records:
@@ -338,7 +328,7 @@ class Directory:
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""
-        if message.sender not in self._servers:
+        if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
         for gone in message.gone:
@@ -376,7 +366,7 @@ class Directory:
         return self._servers.poll_bus()
 
     def _knows(self, server: int) -> bool:
-        return server in self._servers or any(m.id == server for m in self.view.members)
+        return server in self.heartbeats or any(m.id == server for m in self.view.members)
 
     def _forget(self, servers: Iterable[int]) -> None:
         for server in servers:
@@ -384,17 +374,18 @@ class Directory:
             self._lists.pop(server, None)
             self._backoff.pop(server, None)
             self._searches.lose(server)
-        if self.is_empty:
+        if not self.heartbeats:
             self._ghosts_until = None
         elif self._ghosts_until is None:
             self._drop_ghosts()
 
     def _drop_ghosts(self) -> None:
         for server in self.roster.servers:
-            if server not in self._servers:
+            if server not in self.heartbeats:
                 self._events.extend(self.roster.drop_server(server))
 
     def _update_view(self) -> None:
         self.view = current_view(self._servers.heartbeats.values())
-        if not self.is_empty:  # else the last known addresses are the best ones to try
+        self.active = self.view.active
+        if self.heartbeats:  # else the last known addresses are the best ones to try
             self._servers.connect()

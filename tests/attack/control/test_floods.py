@@ -90,16 +90,16 @@ def test_data_that_nobody_looks_at_is_not_unpacked() -> None:
 
 
 def test_rates_of_those_that_are_gone_are_forgotten() -> None:
-    here: set[Holder] = set()
-    rates = RatesPerHolder(2, here.__contains__)
+    here: dict[int, PeerRecord] = {}
+    rates = RatesPerHolder(2, here)
     for number in range(1000):
         here.clear()
-        here.add(Holder(number, 1))
-        assert rates.take(0.0, Holder(number, 1), len(here))
+        here[number] = PeerRecord(number, 1)
+        assert rates.take(0.0, Holder(number, 1))
         assert len(rates) <= 2
     last = Holder(999, 1)
-    assert [rates.take(0.0, last, 1) for _ in range(2)] == [True, False]
-    assert rates.take(0.5, last, 1)
+    assert [rates.take(0.0, last) for _ in range(2)] == [True, False]
+    assert rates.take(0.5, last)
 
 
 def test_a_full_server_says_so_by_name() -> None:
