@@ -388,7 +388,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _announce(self, now: float) -> None:
         self._sender.announce()
-        self._heartbeat_again(now, _E.HEARTBEAT_DUE)
+        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:
         if not self._directory.is_unanimous:
@@ -396,7 +396,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _heartbeat(self, now: float) -> None:
         self._sender.heartbeat()
-        self._heartbeat_again(now, _E.HEARTBEAT_DUE)
+        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _await_answers(self, now: float) -> None:
         self.alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)

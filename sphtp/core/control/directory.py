@@ -86,6 +86,8 @@ class Roster:
         self._capacity = capacity
         self._counters = counters
         self._records: dict[int, PeerRecord] = {}
+        self.records: Mapping[int, PeerRecord] = MappingProxyType(self._records)
+        """All that servers vouch for by id, this client included, as they are at any time."""
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
         self._gone = ReservedIds(expiry, CAPACITY)
@@ -97,17 +99,9 @@ class Roster:
         return MappingProxyType(self._peers)
 
     @property
-    def records(self) -> Mapping[int, PeerRecord]:
-        """All that servers vouch for by id, this client included."""
-        return MappingProxyType(self._records)
-
-    @property
     def servers(self) -> tuple[int, ...]:
         """The servers that vouch for anybody, dead ones included until they are dropped."""
         return tuple(self._vouched)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._records
 
     def ignore(self, holder: Holder) -> None:
         """Take this holder for the client itself."""
@@ -386,6 +380,6 @@ class Directory:
 
     def _update_view(self) -> None:
         self.view = current_view(self._servers.heartbeats.values())
-        self.active = self.view.active
         if self.heartbeats:  # else the last known addresses are the best ones to try
             self._servers.connect()
+        self.active = self.view.active

@@ -33,7 +33,6 @@ from sphtp.core.control.vocabulary import (
     USER_COMMANDS,
     Command,
     DataId,
-    is_server_id,
 )
 from sphtp.core.timers import ExpiringDict
 from sphtp.core.token_bucket import TokenBucket
@@ -87,9 +86,9 @@ class MessageReader:
     def _read_untrusted(self, data: bytes) -> AnyMessage | None:
         message = decode_message(data)
         sender = message.sender
-        is_server = is_server_id(sender)
-        # A client's simulation id is its own; what is not even is odd.
-        if not is_server and (self._for_client or sender <= 1 or message.simulation != sender):
+        is_server = not sender & 1
+        # A client's simulation id is its own; 0 and 1 belong to nobody.
+        if sender <= 1 or (not is_server and (self._for_client or message.simulation != sender)):
             self._counters.add(Count.FOREIGN)
             return None
         if message.command >= USER_COMMANDS:
@@ -203,10 +202,7 @@ class SenderCheck:
         if isinstance(message, Announce) and message.nonce == NO_NONCE:
             return True
         holder = _holder(message)
-        if not self._is_known(holder):
-            self._connections.forget(holder)
-            return True
-        if self._connections.admits(now, holder, pipe):
+        if not self._is_known(holder) or self._connections.admits(now, holder, pipe):
             return True
         self._counters.add(Count.FOREIGN_PIPE)
         return False
@@ -217,10 +213,11 @@ class SenderCheck:
         Of who proves itself in each message, keep the one ``through`` which it spoke last.
         """
         if pipe is not None:
+            # It was admitted, so its sender has no other connection, or was not known until now.
             if isinstance(message, Announce | ServerHeartbeat):
                 holder = _holder(message)
                 if self._is_known(holder):
-                    self._connections.admits(now, holder, pipe)
+                    self._connections.note(now, holder, pipe)
         elif through is not None and isinstance(message, ClientMessage):
             holder = _holder(message)
             if not isinstance(message, StatusRequest) and self._is_known(holder):

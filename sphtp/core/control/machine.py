@@ -128,9 +128,6 @@ class ControlMachine(Generic[State, Signal, Event]):
             self._senders.forgive(lag)
             self._forgive(lag)
 
-    def _heartbeat_again(self, now: float, due: Signal) -> None:
-        self.alarms.set(due, now + self._timers.next_heartbeat(self._entropy))
-
     def count_refused(self) -> None:
         """Count what the network caused, and the state refuses."""
         self.counters.add(Count.REFUSED_BY_STATE)

@@ -350,7 +350,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         for audience in BusAudience:
             self._outbox.send(audience, heartbeat)
         self._hello_from = now + self._timers.heartbeat / 10
-        self._heartbeat_again(now, _E.HEARTBEAT_DUE)
+        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _open(self, now: float) -> None:
         self._cluster.become(MemberState.ACTIVE)
