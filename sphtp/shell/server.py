@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import trio
 
-from sphtp.core.control import events as core_events
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
+from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
 from sphtp.core.control.outputs import BusAudience, Dial, HangUp, ServerBusCommand
-from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
+from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
@@ -37,8 +37,6 @@ from sphtp.shell.bus import (
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import Lasting, block, running
-from sphtp.shell.peer import Peer
-from sphtp.shell.presence import Clients, ServerEvent, of_server
 from sphtp.shell.probe import find_fault
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
@@ -222,7 +220,7 @@ class Server(Lasting):
         self._advertised = advertised
         self._bus = bus
         self._tls = tls
-        self._clients = Clients(machine.clients)
+        self._clients = KnownPeers(machine.clients)
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
         machine.handle_start(trio.current_time())
@@ -343,7 +341,7 @@ class Server(Lasting):
         trouble = await find_fault([address], self._tls)
         if address in self._machine.missing:
             why = self._why_silent(address) if trouble is None else trouble.text
-            self._tell(core_events.JoinFailing(address, why))
+            self._tell(JoinFailing(address, why))
 
     def _why_silent(self, address: ServerAddress) -> str:
         if dropped := self._machine.counters[Count.UNVOUCHED]:
@@ -393,9 +391,9 @@ class Server(Lasting):
         while (event := self._machine.poll_event()) is not None:
             self._tell(event)
 
-    def _tell(self, event: core_events.ServerEvent) -> None:
-        self._feed.publish(of_server(event))
-        if isinstance(event, core_events.StateChanged):
+    def _tell(self, event: ServerEvent) -> None:
+        self._feed.publish(event)
+        if isinstance(event, StateChanged):
             self._changed.set()
             self._changed = trio.Event()
 

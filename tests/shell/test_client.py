@@ -434,5 +434,5 @@ async def test_leaving_tells_the_servers():
             left = alone.id
         events = servers[0].events()
         if left in servers[0].clients:
-            await wait_for(events, sphtp.events.ClientLeft)
+            await wait_for(events, sphtp.events.PeerLeft)
         assert left not in servers[0].clients

@@ -19,6 +19,7 @@ from sphtp.core.control.records import (
     CAPACITY,
     ClusterView,
     Member,
+    Peer,
     PeerRecord,
     ServerAddress,
     is_newer,
@@ -130,10 +131,10 @@ class Roster:
         self._prints(server).put(record)
         record = record if known is None else record.after(known)
         if known is None:
-            return events + self._show(record, PeerEntered(record))
+            return events + self._show(record, PeerEntered(Peer.from_record(record)))
         if is_newer(known.revision, record.revision) or record == known:
             return []
-        return self._show(record, PeerChanged(record))
+        return self._show(record, PeerChanged(Peer.from_record(record)))
 
     def leave(self, now: float, server: int, gone: GoneHolder) -> Events:
         """Let ``server`` no longer vouch; an explicit good-bye counts for all servers at once."""
@@ -179,7 +180,7 @@ class Roster:
         for prints in self._vouched.values():
             prints.drop(record.id)
         shown = self._peers.pop(record.id, None)
-        return [] if shown is None else [PeerLeft(record, reason)]
+        return [] if shown is None else [PeerLeft(Peer.from_record(record), reason)]
 
     def _show(self, record: PeerRecord, event: ClientEvent) -> Events:
         self._records[record.id] = record

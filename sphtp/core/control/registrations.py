@@ -20,16 +20,16 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.codec import Digest, GoneHolder, Holder
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import (
-    ClientSuspected,
     PeerChanged,
     PeerEntered,
     PeerLeft,
+    PeerSuspected,
     ServerEvent,
 )
 from sphtp.core.control.inbound import RatesPerHolder
 from sphtp.core.control.lists import Assembly
 from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.records import PeerRecord, is_newer
+from sphtp.core.control.records import Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import Claim, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
@@ -78,7 +78,7 @@ class Registrations:
         if claim not in (Claim.FREE, Claim.RESERVED):
             return False
         self._watch(now, record.id, sponsor)
-        self._announce(record, PeerEntered(record))
+        self._announce(record, PeerEntered(Peer.from_record(record)))
         return True
 
     def hear(self, now: float, client: int) -> None:
@@ -88,7 +88,7 @@ class Registrations:
     def doubt(self, now: float, client: int, wait: float) -> None:
         """Note that the connection of a client has ended: it may come back through another one."""
         if self.registry.doubt(now, client, wait):
-            self._events.append(ClientSuspected(client))
+            self._events.append(PeerSuspected(client))
 
     def settle(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
@@ -102,7 +102,7 @@ class Registrations:
     def change(self, record: PeerRecord) -> None:
         """Replace what is told about a registered client."""
         self.registry.replace(record)
-        self._announce(record, PeerChanged(record))
+        self._announce(record, PeerChanged(Peer.from_record(record)))
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
         """Give an id to another holder."""
@@ -111,8 +111,8 @@ class Registrations:
         self._standings.pop(record.id, None)
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
-        self._events.append(PeerLeft(old, Reason.CONFLICT))
-        self._announce(record, PeerEntered(record))
+        self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
+        self._announce(record, PeerEntered(Peer.from_record(record)))
 
     def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
         """De-register a client and delete its data (seed, step 11)."""
@@ -122,7 +122,9 @@ class Registrations:
         if record is not None:
             gone = GoneHolder(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)
-            self._events.append(PeerLeft(replace(record, data=b"", topics=()), reason))
+            self._events.append(
+                PeerLeft(Peer.from_record(replace(record, data=b"", topics=())), reason)
+            )
 
     def adopt_clients_of(self, now: float, server: int) -> None:
         """Give the clients of a lost server one expiry to be heard here."""
@@ -132,7 +134,7 @@ class Registrations:
     def handle_timeout(self, now: float) -> None:
         """Suspect and de-register whom this server has not heard."""
         for client in self.registry.take_suspects(now):
-            self._events.append(ClientSuspected(client))
+            self._events.append(PeerSuspected(client))
         for client in self.registry.take_expired(now):
             self.release(now, client, Reason.EXPIRED, tell_servers=True)
 

@@ -11,11 +11,10 @@ from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import PeerChanged
 from sphtp.core.control.inbound import RatesPerHolder, SenderConnections
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import Peer, PeerRecord
 from sphtp.core.control.settings import MAX_RATE, ServerLimits
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
-from sphtp.shell.peer import Peer
 from tests.cases import each
 from tests.core.control.bus import Bus
 from tests.core.control.helpers import ask, established, is_established, said
