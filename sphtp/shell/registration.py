@@ -15,7 +15,7 @@ from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsu
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.bus import BusError, DialingPublisher, DialingSubscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running
@@ -31,8 +31,8 @@ from sphtp.shell.wakeup import Wakeup
 class Bus:
     """The two sockets of a client, what rings when one is connected, and who is believed."""
 
-    publisher: Publisher
-    subscriber: Subscriber
+    publisher: DialingPublisher
+    subscriber: DialingSubscriber
     wakeup: Wakeup
     vouching: Vouching
 
@@ -44,8 +44,8 @@ def open_bus(
     """Open both sockets for the length of the block; they dial whom the machine says."""
     wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
-        Publisher(on_connected=wakeup.wake, tls=tls) as publisher,
-        Subscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
+        DialingPublisher(on_connected=wakeup.wake, tls=tls) as publisher,
+        DialingSubscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
     ):
         yield Bus(publisher, subscriber, wakeup, trust)
 

@@ -29,10 +29,10 @@ from sphtp.shell.addresses import is_loopback
 from sphtp.shell.bus import (
     AcceptLimits,
     BusError,
+    DialingPublisher,
     Handshakes,
     ListeningPublisher,
     ListeningSubscriber,
-    Publisher,
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
@@ -169,7 +169,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     with (
         ListeningPublisher(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
         ListeningSubscriber(handshakes, tls=options.tls) as subscriber,
-        Publisher(on_connected=wakeup.wake, tls=options.tls) as servers,
+        DialingPublisher(on_connected=wakeup.wake, tls=options.tls) as servers,
     ):
         subscriber.subscribe(b"")
         bound = ServerAddress(
@@ -412,7 +412,7 @@ class _Bus:
 
     subscriber: ListeningSubscriber
     clients: ListeningPublisher
-    servers: Publisher
+    servers: DialingPublisher
     wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching

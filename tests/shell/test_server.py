@@ -40,9 +40,9 @@ from sphtp.shell.bus import (
     MAX_MESSAGE_SIZE,
     BusAddressInUseError,
     BusError,
+    DialingPublisher,
+    DialingSubscriber,
     ListeningPublisher,
-    Publisher,
-    Subscriber,
 )
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_cluster_key, draw_server_key
@@ -69,8 +69,8 @@ class RawClient:
         self._connected = trio.Event()
         self._reader = MessageReader(ControlCounters(), for_client=True)
         self._heard: list[object] = []
-        self._subscriber = Subscriber()
-        self._publisher = Publisher(on_connected=self._connected.set)
+        self._subscriber = DialingSubscriber()
+        self._publisher = DialingPublisher(on_connected=self._connected.set)
         self._subscriber.subscribe(topic(0))
         self._subscriber.subscribe(topic(number))
         self._subscriber.dial(address.pub)
@@ -349,11 +349,11 @@ async def test_waiting_for_a_server_that_stops_before_it_is_active(
 
 
 async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Publisher, url: str) -> None:
+    def refuse(_: DialingPublisher, url: str) -> None:
         raise BusError(f"cannot dial {url}")
 
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
-        monkeypatch.setattr(Publisher, "dial", refuse)
+        monkeypatch.setattr(DialingPublisher, "dial", refuse)
         nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
         client.say_bytes(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
         client.say(Announce(ID, NONCE))
