@@ -9,7 +9,9 @@ the library are counted, those of other packages and of the interpreter are not.
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -111,9 +113,9 @@ def main(*, calls: bool, as_json: bool) -> None:
         return
     for way, passed in ways.items():
         files = _files(passed)
-        entered = sum(a != b for a, b in zip(["", *_paths(passed)], _paths(passed), strict=False))
+        entered = sum(1 for _ in groupby(_paths(passed)))
         click.echo(f"{way}: {len(passed)} calls in {len(files)} files, entered {entered} times")
-        for line in passed if calls else files:
+        for line in passed if calls else _entries(passed):
             click.echo(f"  {line}")
 
 
@@ -123,6 +125,12 @@ def _paths(passed: list[str]) -> list[str]:
 
 def _files(passed: list[str]) -> list[str]:
     return list(dict.fromkeys(_paths(passed)))
+
+
+def _entries(passed: list[str]) -> list[str]:
+    """Each file, with how often it is entered from another one."""
+    counts = Counter(path for path, _ in groupby(_paths(passed)))
+    return [f"{counts[path]:3} {path}" for path in _files(passed)]
 
 
 if __name__ == "__main__":

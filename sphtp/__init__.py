@@ -22,6 +22,7 @@ from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter
 from sphtp.core.control.records import ClusterView as ClusterView
 from sphtp.core.control.records import Member as Member
+from sphtp.core.control.records import Peer as Peer
 from sphtp.core.control.records import ServerAddress as ServerAddress
 from sphtp.core.control.server_table import ServerState as ServerState
 from sphtp.core.control.settings import ClientLimits as ClientLimits
@@ -64,7 +65,6 @@ from sphtp.shell.node import Node as Node
 from sphtp.shell.node import NodeStatistics as NodeStatistics
 from sphtp.shell.node import open_channel as open_channel
 from sphtp.shell.node import open_node as open_node
-from sphtp.shell.peer import Peer as Peer
 from sphtp.shell.receipt import Progress as Progress
 from sphtp.shell.receipt import Receipt as Receipt
 from sphtp.shell.server import Server as Server

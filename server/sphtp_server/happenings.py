@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from sphtp import ClusterView, Member, MemberState, Peer, Reason
 from sphtp.events import (
-    ClientChanged,
-    ClientEntered,
-    ClientLeft,
-    ClientSuspected,
     JoinFailing,
+    PeerChanged,
+    PeerEntered,
+    PeerLeft,
+    PeerSuspected,
     ServerEntered,
     ServerEvent,
     ServerLeft,
@@ -81,17 +81,17 @@ def _member(member: Member) -> Fields:
 _Line = tuple[Callable[[Any], LogLevel], str, Callable[[Any], Fields]]
 
 _LINES: Final[dict[type[ServerEvent], _Line]] = {
-    ClientEntered: (_always("info"), "client entered", lambda event: _client(event.client)),
-    ClientChanged: (_always("debug"), "client changed", lambda event: _client(event.client)),
-    ClientSuspected: (
+    PeerEntered: (_always("info"), "client entered", lambda event: _client(event.peer)),
+    PeerChanged: (_always("debug"), "client changed", lambda event: _client(event.peer)),
+    PeerSuspected: (
         _always("warning"),
         "client suspected",
         lambda event: {"client": Id(event.id)},
     ),
-    ClientLeft: (
+    PeerLeft: (
         _always("info"),
         "client left",
-        lambda event: {"client": Id(event.client.id), "reason": event.reason.name.lower()},
+        lambda event: {"client": Id(event.peer.id), "reason": event.reason.name.lower()},
     ),
     ServerEntered: (_always("info"), "server entered", lambda event: _member(event.member)),
     ServerLeft: (

@@ -22,8 +22,14 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import Established
-from sphtp.core.control.records import Candidate, Member, ServerAddress
+from sphtp.core.control.events import (
+    ClientEvent,
+    Established,
+    PeerChanged,
+    PeerEntered,
+    PeerLeft,
+)
+from sphtp.core.control.records import Candidate, Member, Peer, ServerAddress
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
@@ -37,8 +43,6 @@ from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.node import Node, NodeStatistics, open_node
-from sphtp.shell.peer import Peer
-from sphtp.shell.presence import ClientEvent, PeerChanged, PeerEntered, PeerLeft
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import Registration, open_bus
 from sphtp.shell.server_wait import ServerWait
@@ -68,7 +72,7 @@ class ClientStatistics:
 Wanted = int | Callable[[Peer], bool]
 
 
-class Search:
+class PeerSearch:
     """Asks about each peer; an error that its data caused means that it is not the one."""
 
     def __init__(self, wanted: Wanted) -> None:
@@ -212,7 +216,7 @@ class Client:
         if isinstance(wanted, int) and wanted not in self._peers:
             self._machine.lookup(trio.current_time(), wanted)
             self._registration.flush()
-        search = Search(wanted)
+        search = PeerSearch(wanted)
         with trio.move_on_after(timeout):
             await self._registration.wait(lambda: search.find(self._peers) is not None)
         peer = search.find(self._peers)

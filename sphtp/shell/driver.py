@@ -1,13 +1,13 @@
 """Drives a machine of the control plane: hands it time and messages, and decides nothing."""
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.inbound import Pipe, SigningSession
-from sphtp.shell.bus import Arrival
+from sphtp.core.control.machine import ControlMachine
+from sphtp.shell.bus import BusArrival
 from sphtp.shell.vouching import Heard, Vouching
 from sphtp.shell.wakeup import Wakeup
 
@@ -15,44 +15,10 @@ LINGER: Final = 0.05
 """Seconds from the good-bye to the closing of the sockets, which drops what is queued."""
 
 
-class ControlMachine(Protocol):
-    """The interface that a client's and a server's machine share."""
-
-    counters: ControlCounters
-
-    def handle_connected(self, now: float) -> None:
-        """Take it that a connection of the bus came up."""
-        ...
-
-    def handle_disconnected(self, now: float, pipe: int) -> None:
-        """Take it that a connection of the bus has ended."""
-        ...
-
-    def handle_message(
-        self,
-        now: float,
-        data: bytes,
-        pipe: Pipe = None,
-        session: SigningSession | None = None,
-        *,
-        through: Pipe = None,
-    ) -> None:
-        """Take a message in."""
-        ...
-
-    def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
-        ...
-
-    def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
-        ...
-
-
 class ArrivalSource(Protocol):
     """The receiving half of a bus socket, whether it dials or listens."""
 
-    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+    async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
         """Wait for messages, or for the end of a connection."""
         ...
 
@@ -70,7 +36,7 @@ class ArrivalSource(Protocol):
 
 
 async def drive(
-    machine: ControlMachine,
+    machine: ControlMachine[Any, Any, Any],
     subscriber: ArrivalSource,
     vouching: Vouching,
     wakeup: Wakeup,
@@ -81,7 +47,7 @@ async def drive(
     ``wakeup`` wakes it when one of its publishers is connected to somebody new.
     """
     while True:
-        batch: list[Arrival] = []
+        batch: list[BusArrival] = []
         with wakeup.waiting(machine.poll_timeout()):
             batch = await subscriber.receive_arrivals()
         now = trio.current_time()
@@ -107,7 +73,7 @@ async def drive(
 
 
 def _check(
-    arrival: Arrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
+    arrival: BusArrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
 ) -> Heard | None:
     """Return what came, if it counts; it may prove who speaks through its connection."""
     heard = vouching.check(arrival, counters)

@@ -8,11 +8,11 @@ from pathlib import Path
 from secrets import token_bytes, token_hex
 from typing import Final
 
+from sphtp.core.control.records import Peer
 from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.core.secure.signing import Certificate, ClusterKey, ServerKey
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
-from sphtp.shell.peer import Peer
 from sphtp.shell.randomness import SECRETS
 
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO

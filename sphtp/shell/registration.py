@@ -10,17 +10,16 @@ import trio
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import Refused
+from sphtp.core.control.events import ClientEvent, Refused
 from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.bus import BusError, DialingPublisher, DialingSubscriber
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.presence import ClientEvent, of_client
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import Tls
@@ -32,8 +31,8 @@ from sphtp.shell.wakeup import Wakeup
 class Bus:
     """The two sockets of a client, what rings when one is connected, and who is believed."""
 
-    publisher: Publisher
-    subscriber: Subscriber
+    publisher: DialingPublisher
+    subscriber: DialingSubscriber
     wakeup: Wakeup
     vouching: Vouching
 
@@ -45,8 +44,8 @@ def open_bus(
     """Open both sockets for the length of the block; they dial whom the machine says."""
     wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
-        Publisher(on_connected=wakeup.wake, tls=tls) as publisher,
-        Subscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
+        DialingPublisher(on_connected=wakeup.wake, tls=tls) as publisher,
+        DialingSubscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
     ):
         yield Bus(publisher, subscriber, wakeup, trust)
 
@@ -112,9 +111,8 @@ class Registration:
         while (event := self.machine.poll_event()) is not None:
             if isinstance(event, Refused):
                 self._refusal = event
-            told = of_client(event)
-            self._on_event(told)
-            self.feed.publish(told)
+            self._on_event(event)
+            self.feed.publish(event)
         self._changed.unpark_all()
         self._limits.look(trio.current_time())
 

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import trio
 
-from sphtp.core.control import events as core_events
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
+from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
 from sphtp.core.control.outputs import BusAudience, Dial, HangUp, ServerBusCommand
-from sphtp.core.control.records import ClusterView, PeerRecord, ServerAddress
+from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
@@ -29,16 +29,14 @@ from sphtp.shell.addresses import is_loopback
 from sphtp.shell.bus import (
     AcceptLimits,
     BusError,
+    DialingPublisher,
     Handshakes,
     ListeningPublisher,
     ListeningSubscriber,
-    Publisher,
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import Lasting, block, running
-from sphtp.shell.peer import Peer
-from sphtp.shell.presence import Clients, ServerEvent, of_server
 from sphtp.shell.probe import find_fault
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
@@ -171,7 +169,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     with (
         ListeningPublisher(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
         ListeningSubscriber(handshakes, tls=options.tls) as subscriber,
-        Publisher(on_connected=wakeup.wake, tls=options.tls) as servers,
+        DialingPublisher(on_connected=wakeup.wake, tls=options.tls) as servers,
     ):
         subscriber.subscribe(b"")
         bound = ServerAddress(
@@ -187,10 +185,11 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             join=options.join,
             new_cluster=options.new_cluster,
             limits=options.limits,
-            admit=guarded_admission(options.admit),
+            asks_admission=options.admit is not everybody,
         )
         bus = _Bus(subscriber, clients, servers, wakeup, trust, among_servers)
-        async with Server(machine, bound, advertised, bus, options.tls) as server:
+        admit = guarded_admission(options.admit)
+        async with Server(machine, bound, advertised, bus, options.tls, admit) as server:
             yield server
 
 
@@ -213,13 +212,15 @@ class Server(Lasting):
         advertised: ServerAddress,
         bus: "_Bus",
         tls: Tls | None,
+        admit: Callable[[PeerRecord], bool],
     ) -> None:
         self._machine = machine
+        self._admit = admit
         self._address = address
         self._advertised = advertised
         self._bus = bus
         self._tls = tls
-        self._clients = Clients(machine.clients)
+        self._clients = KnownPeers(machine.clients)
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
         machine.handle_start(trio.current_time())
@@ -340,7 +341,7 @@ class Server(Lasting):
         trouble = await find_fault([address], self._tls)
         if address in self._machine.missing:
             why = self._why_silent(address) if trouble is None else trouble.text
-            self._tell(core_events.JoinFailing(address, why))
+            self._tell(JoinFailing(address, why))
 
     def _why_silent(self, address: ServerAddress) -> str:
         if dropped := self._machine.counters[Count.UNVOUCHED]:
@@ -371,6 +372,9 @@ class Server(Lasting):
 
     def _flush(self) -> None:
         self._note_refused()
+        while (record := self._machine.poll_applicant()) is not None:
+            is_admitted = self._admit(record)
+            self._machine.handle_admission(trio.current_time(), record, is_admitted=is_admitted)
         while (command := self._machine.poll_bus()) is not None:
             self._perform(command)
         for_clients: list[bytes] = []
@@ -387,9 +391,9 @@ class Server(Lasting):
         while (event := self._machine.poll_event()) is not None:
             self._tell(event)
 
-    def _tell(self, event: core_events.ServerEvent) -> None:
-        self._feed.publish(of_server(event))
-        if isinstance(event, core_events.StateChanged):
+    def _tell(self, event: ServerEvent) -> None:
+        self._feed.publish(event)
+        if isinstance(event, StateChanged):
             self._changed.set()
             self._changed = trio.Event()
 
@@ -408,7 +412,7 @@ class _Bus:
 
     subscriber: ListeningSubscriber
     clients: ListeningPublisher
-    servers: Publisher
+    servers: DialingPublisher
     wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching

@@ -14,7 +14,7 @@ from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
-from sphtp.shell.bus import Arrival, Publisher, Subscriber
+from sphtp.shell.bus import BusArrival, DialingPublisher, DialingSubscriber
 from sphtp.shell.lifetime import running
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.randomness import decisions
@@ -56,8 +56,8 @@ async def fetch_status(
     wakeup = Wakeup()
     number = draw_client_id(decisions(None))
     with (
-        Subscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
-        Publisher(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
+        DialingSubscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
+        DialingPublisher(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
     ):
         # What is for everybody tells, where no answer comes, whether a secret is why.
         for each in (number, EVERYBODY):
@@ -108,7 +108,7 @@ class _Answer:
         self._intake = MessageReader(self._counters, for_client=True)
         self._parts = Assembly[bytes]()
 
-    def add(self, batch: list[Arrival]) -> None:
+    def add(self, batch: list[BusArrival]) -> None:
         for arrival in batch:
             heard = self._trust.check(arrival, self._counters)
             message = None if heard is None else self._intake.take(heard.data)

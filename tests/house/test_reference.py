@@ -100,13 +100,11 @@ def is_public(module: Any, name: str) -> bool:
 
 
 CHANNEL_EVENTS = {"Opened", "Closed", "CloseReason", "ConnectionEvent"}
-SERVER_EVENTS = {"ClientEntered", "ClientChanged", "ClientLeft"}
-"""What a server's program is told of peers, which are the clients of that server."""
 
 
 def test_every_event_is_public() -> None:
     public = {name for name in vars(sphtp.events) if not name.startswith("_")}
-    assert public == CHANNEL_EVENTS | SERVER_EVENTS | defined_in(control_events)
+    assert public == CHANNEL_EVENTS | defined_in(control_events)
 
 
 def defined_in(module: ModuleType) -> set[str]:

@@ -15,11 +15,11 @@ from sphtp.shell.bus import (
     AcceptLimits,
     BusAddressInUseError,
     BusError,
+    DialingPublisher,
+    DialingSubscriber,
     Handshakes,
     ListeningPublisher,
     ListeningSubscriber,
-    Publisher,
-    Subscriber,
 )
 from sphtp.shell.bus.listening import SHARE
 from sphtp.shell.lifetime import running
@@ -38,7 +38,7 @@ def connected() -> tuple[trio.Event, Callable[[], None]]:
 
 
 @asynccontextmanager
-async def linked(subscriber: Subscriber) -> AsyncIterator[ListeningPublisher]:
+async def linked(subscriber: DialingSubscriber) -> AsyncIterator[ListeningPublisher]:
     """A publisher to which the subscriber has connected."""
     event, on_connected = connected()
     with ListeningPublisher(on_connected=on_connected) as publisher:
@@ -48,7 +48,7 @@ async def linked(subscriber: Subscriber) -> AsyncIterator[ListeningPublisher]:
             yield publisher
 
 
-async def collect(subscriber: Subscriber, count: int) -> list[bytes]:
+async def collect(subscriber: DialingSubscriber, count: int) -> list[bytes]:
     messages: list[bytes] = []
     while len(messages) < count:
         messages += await subscriber.receive_batch()
@@ -68,7 +68,7 @@ async def test_a_host_name_stays_as_it_was_written() -> None:
 
 
 async def test_messages_arrive_in_order_and_only_the_subscribed_ones() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"a")
         async with linked(subscriber) as publisher:
             for number in range(100):
@@ -78,7 +78,7 @@ async def test_messages_arrive_in_order_and_only_the_subscribed_ones() -> None:
 
 
 async def test_the_default_buffers_hold_a_mass_start() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             for number in range(5000):
@@ -87,7 +87,7 @@ async def test_the_default_buffers_hold_a_mass_start() -> None:
 
 
 async def test_a_batch_is_no_larger_than_its_limit() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             for _ in range(10):
@@ -99,7 +99,7 @@ async def test_a_batch_is_no_larger_than_its_limit() -> None:
 
 
 async def test_after_unsubscribing_a_topic_is_silent() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"a")
         subscriber.subscribe(b"b")
         async with linked(subscriber) as publisher:
@@ -110,7 +110,7 @@ async def test_after_unsubscribing_a_topic_is_silent() -> None:
 
 
 async def test_unsubscribing_what_was_not_subscribed_is_an_error() -> None:
-    with Subscriber() as subscriber, pytest.raises(BusError, match="nothing"):
+    with DialingSubscriber() as subscriber, pytest.raises(BusError, match="nothing"):
         subscriber.unsubscribe(b"nothing")
 
 
@@ -118,7 +118,7 @@ async def test_a_publisher_may_dial_a_listening_subscriber_that_comes_later() ->
     with ListeningSubscriber() as first:
         url = first.listen(ANY)
     event, on_connected = connected()
-    with Publisher(on_connected=on_connected) as publisher, ListeningSubscriber() as second:
+    with DialingPublisher(on_connected=on_connected) as publisher, ListeningSubscriber() as second:
         publisher.dial(url)
         second.subscribe(b"")
         second.listen(url)
@@ -126,13 +126,13 @@ async def test_a_publisher_may_dial_a_listening_subscriber_that_comes_later() ->
             assert await second.receive_batch() == [b"hello"]
 
 
-async def said_until_heard(publisher: Publisher, event: trio.Event) -> None:
+async def said_until_heard(publisher: DialingPublisher, event: trio.Event) -> None:
     await event.wait()
     publisher.send(b"hello")
 
 
 async def test_a_subscriber_reconnects_when_the_publisher_is_restarted() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as first:
             url = first.urls[0]
@@ -146,7 +146,7 @@ async def test_a_subscriber_reconnects_when_the_publisher_is_restarted() -> None
 
 
 async def test_dialling_twice_connects_once() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             subscriber.dial(publisher.urls[0])
@@ -156,7 +156,7 @@ async def test_dialling_twice_connects_once() -> None:
 
 
 async def test_hanging_up_ends_the_connection_and_dialling_again_restores_it() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         reached, renewed = trio.Event(), trio.Event()
         steps = iter([reached, renewed])
@@ -191,12 +191,12 @@ async def test_an_address_that_cannot_be_is_named_when_listening(url: str) -> No
 
 @pytest.mark.parametrize("url", ["nonsense", "carrier-pigeon://loft"])
 async def test_a_malformed_address_is_named_when_dialling(url: str) -> None:
-    with Publisher() as publisher, pytest.raises(BusError, match=f"dial {url}"):
+    with DialingPublisher() as publisher, pytest.raises(BusError, match=f"dial {url}"):
         publisher.dial(url)
 
 
 async def test_the_largest_message_passes_and_a_larger_one_is_refused_at_send() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             with pytest.raises(MessageTooLargeError, match=f"{MAX_MESSAGE_SIZE + 1} bytes"):
@@ -240,7 +240,7 @@ async def test_a_message_too_large_to_be_sent_still_arrives_to_be_counted() -> N
 
 
 async def test_an_empty_message_is_a_message() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             for message in (b"a", b"", b"b"):
@@ -332,13 +332,13 @@ async def test_many_slow_subscribers_cost_little_more_than_one() -> None:
 @pytest.mark.parametrize("buffer", [0, 8193])
 async def test_a_buffer_that_nng_does_not_have_names_what_is_allowed(buffer: int) -> None:
     with pytest.raises(SettingsError, match="1 to 8192"):
-        Publisher(buffer)
+        DialingPublisher(buffer)
     with pytest.raises(SettingsError, match="1 to 8192"):
-        Subscriber(buffer)
+        DialingSubscriber(buffer)
 
 
 async def test_receiving_can_be_cancelled_and_loses_nothing() -> None:
-    with Subscriber() as subscriber:
+    with DialingSubscriber() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             with trio.CancelScope() as scope:

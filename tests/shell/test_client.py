@@ -18,7 +18,7 @@ from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import Established, PeerChanged, PeerLeft, ServerEntered, ServerLeft, Suspended
 from sphtp.messages import MessageFactory
-from sphtp.shell.bus import BusAddressInUseError, BusError, ListeningPublisher, Publisher
+from sphtp.shell.bus import BusAddressInUseError, BusError, DialingPublisher, ListeningPublisher
 from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder
@@ -411,7 +411,7 @@ async def test_statistics_count_what_was_dropped(monkeypatch):
                 while not stranger.connections:
                     await trio.lowlevel.checkpoint()
                 stranger.send(bytes(4) + b"cut")
-                monkeypatch.setattr(Publisher, "dial", refuse)
+                monkeypatch.setattr(DialingPublisher, "dial", refuse)
                 stranger.send(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
                 assert (await wait_for(events, ServerEntered)).member == nowhere
                 with socket(AF_INET, SOCK_DGRAM) as udp:
@@ -434,5 +434,5 @@ async def test_leaving_tells_the_servers():
             left = alone.id
         events = servers[0].events()
         if left in servers[0].clients:
-            await wait_for(events, sphtp.events.ClientLeft)
+            await wait_for(events, sphtp.events.PeerLeft)
         assert left not in servers[0].clients

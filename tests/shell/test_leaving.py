@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from sphtp import Reason, ServerAddress, ServerOptions, open_client, open_server
-from sphtp.events import ClientLeft
+from sphtp.events import PeerLeft
 from tests.deadline import within_20_seconds
 from tests.house.pages import ROOT, sections
 from tests.interpreters import ForkedProcess
@@ -36,7 +36,7 @@ async def test_a_program_that_is_asked_to_end_says_good_bye(number: signal.Signa
                 process.send_signal(number)
                 assert await process.wait() == (1 if number == signal.SIGINT else 0)
             async for event in events:
-                if isinstance(event, ClientLeft):
+                if isinstance(event, PeerLeft):
                     assert event.reason is Reason.LEFT
                     break
 
@@ -50,4 +50,4 @@ async def test_a_block_that_is_cancelled_says_good_bye() -> None:
         with server.events() as events:
             while server.clients:
                 event = await anext(events)
-                assert not isinstance(event, ClientLeft) or event.reason is Reason.LEFT
+                assert not isinstance(event, PeerLeft) or event.reason is Reason.LEFT

@@ -15,7 +15,7 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import topic
-from sphtp.core.control.records import ClusterView, Member, ServerAddress
+from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
 from sphtp.core.control.server_messages import (
     IdAck,
     IdNack,
@@ -29,10 +29,10 @@ from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.events import (
-    ClientEntered,
-    ClientLeft,
-    ClientSuspected,
     JoinFailing,
+    PeerEntered,
+    PeerLeft,
+    PeerSuspected,
     ServerEvent,
     UserMessage,
 )
@@ -40,13 +40,12 @@ from sphtp.shell.bus import (
     MAX_MESSAGE_SIZE,
     BusAddressInUseError,
     BusError,
+    DialingPublisher,
+    DialingSubscriber,
     ListeningPublisher,
-    Publisher,
-    Subscriber,
 )
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_cluster_key, draw_server_key
-from sphtp.shell.peer import Peer
 from sphtp.shell.server import Server, ServerOptions, open_server
 from sphtp.shell.status import fetch_status
 from tests.deadline import within_20_seconds
@@ -70,8 +69,8 @@ class RawClient:
         self._connected = trio.Event()
         self._reader = MessageReader(ControlCounters(), for_client=True)
         self._heard: list[object] = []
-        self._subscriber = Subscriber()
-        self._publisher = Publisher(on_connected=self._connected.set)
+        self._subscriber = DialingSubscriber()
+        self._publisher = DialingPublisher(on_connected=self._connected.set)
         self._subscriber.subscribe(topic(0))
         self._subscriber.subscribe(topic(number))
         self._subscriber.dial(address.pub)
@@ -135,9 +134,9 @@ async def test_an_announcement_is_acknowledged_and_registered() -> None:
         events = server.events()
         client.say(Announce(ID, NONCE))
         answer = await client.hear(IdAck)
-        entered = await happening(events, ClientEntered)
+        entered = await happening(events, PeerEntered)
         assert (answer.sender, answer.holders) == (server.id, ((ID, NONCE),))
-        assert (entered.client.id, entered.client.nonce) == (ID, NONCE)
+        assert (entered.peer.id, entered.peer.nonce) == (ID, NONCE)
         assert list(server.clients) == [ID]
 
 
@@ -163,8 +162,8 @@ async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
         client.say(Leave(ID, NONCE))
-        left = await happening(events, ClientLeft)
-        assert (left.client.id, left.reason) == (ID, Reason.LEFT)
+        left = await happening(events, PeerLeft)
+        assert (left.peer.id, left.reason) == (ID, Reason.LEFT)
         assert not server.clients
 
 
@@ -187,8 +186,8 @@ async def test_a_silent_client_is_suspected_and_then_gone() -> None:
         events = server.events()
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
-        assert (await happening(events, ClientSuspected)).id == ID
-        assert (await happening(events, ClientLeft)).reason is Reason.EXPIRED
+        assert (await happening(events, PeerSuspected)).id == ID
+        assert (await happening(events, PeerLeft)).reason is Reason.EXPIRED
 
 
 async def test_nobody_is_registered_whom_the_application_does_not_admit() -> None:
@@ -256,7 +255,7 @@ async def test_a_client_of_one_server_is_known_to_the_other() -> None:
             events = second.events()
             client.say(Announce(ID, NONCE))
             await client.hear(IdAck)
-            assert (await happening(events, ClientEntered)).client.nonce == NONCE
+            assert (await happening(events, PeerEntered)).peer.nonce == NONCE
 
 
 @pytest.mark.parametrize("new_cluster", [False, True])
@@ -350,11 +349,11 @@ async def test_waiting_for_a_server_that_stops_before_it_is_active(
 
 
 async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Publisher, url: str) -> None:
+    def refuse(_: DialingPublisher, url: str) -> None:
         raise BusError(f"cannot dial {url}")
 
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
-        monkeypatch.setattr(Publisher, "dial", refuse)
+        monkeypatch.setattr(DialingPublisher, "dial", refuse)
         nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
         client.say_bytes(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
         client.say(Announce(ID, NONCE))

@@ -1,8 +1,8 @@
 """The client of the control plane: its id, what it says, and what it makes of what servers say."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from sphtp.core.control import events
 from sphtp.core.control.client_messages import (
@@ -21,18 +21,17 @@ from sphtp.core.control.client_table import (
     ClientState,
 )
 from sphtp.core.control.codec import Holder, Parameter, check_user_message
-from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.events import ClientEvent, UserMessage
 from sphtp.core.control.inbound import (
+    AnyMessage,
     MessageReader,
-    Pipe,
     SenderCheck,
     SenderConnections,
     SignatureProofs,
-    SigningSession,
 )
-from sphtp.core.control.liveness import SleepWatch
+from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
 from sphtp.core.control.records import (
     KEY_SIZE,
@@ -59,7 +58,7 @@ from sphtp.core.control.server_messages import (
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason, draw_client_id, draw_nonce
 from sphtp.core.entropy import Entropy, Secrets
-from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
 from sphtp.errors import MessageTooLargeError, SettingsError, StateError
 
@@ -68,69 +67,29 @@ class ClientIdentity:
     """Draws ids (seed, step 4); the given ones come first."""
 
     def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
-        self.id = 0
-        self.nonce = NO_NONCE
+        self.holder = Holder(0, NO_NONCE)
+        """Id and nonce; without a nonce it holds no id, and answers to the old one are no more."""
         self._entropy = entropy
         self._secrets = secrets
         self._ids = ids
         self._queue: deque[Subscribe | Unsubscribe] = deque((Subscribe(topic(EVERYBODY)),))
 
-    @property
-    def holder(self) -> Holder:
-        """Id and nonce."""
-        return Holder(self.id, self.nonce)
-
-    def draw(self, is_taken: Callable[[int], bool]) -> None:
+    def draw(self, taken: Container[int]) -> None:
         """Take another id and nonce; subscribe to the new id before leaving the old one."""
-        old, self.id = self.id, next(self._ids, None) or self._draw_free(is_taken)
-        self.nonce = draw_nonce(self._secrets)
-        if old != self.id:
-            self._queue.append(Subscribe(topic(self.id)))
+        old, number = self.holder.id, next(self._ids, None) or draw_client_id(self._entropy, taken)
+        self.holder = Holder(number, draw_nonce(self._secrets))
+        if old != number:
+            self._queue.append(Subscribe(topic(number)))
             if old:
                 self._queue.append(Unsubscribe(topic(old)))
 
     def give_up(self) -> None:
         """Hold no id; answers to the old one find no nonce any more."""
-        self.nonce = NO_NONCE
+        self.holder = Holder(self.holder.id, NO_NONCE)
 
     def poll_bus(self) -> Subscribe | Unsubscribe | None:
         """Return the next change of subscriptions, or None."""
         return self._queue.popleft() if self._queue else None
-
-    def _draw_free(self, is_taken: Callable[[int], bool]) -> int:
-        while True:
-            number = draw_client_id(self._entropy)
-            if not is_taken(number):
-                return number
-
-
-_SIGNALS: Final = {
-    Reason.CONFLICT: ClientSignal.CONFLICT,
-    Reason.FULL: ClientSignal.BUSY,
-    Reason.DENIED: ClientSignal.DENIED,
-    Reason.VERSION: ClientSignal.DENIED,
-    Reason.UNKNOWN: ClientSignal.UNKNOWN,
-    Reason.STALE_DATA: ClientSignal.STALE,
-}
-
-
-class Refusals:
-    """The last reason heard, and what each means to the table."""
-
-    __slots__ = ("last",)
-
-    def __init__(self) -> None:
-        self.last: Reason | None = None
-
-    @property
-    def why(self) -> Reason:
-        """The reason to tell the application."""
-        return Reason.CONFLICT if self.last is None else self.last
-
-    def note(self, reason: Reason) -> ClientSignal:
-        """Return what has happened; what we do not know costs the id."""
-        self.last = reason
-        return _SIGNALS.get(reason, ClientSignal.CONFLICT)
 
 
 class ClientSender:
@@ -157,32 +116,35 @@ class ClientSender:
 
     def announce(self) -> None:
         """Ask for the id (seed, step 5)."""
-        self._queue_message(Announce(*self._identity.holder, self._candidates, key=self._key))
+        announce = Announce(*self._identity.holder, self._candidates, key=self._key)
+        self._queue.append(announce.encode())
 
     def heartbeat(self) -> None:
         """Say that the holder of the id is alive."""
-        self._queue_message(Heartbeat(*self._identity.holder, self._revision))
+        self._queue.append(Heartbeat(*self._identity.holder, self._revision).encode())
 
     def send_data(self) -> None:
         """Send the initial simulation data (seed, step 10) and the topics, if there are any."""
         if self._revision:
             holder = self._identity.holder
-            self._queue_message(ClientData(*holder, self._revision, self._data, self._topics))
+            data = ClientData(*holder, self._revision, self._data, self._topics)
+            self._queue.append(data.encode())
 
     def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
         """Ask for one peer or all, one server or all."""
-        self._queue_message(Lookup(*self._identity.holder, peer, server))
+        self._queue.append(Lookup(*self._identity.holder, peer, server).encode())
 
     def withdraw(self) -> None:
         """Give the id up, if one is announced or held."""
-        if self._identity.nonce != NO_NONCE:
-            self._queue_message(Leave(*self._identity.holder))
+        if self._identity.holder.nonce != NO_NONCE:
+            self._queue.append(Leave(*self._identity.holder).encode())
         self._identity.give_up()
 
     def publish(self, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
         check_user_message(command, parameters)
-        self._queue_message(ClientUser(*self._identity.holder, command, tuple(parameters)))
+        message = ClientUser(*self._identity.holder, command, tuple(parameters))
+        self._queue.append(message.encode())
 
     def set_data(self, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
@@ -198,11 +160,6 @@ class ClientSender:
         """Return the next message, or None."""
         return self._queue.popleft() if self._queue else None
 
-    def _queue_message(
-        self, message: Announce | Heartbeat | ClientData | Lookup | Leave | ClientUser
-    ) -> None:
-        self._queue.append(message.encode())
-
 
 def _checked(data: bytes) -> bytes:
     if len(data) > MAX_DATA:
@@ -210,105 +167,22 @@ def _checked(data: bytes) -> bytes:
     return data
 
 
-Handler = Callable[[float, Any], None]
-
-_E = ClientSignal
-
-
-class ServerMessageHandler:
-    """Tells the directory and the table what a message means for each."""
-
-    def __init__(
-        self,
-        identity: ClientIdentity,
-        directory: Directory,
-        sender: ClientSender,
-        client: "ClientMachine",
-        counters: ControlCounters,
-        events: deque[ClientEvent],
-    ) -> None:
-        self.refusals = Refusals()
-        self._identity = identity
-        self._directory = directory
-        self._sender = sender
-        self._client = client
-        self._counters = counters
-        self._events = events
-        self._handlers: dict[type, Handler] = {
-            ServerHeartbeat: self._on_heartbeat,
-            ServerLeave: self._on_leave,
-            IdAck: self._on_ack,
-            IdNack: self._on_nack,
-            Peers: self._addressed(directory.handle_peers),
-            PeersGone: self._addressed(directory.handle_gone),
-            ServerUser: self._addressed(self._on_user),
-        }
-
-    def handle(self, now: float, message: object) -> None:
-        """Take one message."""
-        self._handlers.get(type(message), self._on_foreign)(now, message)
-
-    def signal_servers(self, now: float) -> None:
-        """Signal what holds of the servers now."""
-        if self._directory.is_empty:
-            self._client.signal(now, _E.SERVERS_LOST)
-            return
-        self._client.signal(now, _E.SERVER_HEARD)
-        if self._directory.is_ready:
-            self._client.signal(now, _E.SERVER_READY)
-        if self._directory.is_unanimous:
-            self._client.signal(now, _E.ACKNOWLEDGED)
-
-    def _on_foreign(self, _: float, __: object) -> None:
-        self._counters.add(Count.FOREIGN)
-
-    def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        self._directory.handle_heartbeat(now, message)
-        self.signal_servers(now)
-        is_established = self._client.state is ClientState.ESTABLISHED
-        if is_established and self._directory.wants_list(now, message):
-            self._sender.lookup(server=message.member.id)
-
-    def _on_leave(self, now: float, message: ServerLeave) -> None:
-        self._directory.handle_leave(message)
-        self.signal_servers(now)
-
-    def _on_ack(self, now: float, message: IdAck) -> None:
-        self._directory.refresh(now, message.sender)
-        own = self._identity.holder
-        if any(self._directory.is_for(own, message.sender, each) for each in message.holders):
-            self._directory.acknowledge(message.sender)
-            self.signal_servers(now)
-
-    def _on_nack(self, now: float, message: IdNack) -> None:
-        self._directory.refresh(now, message.sender)
-        told = Holder(message.id, message.nonce)
-        if not self._directory.is_for(self._identity.holder, message.sender, told):
-            self._counters.add(Count.STALE_NONCE)
-            return
-        if message.reason is Reason.UNKNOWN:
-            self._directory.unacknowledge(message.sender)
-        self._client.signal(now, self.refusals.note(message.reason))
-
-    def _on_user(self, _: float, message: ServerUser) -> None:
-        self._events.append(UserMessage(message.sender, message.command, message.parameters))
-
-    def _addressed(self, handler: Handler) -> Handler:
-        def checked(now: float, message: Any) -> None:
-            if message.to in (EVERYBODY, self._identity.id):
-                handler(now, message)
-            else:
-                self._counters.add(Count.FOREIGN)
-
-        return checked
-
+_SIGNALS: Final = {
+    Reason.CONFLICT: ClientSignal.CONFLICT,
+    Reason.FULL: ClientSignal.BUSY,
+    Reason.DENIED: ClientSignal.DENIED,
+    Reason.VERSION: ClientSignal.DENIED,
+    Reason.UNKNOWN: ClientSignal.UNKNOWN,
+    Reason.STALE_DATA: ClientSignal.STALE,
+}
+"""What a NACK is to the table; a reason that is not here costs the id, as ``CONFLICT`` does."""
 
 _DEFAULT_LIMITS = ClientLimits()
 
 _S, _E, _A = ClientState, ClientSignal, ClientAction
 
 
-class ClientMachine:
+class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
 
     ``entropy`` decides, ``secrets`` makes nonces; ``key`` is its public key, which peers learn;
@@ -329,53 +203,30 @@ class ClientMachine:
         ids: Iterator[int] | None = None,
         limits: ClientLimits = _DEFAULT_LIMITS,
     ) -> None:
-        self.state = CLIENT.initial
-        """Where the client is on its way."""
-        self.alarms = Alarms[ClientSignal]()
-        self.counters = ControlCounters()
-        self._entropy = entropy
-        self._timers = timers
-        self._events: deque[events.ClientEvent] = deque()
+        super().__init__(CLIENT, entropy, timers)
+        self.last_refusal: Reason | None = None
+        """What the last NACK said; None when there was none."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
         self._sender = ClientSender(self._identity, candidates, data, key)
         self._directory = Directory(timers, servers, self.counters, self._events, limits.max_peers)
         self._reader = MessageReader(
             self.counters, for_client=True, known=self._directory.roster.records
         )
-        self._senders = SenderCheck(
-            SenderConnections(timers.expiry / 2, MAX_MEMBERS),
-            self.counters,
-            is_server=self._directory.is_heard,
-        )
-        self._proofs = SignatureProofs(
-            self.counters,
-            own=lambda: self._identity.holder,
-            is_server=self._directory.is_heard,
-        )
-        self._sleep = SleepWatch(timers.heartbeat, self.counters)
-        self._handler = ServerMessageHandler(
-            self._identity,
-            self._directory,
-            self._sender,
-            self,
-            self.counters,
-            self._events,
-        )
+        self._reader.skips_lists = True
+        heard = self._directory.heartbeats
+        self._proofs = SignatureProofs(self.counters, heard)
+        connections = SenderConnections(timers.expiry / 2, MAX_MEMBERS)
+        self._senders = SenderCheck(connections, self.counters, servers=heard)
 
     @property
     def id(self) -> int:
         """The id announced or held; 0 before the first one was drawn."""
-        return self._identity.id
+        return self._identity.holder.id
 
     @property
     def nonce(self) -> int:
         """What tells this holder of the id from others; 0 while no id is announced or held."""
-        return self._identity.nonce
-
-    @property
-    def last_refusal(self) -> Reason | None:
-        """What the last NACK said; None when there was none."""
-        return self._handler.refusals.last
+        return self._identity.holder.nonce
 
     @property
     def peers(self) -> Mapping[int, PeerRecord]:
@@ -392,10 +243,6 @@ class ClientMachine:
         """The servers that have to acknowledge."""
         return self._directory.view
 
-    def signal(self, now: float, event: ClientSignal) -> None:
-        """Take an event of the table. Raises ``StateError`` when it is to leave and cannot."""
-        self._RUNNER.step(self, event, now)
-
     def handle_start(self, now: float) -> None:
         """Connect to the servers (seed, step 2)."""
         self._wake(now)
@@ -405,43 +252,6 @@ class ClientMachine:
         """Say hello at once: a bus connection came up."""
         self._wake(now)
         self.signal(now, _E.CONNECTED)
-
-    def handle_message(
-        self,
-        now: float,
-        data: bytes,
-        pipe: Pipe = None,
-        session: SigningSession | None = None,
-        *,
-        through: Pipe = None,
-    ) -> None:
-        """Take one message from the bus; what nobody should send is dropped and counted.
-
-        ``pipe`` is the connection that it came through, unless the message proves its sender, and
-        ``session`` who has signed it, where servers have to sign; ``through`` is the connection in
-        any case.
-        """
-        self._wake(now)
-        if self._is_over:
-            self.counters.add(Count.REFUSED_BY_STATE)
-            return
-        message = self._reader.take(data, skips_lists=not self._directory.needs_lists)
-        if message is None or not self._proofs.admits(message, session):
-            return
-        if self._senders.admits(now, message, pipe):
-            self._handler.handle(now, message)
-            self._senders.note(now, message, pipe)
-
-    def handle_disconnected(self, _: float, pipe: int) -> None:
-        """Take it that a connection has ended: who spoke through it may come through another."""
-        self._senders.end(pipe)
-
-    def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
-        self._wake(now)
-        self._directory.handle_timeout(now)
-        self._handler.signal_servers(now)
-        self._RUNNER.handle_timeout(self, now)
 
     def lookup(self, now: float, peer_id: int) -> None:
         """Ask servers for one peer; it comes as an event, and so does it when all know nobody.
@@ -476,12 +286,6 @@ class ClientMachine:
         """Give the id up and stop. Raises ``StateError`` when that has happened already."""
         self.signal(now, _E.LEAVE)
 
-    def poll_timeout(self) -> float | None:
-        """Return the absolute time of the next ``handle_timeout``."""
-        if self._is_over:
-            return None
-        return earliest(self.alarms.next_due(), self._directory.next_due())
-
     def poll_transmit(self) -> bytes | None:
         """Return the next message to publish, or None."""
         return self._sender.poll()
@@ -490,27 +294,89 @@ class ClientMachine:
         """Return the next change of subscriptions or connections, or None."""
         return self._identity.poll_bus() or self._directory.poll_bus()
 
-    def poll_event(self) -> events.ClientEvent | None:
-        """Return the next event, or None."""
-        return self._events.popleft() if self._events else None
+    # What messages mean
 
-    def _wake(self, now: float) -> None:
-        if self._sleep.is_awake(now):
+    def _own(self) -> Holder:
+        return self._identity.holder
+
+    def _handle(self, now: float, message: AnyMessage) -> None:
+        match message:
+            case ServerHeartbeat():
+                self._on_heartbeat(now, message)
+            case IdAck():
+                self._on_ack(now, message)
+            case IdNack():
+                self._on_nack(now, message)
+            case Peers() if self._is_addressed(message.to):
+                self._directory.handle_peers(now, message)
+            case PeersGone() if self._is_addressed(message.to):
+                self._directory.handle_gone(now, message)
+            case ServerLeave():
+                self._directory.handle_leave(message)
+                self._signal_servers(now)
+            case ServerUser() if self._is_addressed(message.to):
+                user = UserMessage(message.sender, message.command, message.parameters)
+                self._events.append(user)
+            case _:
+                self.counters.add(Count.FOREIGN)
+
+    def _is_addressed(self, to: int) -> bool:
+        return to in (EVERYBODY, self._identity.holder.id)
+
+    def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
+        self._directory.handle_heartbeat(now, message)
+        self._signal_servers(now)
+        if self.state is _S.ESTABLISHED and self._directory.wants_list(now, message):
+            self._sender.lookup(server=message.member.id)
+        self._reader.skips_lists = not self._directory.needs_lists
+
+    def _on_ack(self, now: float, message: IdAck) -> None:
+        self._directory.refresh(now, message.sender)
+        own = self._identity.holder
+        if any(self._directory.is_for(own, message.sender, each) for each in message.holders):
+            self._directory.acknowledge(message.sender)
+            self._signal_servers(now)
+
+    def _on_nack(self, now: float, message: IdNack) -> None:
+        self._directory.refresh(now, message.sender)
+        told = Holder(message.id, message.nonce)
+        if not self._directory.is_for(self._identity.holder, message.sender, told):
+            self.counters.add(Count.STALE_NONCE)
             return
-        lag = self._sleep.overslept(now, self.poll_timeout())
-        if lag:
-            self._directory.forgive(lag)
-            self._senders.forgive(lag)
-            self.alarms.postpone(_E.DEADLINE, lag)
+        if message.reason is Reason.UNKNOWN:
+            self._directory.unacknowledge(message.sender)
+        self.last_refusal = message.reason
+        self.signal(now, _SIGNALS.get(message.reason, _E.CONFLICT))
 
-    @property
-    def _is_over(self) -> bool:
-        return self.state in CLIENT.final
+    def _signal_servers(self, now: float) -> None:
+        """Signal what holds of the servers now."""
+        directory = self._directory
+        if not directory.heartbeats:
+            self.signal(now, _E.SERVERS_LOST)
+            return
+        self.signal(now, _E.SERVER_HEARD)
+        if directory.active:
+            self.signal(now, _E.SERVER_READY)
+        if directory.is_unanimous:
+            self.signal(now, _E.ACKNOWLEDGED)
+
+    # What time means
+
+    def _expire(self, now: float) -> None:
+        self._directory.handle_timeout(now)
+        self._signal_servers(now)
+
+    def _forgive(self, lag: float) -> None:
+        self._directory.forgive(lag)
+        self.alarms.postpone(_E.DEADLINE, lag)
+
+    def _next_due(self) -> float | None:
+        return earliest(self.alarms.next_due(), self._directory.next_due())
 
     # What the table does
 
     def _draw_id(self, _: float) -> None:
-        self._identity.draw(self._directory.roster.__contains__)
+        self._identity.draw(self._directory.roster.records)
         self._directory.roster.ignore(self._identity.holder)
         self._directory.forget_answers()
 
@@ -518,6 +384,7 @@ class ClientMachine:
         self._sender.lookup()
         for peer in self._directory.search_again():
             self._sender.lookup(peer=peer)
+        self._reader.skips_lists = False
 
     def _announce(self, now: float) -> None:
         self._sender.announce()
@@ -559,16 +426,16 @@ class ClientMachine:
         self._events.append(events.Suspended())
 
     def _tell_id_lost(self, _: float) -> None:
-        self._events.append(events.IdLost(self.id, self._handler.refusals.why))
+        self._events.append(events.IdLost(self.id, self._why_refused()))
 
     def _tell_refused(self, _: float) -> None:
-        self._events.append(events.Refused(self._handler.refusals.why))
+        self._events.append(events.Refused(self._why_refused()))
 
     def _tell_left(self, _: float) -> None:
         self._events.append(events.Left())
 
-    def _count_refused(self) -> None:
-        self.counters.add(Count.REFUSED_BY_STATE)
+    def _why_refused(self) -> Reason:
+        return Reason.CONFLICT if self.last_refusal is None else self.last_refusal
 
     _RUNNER = Runner(
         CLIENT,
@@ -594,6 +461,6 @@ class ClientMachine:
         raised={_E.LEAVE},
         counted=NACKS,
         ignored=set(_E) - NACKS - {_E.LEAVE},
-        count=_count_refused,
+        count=ControlMachine.count_refused,
         timed=True,
     )

@@ -22,7 +22,7 @@ class Heartbeat:
     def encode(self) -> bytes:
         """Return the bytes."""
         extra = () if self.revision is None else (codec.REVISION.of(self.revision),)
-        return _encode(Command.HEARTBEAT, self.id, self.nonce, *extra)
+        return codec.encode_of_client(Command.HEARTBEAT, self.id, self.nonce, *extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Announce:
     def encode(self) -> bytes:
         """Return the bytes."""
         key = (codec.KEY.of(self.key),) if self.key else ()
-        return _encode(
+        return codec.encode_of_client(
             Command.ANNOUNCE,
             self.id,
             self.nonce,
@@ -59,7 +59,7 @@ class Leave:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return _encode(Command.LEAVE, self.id, self.nonce)
+        return codec.encode_of_client(Command.LEAVE, self.id, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ClientData:
     def encode(self) -> bytes:
         """Return the bytes."""
         topics = (codec.TOPICS.of(self.topics),) if self.topics else ()
-        return _encode(
+        return codec.encode_of_client(
             Command.DATA,
             self.id,
             self.nonce,
@@ -98,7 +98,7 @@ class Lookup:
         """Return the bytes."""
         peer = () if self.peer is None else (codec.PEER_ID.of(self.peer),)
         target = () if self.target is None else (codec.TARGET.of(self.target),)
-        return _encode(Command.LOOKUP, self.id, self.nonce, *peer, *target)
+        return codec.encode_of_client(Command.LOOKUP, self.id, self.nonce, *peer, *target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class StatusRequest:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return _encode(Command.STATUS_REQUEST, self.id, self.nonce)
+        return codec.encode_of_client(Command.STATUS_REQUEST, self.id, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class ClientUser:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return _encode(self.command, self.id, self.nonce, *self.parameters)
+        return codec.encode_of_client(self.command, self.id, self.nonce, *self.parameters)
 
 
 ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusRequest | ClientUser
@@ -138,11 +138,6 @@ def read_user(message: Message) -> ClientUser:
     nonce = codec.NONCE.first(message) or NO_NONCE
     rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ClientUser(message.sender, nonce, message.command, rest)
-
-
-def _encode(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
-    proof = () if nonce == NO_NONCE else (codec.NONCE.of(nonce),)
-    return Message(client, client, command, (*proof, *parameters)).encode()
 
 
 def _read_heartbeat(message: Message) -> Heartbeat:

@@ -43,20 +43,14 @@ class Cluster:
         self._servers = ServerSet(
             expiry, counters, events, standing=join, own=address, capacity=MAX_MEMBERS - 1
         )
+        self.heartbeats = self._servers.heartbeats
+        """The last heartbeat of each other server that is heard, as it is at any time."""
         self._keeper = ViewKeeper(self.own)
 
     @property
     def view(self) -> ClusterView:
         """This server and those that it hears."""
         return self._keeper.view
-
-    @property
-    def is_alone(self) -> bool:
-        """No other server is heard."""
-        return len(self._servers) == 0
-
-    def __contains__(self, server: int) -> bool:
-        return server in self._servers
 
     def start(self) -> None:
         """Connect to the servers that are always wanted."""

@@ -26,6 +26,7 @@ from sphtp.core.control.records import (
     encode_topics,
 )
 from sphtp.core.control.vocabulary import (
+    NO_NONCE,
     USER_COMMANDS,
     USER_PARAMETERS,
     DataId,
@@ -582,3 +583,9 @@ KEY = _Bytes(DataId.KEY, KEY_SIZE, KEY_SIZE)
 PEER_KEY = _HolderKey(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
 TOPICS = _Topics(DataId.TOPICS)
 PEER_TOPICS = _HolderTopics(DataId.PEER_TOPICS)
+
+
+def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
+    """Return the bytes of a client's message, which has its own id twice and its nonce first."""
+    proof = () if nonce == NO_NONCE else (NONCE.of(nonce),)
+    return Message(client, client, command, (*proof, *parameters)).encode()

@@ -19,6 +19,7 @@ from sphtp.core.control.records import (
     CAPACITY,
     ClusterView,
     Member,
+    Peer,
     PeerRecord,
     ServerAddress,
     is_newer,
@@ -86,6 +87,8 @@ class Roster:
         self._capacity = capacity
         self._counters = counters
         self._records: dict[int, PeerRecord] = {}
+        self.records: Mapping[int, PeerRecord] = MappingProxyType(self._records)
+        """All that servers vouch for by id, this client included, as they are at any time."""
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
         self._gone = ReservedIds(expiry, CAPACITY)
@@ -97,17 +100,9 @@ class Roster:
         return MappingProxyType(self._peers)
 
     @property
-    def records(self) -> Mapping[int, PeerRecord]:
-        """All that servers vouch for by id, this client included."""
-        return MappingProxyType(self._records)
-
-    @property
     def servers(self) -> tuple[int, ...]:
         """The servers that vouch for anybody, dead ones included until they are dropped."""
         return tuple(self._vouched)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._records
 
     def ignore(self, holder: Holder) -> None:
         """Take this holder for the client itself."""
@@ -136,10 +131,10 @@ class Roster:
         self._prints(server).put(record)
         record = record if known is None else record.after(known)
         if known is None:
-            return events + self._show(record, PeerEntered(record))
+            return events + self._show(record, PeerEntered(Peer.from_record(record)))
         if is_newer(known.revision, record.revision) or record == known:
             return []
-        return self._show(record, PeerChanged(record))
+        return self._show(record, PeerChanged(Peer.from_record(record)))
 
     def leave(self, now: float, server: int, gone: GoneHolder) -> Events:
         """Let ``server`` no longer vouch; an explicit good-bye counts for all servers at once."""
@@ -185,7 +180,7 @@ class Roster:
         for prints in self._vouched.values():
             prints.drop(record.id)
         shown = self._peers.pop(record.id, None)
-        return [] if shown is None else [PeerLeft(record, reason)]
+        return [] if shown is None else [PeerLeft(Peer.from_record(record), reason)]
 
     def _show(self, record: PeerRecord, event: ClientEvent) -> Events:
         self._records[record.id] = record
@@ -207,11 +202,15 @@ class Directory:
         max_peers: int = CAPACITY,
     ) -> None:
         self.view = ClusterView()
+        self.active = self.view.active
+        """The servers of the view that register new ids."""
         self.roster = Roster(timers.expiry, counters, max_peers)
         self._timers = timers
         self._counters = counters
         self._events = events
         self._servers = ServerSet(timers.expiry, counters, events, standing=servers)
+        self.heartbeats = self._servers.heartbeats
+        """The last heartbeat of each living server, by its id, as it is at any time."""
         self._lists: dict[int, Assembly[PeerRecord]] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
@@ -225,24 +224,10 @@ class Directory:
         """The living servers by id."""
         return self._servers.members
 
-    def is_heard(self, server: int) -> bool:
-        """Tell whether a server is heard."""
-        return server in self._servers
-
-    @property
-    def is_empty(self) -> bool:
-        """No server is heard."""
-        return len(self._servers) == 0
-
-    @property
-    def is_ready(self) -> bool:
-        """Some server of the view registers new ids."""
-        return bool(self.view.active)
-
     @property
     def is_unanimous(self) -> bool:
         """Every server that has to acknowledged our id; joining ones do when no other is there."""
-        needed = self.view.active or {member.id for member in self.view.members}
+        needed = self.active or {member.id for member in self.view.members}
         return bool(needed) and needed <= self._acknowledged
 
     def start(self) -> None:
@@ -276,7 +261,7 @@ class Directory:
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
         """Note a server's heartbeat."""
-        if self.is_empty:
+        if not self.heartbeats:
             self.keep_peers(now)
         effect = self._servers.handle_heartbeat(now, heartbeat)
         if effect is None:
@@ -289,7 +274,7 @@ class Directory:
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
         """Tell whether to ask a server for its list of peers, because it differs from ours."""
         server, told = heartbeat.member.id, heartbeat.roster
-        if told is None or server not in self._servers:
+        if told is None or server not in self.heartbeats:
             return False
         if told == self.roster.digest(server):
             self._backoff.pop(server, None)
@@ -322,7 +307,7 @@ class Directory:
 
     def handle_peers(self, now: float, message: Peers) -> None:
         """Take peers from a server: some, or a part of the whole list."""
-        if message.sender not in self._servers:
+        if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
         for record in message.records:
@@ -338,7 +323,7 @@ class Directory:
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""
-        if message.sender not in self._servers:
+        if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
         for gone in message.gone:
@@ -376,7 +361,7 @@ class Directory:
         return self._servers.poll_bus()
 
     def _knows(self, server: int) -> bool:
-        return server in self._servers or any(m.id == server for m in self.view.members)
+        return server in self.heartbeats or any(m.id == server for m in self.view.members)
 
     def _forget(self, servers: Iterable[int]) -> None:
         for server in servers:
@@ -384,17 +369,18 @@ class Directory:
             self._lists.pop(server, None)
             self._backoff.pop(server, None)
             self._searches.lose(server)
-        if self.is_empty:
+        if not self.heartbeats:
             self._ghosts_until = None
         elif self._ghosts_until is None:
             self._drop_ghosts()
 
     def _drop_ghosts(self) -> None:
         for server in self.roster.servers:
-            if server not in self._servers:
+            if server not in self.heartbeats:
                 self._events.extend(self.roster.drop_server(server))
 
     def _update_view(self) -> None:
         self.view = current_view(self._servers.heartbeats.values())
-        if not self.is_empty:  # else the last known addresses are the best ones to try
+        if self.heartbeats:  # else the last known addresses are the best ones to try
             self._servers.connect()
+        self.active = self.view.active

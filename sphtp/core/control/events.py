@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sphtp.core.control.codec import Parameter
-from sphtp.core.control.records import ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Reason
 
@@ -32,23 +32,26 @@ class IdLost:
 
 @dataclass(frozen=True, slots=True)
 class PeerEntered:
-    """A client is there: servers introduced it to a peer, or one of them registered it."""
+    """A client is there: servers introduced it to a peer, or one of them registered it.
 
-    record: PeerRecord
+    What it tells of itself comes with a `PeerChanged`.
+    """
+
+    peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class PeerChanged:
     """A client's data, topics or addresses changed."""
 
-    record: PeerRecord
+    peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
     """No living server vouches for a client any more, or it left; of a server: de-registered."""
 
-    record: PeerRecord
+    peer: Peer
     reason: Reason
 
 
@@ -96,7 +99,7 @@ class UserMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientSuspected:
+class PeerSuspected:
     """A client has been silent for half the expiry, or its connection has ended."""
 
     id: int
@@ -143,7 +146,7 @@ ClientEvent = (
 ServerEvent = (
     PeerEntered
     | PeerChanged
-    | ClientSuspected
+    | PeerSuspected
     | PeerLeft
     | ServerEntered
     | ServerLeft

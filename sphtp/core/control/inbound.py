@@ -2,7 +2,7 @@
 
 ``MessageReader`` is the single entry for bytes: typed messages come out, everything else is
 counted. ``SenderCheck`` lets in what comes through the connection of whoever it claims to be from,
-``SignatureProofs`` what servers have signed, and ``Rates`` what does not come too often.
+and ``SignatureProofs`` what servers have signed.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from sphtp.core.control import client_messages, server_messages
-from sphtp.core.control.client_messages import Announce, ClientMessage, Lookup, StatusRequest
+from sphtp.core.control.client_messages import Announce, ClientMessage, StatusRequest
 from sphtp.core.control.codec import MAX_MESSAGE, Holder, Message, decode_message
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.records import MAX_MEMBERS
+from sphtp.core.control.records import MAX_MEMBERS, PeerRecord
 from sphtp.core.control.server_messages import (
     IdAck,
     Known,
@@ -28,13 +28,11 @@ from sphtp.core.control.server_messages import (
     ServerUser,
     Snapshot,
 )
-from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import (
     NO_NONCE,
     USER_COMMANDS,
     Command,
     DataId,
-    is_server_id,
 )
 from sphtp.core.timers import ExpiringDict
 from sphtp.core.token_bucket import TokenBucket
@@ -61,7 +59,7 @@ class MessageReader:
     Records that are among the ``known`` ones are not decoded again.
     """
 
-    __slots__ = ("_counters", "_for_client", "_known")
+    __slots__ = ("_counters", "_for_client", "_known", "skips_lists")
 
     def __init__(
         self, counters: ControlCounters, *, for_client: bool, known: Known = _NOBODY
@@ -69,14 +67,13 @@ class MessageReader:
         self._counters = counters
         self._for_client = for_client
         self._known = known
+        self.skips_lists = False
+        """Whether lists for everybody are dropped unread: whoever has not asked for one has better
+        things to do."""
 
-    def take(self, data: bytes, *, skips_lists: bool = False) -> AnyMessage | None:
-        """Return the message, or None when it was dropped and counted.
-
-        With ``skips_lists`` a list that is for everybody is dropped unread: whoever has not asked
-        for it had better do something else.
-        """
-        if skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
+    def take(self, data: bytes) -> AnyMessage | None:
+        """Return the message, or None when it was dropped and counted."""
+        if self.skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
             return None
         try:
             return self._read_untrusted(data)
@@ -89,9 +86,9 @@ class MessageReader:
     def _read_untrusted(self, data: bytes) -> AnyMessage | None:
         message = decode_message(data)
         sender = message.sender
-        is_server = is_server_id(sender)
-        # A client's simulation id is its own; what is not even is odd.
-        if not is_server and (self._for_client or sender <= 1 or message.simulation != sender):
+        is_server = not sender & 1
+        # A client's simulation id is its own; 0 and 1 belong to nobody.
+        if sender <= 1 or (not is_server and (self._for_client or message.simulation != sender)):
             self._counters.add(Count.FOREIGN)
             return None
         if message.command >= USER_COMMANDS:
@@ -127,18 +124,18 @@ class SenderConnections:
     def admits(self, now: float, holder: Holder, pipe: int) -> bool:
         """Tell whether this connection may speak for a sender; if so, it is the sender's."""
         known = self._pipes.get(holder)
-        if known == pipe:
-            self._pipes.put(holder, pipe, now + self.wait)
-            return True
-        free_at = self._pipes.due(holder)
-        if free_at is not None and now <= free_at:
-            return False
-        self.note(now, holder, pipe)
+        if known not in (None, pipe):
+            free_at = self._pipes.due(holder)
+            if free_at is not None and now <= free_at:
+                return False
+        self._keep(now, holder, pipe, known)
         return True
 
     def note(self, now: float, holder: Holder, pipe: int) -> None:
         """Take it that a sender, who has proved that it is the sender, speaks through this one."""
-        known = self._pipes.get(holder)
+        self._keep(now, holder, pipe, self._pipes.get(holder))
+
+    def _keep(self, now: float, holder: Holder, pipe: int, known: int | None) -> None:
         if known != pipe:
             if known is not None:
                 self.forget(holder)
@@ -178,23 +175,24 @@ Pipe = int | None
 class SenderCheck:
     """Asked before a message counts, and told after it did.
 
-    ``is_holder`` tells whether somebody is registered, and ``is_server`` whether one is heard.
+    ``servers`` are those that are heard, and ``clients`` the registered ones: mappings by id that
+    others keep up to date.
     """
 
-    __slots__ = ("_counters", "_is_holder", "_is_server", "_origins")
+    __slots__ = ("_clients", "_connections", "_counters", "_servers")
 
     def __init__(
         self,
-        origins: SenderConnections,
+        connections: SenderConnections,
         counters: ControlCounters,
         *,
-        is_server: Callable[[int], bool],
-        is_holder: Callable[[Holder], bool] = lambda _: False,
+        servers: Mapping[int, object],
+        clients: Mapping[int, PeerRecord] = _NOBODY,
     ) -> None:
-        self._origins = origins
+        self._connections = connections
         self._counters = counters
-        self._is_server = is_server
-        self._is_holder = is_holder
+        self._servers = servers
+        self._clients = clients
 
     def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
         """Tell whether a message may be from whom it says; count it if not."""
@@ -204,44 +202,43 @@ class SenderCheck:
         if isinstance(message, Announce) and message.nonce == NO_NONCE:
             return True
         holder = _holder(message)
-        if not self._is_known(holder):
-            self._origins.forget(holder)
-            return True
-        if self._origins.admits(now, holder, pipe):
+        if not self._is_known(holder) or self._connections.admits(now, holder, pipe):
             return True
         self._counters.add(Count.FOREIGN_PIPE)
         return False
 
-    def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe = None) -> None:
+    def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe) -> None:
         """Keep the connection through which somebody made itself known.
 
         Of who proves itself in each message, keep the one ``through`` which it spoke last.
         """
         if pipe is not None:
+            # It was admitted, so its sender has no other connection, or was not known until now.
             if isinstance(message, Announce | ServerHeartbeat):
                 holder = _holder(message)
                 if self._is_known(holder):
-                    self._origins.admits(now, holder, pipe)
+                    self._connections.note(now, holder, pipe)
         elif through is not None and isinstance(message, ClientMessage):
             holder = _holder(message)
             if not isinstance(message, StatusRequest) and self._is_known(holder):
-                self._origins.note(now, holder, through)
+                self._connections.note(now, holder, through)
 
     def end(self, pipe: int) -> set[Holder]:
         """Note that a connection has ended: its senders may come back through another one.
 
         Return those that spoke through it last.
         """
-        return self._origins.end(pipe)
+        return self._connections.end(pipe)
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._origins.forgive(lag)
+        self._connections.forgive(lag)
 
     def _is_known(self, holder: Holder) -> bool:
         if holder.id & 1:
-            return self._is_holder(holder)
-        return self._is_server(holder.id)
+            record = self._clients.get(holder.id)
+            return record is not None and record.nonce == holder.nonce
+        return holder.id in self._servers
 
 
 def _holder(message: ClientMessage | ServerMessage | MemberMessage) -> Holder:
@@ -268,29 +265,26 @@ _ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Sna
 class SignatureProofs:
     """Which sessions have repeated this side's nonce, and whose key speaks for which server.
 
-    ``own`` returns this side's id and nonce; ``is_server`` tells whether a server is heard.
+    ``servers`` are those that are heard, by id.
     """
 
-    __slots__ = ("_counters", "_is_server", "_keys", "_own", "_proven")
+    __slots__ = ("_counters", "_keys", "_proven", "_servers")
 
-    def __init__(
-        self, counters: ControlCounters, own: Callable[[], Holder], is_server: Callable[[int], bool]
-    ) -> None:
+    def __init__(self, counters: ControlCounters, servers: Mapping[int, object]) -> None:
         self._counters = counters
-        self._own = own
-        self._is_server = is_server
+        self._servers = servers
         self._proven: ExpiringDict[SigningSession, None] = ExpiringDict(CAPACITY)
         self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
 
-    def admits(self, message: AnyMessage, session: SigningSession | None) -> bool:
-        """Tell whether a message may count; count it if not. Without a session it may."""
-        if session is None or (sender := _server(message)) is None:
+    def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
+        """Tell whether a message may count; count it if not. ``own`` has this side's nonce."""
+        if (sender := _server(message)) is None:
             return True
         # A server that was restarted may have its id again, and has another boot.
-        if self._is_server(sender) and self._keys.get(sender) not in (None, session.key):
+        if sender in self._servers and self._keys.get(sender) not in (None, session.key):
             self._counters.add(Count.FOREIGN_KEY)
             return False
-        if self._repeats_nonce(message):
+        if own.nonce != NO_NONCE and _repeats(message, own):
             self._proven.put(session, None)
         if isinstance(message, _ABOUT_CLIENTS) and session not in self._proven:
             self._counters.add(Count.UNPROVEN)
@@ -298,15 +292,13 @@ class SignatureProofs:
         self._keys.put(sender, session.key)
         return True
 
-    def _repeats_nonce(self, message: AnyMessage) -> bool:
-        own = self._own()
-        if own.nonce == NO_NONCE:
-            return False
-        if isinstance(message, IdAck):
-            return own in message.holders
-        if isinstance(message, ServerHeartbeat):
-            return own in (Holder(each.id, each.nonce) for each in message.view.members)
-        return False
+
+def _repeats(message: AnyMessage, own: Holder) -> bool:
+    if isinstance(message, IdAck):
+        return own in message.holders
+    if isinstance(message, ServerHeartbeat):
+        return own in (Holder(each.id, each.nonce) for each in message.view.members)
+    return False
 
 
 def _server(message: AnyMessage) -> int | None:
@@ -317,45 +309,27 @@ def _server(message: AnyMessage) -> int | None:
 
 
 class RatesPerHolder:
-    """A bucket for each holder of an id; those of holders that are gone are thrown out in bulk."""
+    """A bucket for each holder of an id; those of holders that are gone are thrown out in bulk.
 
-    __slots__ = ("_buckets", "_is_holder", "_rate")
+    ``records`` are those of the present holders, by id.
+    """
 
-    def __init__(self, rate: float, is_holder: Callable[[Holder], bool]) -> None:
+    __slots__ = ("_buckets", "_rate", "_records")
+
+    def __init__(self, rate: float, records: Mapping[int, PeerRecord]) -> None:
         self._rate = rate
-        self._is_holder = is_holder
+        self._records = records
         self._buckets: dict[Holder, TokenBucket] = {}
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, now: float, holder: Holder, holders: int) -> bool:
-        """Take a token of a holder, of which there are ``holders`` at the moment, if it has one."""
+    def take(self, now: float, holder: Holder) -> bool:
+        """Take a token of a holder, if it has one."""
         bucket = self._buckets.get(holder)
         if bucket is None:
-            if len(self._buckets) >= 2 * holders:
-                kept = filter(self._is_holder, self._buckets)
-                self._buckets = {each: self._buckets[each] for each in kept}
+            if len(self._buckets) >= 2 * len(self._records):
+                here = {Holder(each.id, each.nonce) for each in self._records.values()}
+                self._buckets = {it: kept for it, kept in self._buckets.items() if it in here}
             bucket = self._buckets[holder] = TokenBucket(self._rate)
         return bucket.take(now)
-
-
-class Rates:
-    """Drops and counts what comes too often. Whoever means it says it again."""
-
-    __slots__ = ("_buckets", "_counters")
-
-    def __init__(self, limits: ServerLimits, counters: ControlCounters) -> None:
-        self._counters = counters
-        self._buckets: dict[type, tuple[TokenBucket, Count]] = {
-            Announce: (TokenBucket(limits.announces_per_second), Count.OVER_ANNOUNCES_PER_SECOND),
-            Lookup: (TokenBucket(limits.lookups_per_second), Count.OVER_LOOKUPS_PER_SECOND),
-        }
-
-    def allows(self, now: float, message: AnyMessage) -> bool:
-        """Tell whether to do something about a message."""
-        limited = self._buckets.get(type(message))
-        if limited is None or limited[0].take(now):
-            return True
-        self._counters.add(limited[1])
-        return False

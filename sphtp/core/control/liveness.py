@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.timers import ExpiringDict, earliest
 
 
@@ -80,30 +79,3 @@ class Liveness:
     def next_due(self) -> float | None:
         """Return the time at which somebody becomes suspect or is given up."""
         return earliest(self._fresh.next_due(), self._suspect.next_due(), self._doubted.next_due())
-
-
-class SleepWatch:
-    """Notices that this process did not run for a while, so that others are not blamed for it."""
-
-    __slots__ = ("_awake", "_counters", "_tolerance")
-
-    def __init__(self, tolerance: float, counters: ControlCounters) -> None:
-        self._tolerance = tolerance
-        self._counters = counters
-        self._awake = float("-inf")
-
-    def is_awake(self, now: float) -> bool:
-        """Tell whether so little time has passed that no timeout can have been missed by much."""
-        if now - self._awake > self._tolerance:
-            return False
-        self._awake = now
-        return True
-
-    def overslept(self, now: float, due: float | None) -> float:
-        """Return by how many seconds a timeout was missed, or 0 when this process was awake."""
-        lag = 0.0 if due is None else now - max(due, self._awake)
-        self._awake = now
-        if lag <= self._tolerance:
-            return 0.0
-        self._counters.add(Count.OVERSLEPT)
-        return lag

@@ -16,7 +16,6 @@ only where there are very many do they share messages to everybody.
 """
 
 from collections import deque
-from collections.abc import Callable
 
 from sphtp.core.control.codec import GoneHolder, Holder, Part
 from sphtp.core.control.counters import ControlCounters, Count
@@ -67,7 +66,6 @@ class Outbox:
         sender: int,
         registry: Registry,
         counters: ControlCounters,
-        describe: Callable[[], bytes],
         max_answers: int,
         longest_lists_rest: float,
     ) -> None:
@@ -76,7 +74,6 @@ class Outbox:
         self._rested_at = 0.0
         self._lists_from = 0.0
         self.sender = sender
-        self._describe = describe
         self._registry = registry
         self._counters = counters
         self._ready: deque[BusMessage] = deque()
@@ -90,6 +87,7 @@ class Outbox:
         self._lists: dict[int, None] = {}
         self._snapshots: dict[int, None] = {}
         self._statuses: dict[int, None] = {}
+        self._status = b""
 
     def ack(self, holder: Holder) -> None:
         """Acknowledge a holder."""
@@ -137,10 +135,16 @@ class Outbox:
         if self._has_room(len(self._snapshots)):
             self._snapshots[server] = None
 
-    def answer_status(self, client: int) -> None:
-        """Describe this server to one client."""
+    @property
+    def needs_status(self) -> bool:
+        """Nobody has asked for the status since the last batch: whoever does brings one along."""
+        return not self._statuses
+
+    def answer_status(self, client: int, status: bytes | None) -> None:
+        """Describe this server to one client; all who ask during a batch get the first's status."""
         if self._has_room(len(self._statuses)):
             self._statuses[client] = None
+            self._status = self._status if status is None else status
 
     def send(self, audience: BusAudience, data: bytes) -> None:
         """Send one message as it is, after all that was collected before."""
@@ -258,9 +262,7 @@ class Outbox:
         self._snapshots.clear()
 
     def _flush_statuses(self) -> None:
-        if not self._statuses:
-            return
-        text = self._describe()
+        text = self._status
         starts = range(0, len(text), _TEXT_SIZE)
         for client in self._statuses:
             for index, start in enumerate(starts):
@@ -268,6 +270,7 @@ class Outbox:
                 status = StatusReply(self.sender, client, part, piece)
                 self._append(BusAudience.CLIENTS, status.encode())
         self._statuses.clear()
+        self._status = b""
 
     def _append(self, audience: BusAudience, data: bytes) -> None:
         self._ready.append(BusMessage(audience, data))

@@ -1,14 +1,16 @@
 """What servers and clients tell each other about each other: addresses, records, topics, views."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 from unicodedata import category
 
 from sphtp.core.control.vocabulary import MemberState
+from sphtp.core.datagrams import Address
+from sphtp.core.packing import MALFORMED, unpack
 from sphtp.core.serial import SerialNumber
 from sphtp.core.topics import check_topic
 from sphtp.core.wire import decode_text
@@ -260,3 +262,64 @@ def _checked(port: int, text: str) -> int:
     if port >= 1 << 16:
         raise SettingsError(f"server address {text!r}: port {port} is over 65535")
     return port
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A client of the same cluster, as the servers introduce it."""
+
+    id: int
+    packed: bytes = field(repr=False)
+    """Its data as msgpack; empty at first, for data come a moment later."""
+    addresses: tuple[Address, ...]
+    """The addresses at which its channels may be dialled."""
+    nonce: int
+    """A number that distinguishes this holder of the id from earlier and later ones."""
+    key: bytes = b""
+    """Its public key, 32 bytes; nothing when it told none."""
+    topics: tuple[str, ...] = ()
+    """The topics of its sources. Like ``data``, they come a moment after the peer itself."""
+    _unpacked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def data(self) -> Any:
+        """Its data, unpacked; None when there are none, or none that are msgpack.
+
+        It comes a moment after the peer itself, so it is None at first.
+        """
+        # Whoever changes its data a hundred times a second costs those who do not look nothing.
+        if not self._unpacked:
+            self._unpacked.append(_decode(self.packed))
+        return self._unpacked[0]
+
+    @classmethod
+    def from_record(cls, record: PeerRecord) -> Self:
+        """Read a record of the roster."""
+        addresses = tuple((candidate.host, candidate.port) for candidate in record.candidates)
+        return cls(record.id, record.data, addresses, record.nonce, record.key, record.topics)
+
+
+def _decode(data: bytes) -> Any:
+    try:
+        return unpack(data) if data else None
+    except MALFORMED:
+        return None
+
+
+class KnownPeers(Mapping[int, Peer]):
+    """Peers by id: a view of their records, as they are at any time."""
+
+    def __init__(self, records: Mapping[int, PeerRecord]) -> None:
+        self._records = records
+
+    def __getitem__(self, number: int) -> Peer:
+        return Peer.from_record(self._records[number])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._records

@@ -6,7 +6,6 @@ all servers equal: by news at once, by snapshots when news were lost.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
@@ -21,19 +20,20 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.codec import Digest, GoneHolder, Holder
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import (
-    ClientSuspected,
     PeerChanged,
     PeerEntered,
     PeerLeft,
+    PeerSuspected,
     ServerEvent,
 )
 from sphtp.core.control.inbound import RatesPerHolder
 from sphtp.core.control.lists import Assembly
 from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.records import PeerRecord, is_newer
+from sphtp.core.control.records import Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import Claim, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
+from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason
 
 ITSELF = 0
@@ -78,7 +78,7 @@ class Registrations:
         if claim not in (Claim.FREE, Claim.RESERVED):
             return False
         self._watch(now, record.id, sponsor)
-        self._announce(record, PeerEntered(record))
+        self._announce(record, PeerEntered(Peer.from_record(record)))
         return True
 
     def hear(self, now: float, client: int) -> None:
@@ -88,7 +88,7 @@ class Registrations:
     def doubt(self, now: float, client: int, wait: float) -> None:
         """Note that the connection of a client has ended: it may come back through another one."""
         if self.registry.doubt(now, client, wait):
-            self._events.append(ClientSuspected(client))
+            self._events.append(PeerSuspected(client))
 
     def settle(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
@@ -102,7 +102,7 @@ class Registrations:
     def change(self, record: PeerRecord) -> None:
         """Replace what is told about a registered client."""
         self.registry.replace(record)
-        self._announce(record, PeerChanged(record))
+        self._announce(record, PeerChanged(Peer.from_record(record)))
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
         """Give an id to another holder."""
@@ -111,8 +111,8 @@ class Registrations:
         self._standings.pop(record.id, None)
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
-        self._events.append(PeerLeft(old, Reason.CONFLICT))
-        self._announce(record, PeerEntered(record))
+        self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
+        self._announce(record, PeerEntered(Peer.from_record(record)))
 
     def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
         """De-register a client and delete its data (seed, step 11)."""
@@ -122,7 +122,9 @@ class Registrations:
         if record is not None:
             gone = GoneHolder(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)
-            self._events.append(PeerLeft(replace(record, data=b"", topics=()), reason))
+            self._events.append(
+                PeerLeft(Peer.from_record(replace(record, data=b"", topics=())), reason)
+            )
 
     def adopt_clients_of(self, now: float, server: int) -> None:
         """Give the clients of a lost server one expiry to be heard here."""
@@ -132,7 +134,7 @@ class Registrations:
     def handle_timeout(self, now: float) -> None:
         """Suspect and de-register whom this server has not heard."""
         for client in self.registry.take_suspects(now):
-            self._events.append(ClientSuspected(client))
+            self._events.append(PeerSuspected(client))
         for client in self.registry.take_expired(now):
             self.release(now, client, Reason.EXPIRED, tell_servers=True)
 
@@ -165,7 +167,7 @@ _ANNOUNCED_PLAINLY = {
 
 
 class ClientAdmission:
-    """Answers clients. ``admit`` is the application's word on who may register.
+    """Answers clients. With ``asks`` the application has the last word on who may register.
 
     A NACK says why not: VERSION of another protocol, FULL at ``max_clients``, DENIED by the
     application (``register``); CONFLICT where another client holds the id (``refuse``); UNKNOWN to
@@ -178,16 +180,20 @@ class ClientAdmission:
         ledger: Registrations,
         outbox: Outbox,
         counters: ControlCounters,
-        admit: Callable[[PeerRecord], bool],
-        data_per_second: float,
+        limits: ServerLimits,
+        *,
+        asks: bool,
     ) -> None:
+        self._asks = asks
+        self._max_applicants = limits.max_answers
         self._ledger = ledger
         self._registry = ledger.registry
         self._records = ledger.registry.records
         self._outbox = outbox
         self._counters = counters
-        self._admit = admit
-        self._data_rates = RatesPerHolder(data_per_second, self.is_holder)
+        self._data_rates = RatesPerHolder(limits.data_per_second, self._records)
+        self._applicants: dict[Holder, Announce] = {}
+        self._unjudged: deque[PeerRecord] = deque()
 
     def sort_announce(self, now: float, message: Announce) -> ServerSignal:
         """Tell what an announcement means."""
@@ -229,18 +235,43 @@ class ClientAdmission:
         return False
 
     def register(self, now: float, message: Announce) -> None:
-        """Register a new id, or say why not."""
-        record = PeerRecord(message.id, message.nonce, message.candidates, key=message.key)
+        """Register a new id, or say why not; where the application is asked, it is asked first."""
         holder = Holder(message.id, message.nonce)
         if message.version != VERSION:
             self._outbox.nack(holder, Reason.VERSION)
-        elif self._registry.is_full:
-            self._counters.add(Count.OVER_MAX_CLIENTS)
-            self._outbox.nack(holder, Reason.FULL)
-        elif not self._admit(record):
+        elif not self._asks:
+            self._enter(now, message)
+        elif holder not in self._applicants and len(self._applicants) < self._max_applicants:
+            self._applicants[holder] = message
+            self._unjudged.append(_as_announced(message))
+
+    def poll_applicant(self) -> PeerRecord | None:
+        """Return the next client that the application has to judge, or None."""
+        return self._unjudged.popleft() if self._unjudged else None
+
+    def judge(self, now: float, record: PeerRecord, *, is_admitted: bool) -> None:
+        """Register a client that the application has judged, or refuse it."""
+        holder = Holder(record.id, record.nonce)
+        message = self._applicants.pop(holder, None)
+        if message is None:
+            return
+        claim = self._registry.claim(now, record.id, record.nonce)
+        if not is_admitted:
             self._counters.add(Count.DENIED)
             self._outbox.nack(holder, Reason.DENIED)
-        elif self._ledger.enter(now, record):
+        elif claim is Claim.TAKEN:  # by one that applied for the same id, and was judged first
+            self._outbox.nack(holder, Reason.CONFLICT)
+        elif claim is Claim.HELD:  # by itself: another server was faster
+            self.acknowledge(now, message)
+        else:
+            self._enter(now, message)
+
+    def _enter(self, now: float, message: Announce) -> None:
+        holder = Holder(message.id, message.nonce)
+        if self._registry.is_full:
+            self._counters.add(Count.OVER_MAX_CLIENTS)
+            self._outbox.nack(holder, Reason.FULL)
+        elif self._ledger.enter(now, _as_announced(message)):
             self._outbox.ack(holder)
 
     def register_reserved(self, now: float, message: Announce) -> None:
@@ -294,7 +325,7 @@ class ClientAdmission:
             return
         # What is not taken now is asked for when a heartbeat tells its revision: see ``refresh``.
         holder = Holder(message.id, message.nonce)
-        if self._data_rates.take(now, holder, len(self._records)):
+        if self._data_rates.take(now, holder):
             self._ledger.change(told)
         else:
             self._counters.add(Count.OVER_DATA_PER_SECOND)
@@ -308,6 +339,10 @@ class ClientAdmission:
             self._outbox.answer_all(message.id)
         else:
             self._outbox.answer_lookup(message.id, message.peer)
+
+
+def _as_announced(message: Announce) -> PeerRecord:
+    return PeerRecord(message.id, message.nonce, message.candidates, key=message.key)
 
 
 def _as_told(message: ClientData, record: PeerRecord) -> PeerRecord:

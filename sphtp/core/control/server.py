@@ -1,8 +1,7 @@
 """The server of the control plane: runs the table, and shares the work out."""
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sphtp.core.control.client_messages import (
@@ -19,21 +18,20 @@ from sphtp.core.control.codec import Holder, Parameter, check_user_message
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
 from sphtp.core.control.inbound import (
+    AnyMessage,
     MessageReader,
-    Pipe,
-    Rates,
     SenderCheck,
     SenderConnections,
     SignatureProofs,
-    SigningSession,
 )
-from sphtp.core.control.liveness import SleepWatch
+from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.outputs import BusAudience, BusMessage, ServerBusCommand
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord, ServerAddress
 from sphtp.core.control.registrations import ClientAdmission, Registrations, Replication
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.server_messages import (
+    MemberMessage,
     Registered,
     Released,
     ServerHeartbeat,
@@ -52,8 +50,9 @@ from sphtp.core.control.server_table import (
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.entropy import Entropy, Secrets
-from sphtp.core.fsm import Alarms, Runner
+from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
+from sphtp.core.token_bucket import TokenBucket
 from sphtp.errors import SettingsError
 
 
@@ -97,85 +96,18 @@ def _client(record: PeerRecord, ledger: Registrations) -> dict[str, Any]:
     }
 
 
-Handler = Callable[[float, Any], None]
-
-
-class MemberMessageHandler:
-    """Tells the view, the lists and the table what a server's message means for each."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        replication: Replication,
-        outbox: Outbox,
-        server: "ServerMachine",
-        counters: ControlCounters,
-    ) -> None:
-        self._cluster = cluster
-        self._replication = replication
-        self._outbox = outbox
-        self._server = server
-        self._counters = counters
-
-    def handlers(self) -> dict[type, Handler]:
-        """Return what is done with each sort of message."""
-        return {
-            ServerHeartbeat: self._on_heartbeat,
-            ServerLeave: self._on_leave,
-            Registered: self._from_member(self._replication.on_registered),
-            Released: self._from_member(self._replication.on_released),
-            SnapshotRequest: self._from_member(self._on_snapshot_request),
-            Snapshot: self._from_member(self._on_snapshot),
-        }
-
-    def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        effect = self._cluster.handle_heartbeat(now, message)
-        self._outbox.sender = self._cluster.own.id
-        if effect is None:
-            return
-        if effect.left is not None:
-            self._replication.lose(now, effect.left.id)
-        if message.roster is not None:
-            self._replication.compare(now, message.member.id, message.roster)
-        if message.member.state is MemberState.ACTIVE:
-            self._server.signal(now, ServerSignal.ACTIVE_HEARD, message)
-
-    def _on_leave(self, now: float, message: ServerLeave) -> None:
-        if self._cluster.handle_leave(message.sender, message.nonce):
-            self._replication.lose(now, message.sender)
-
-    def _on_snapshot_request(self, now: float, message: SnapshotRequest) -> None:
-        if message.to == self._cluster.own.id:
-            self._server.signal(now, ServerSignal.SNAPSHOT_REQUESTED, message)
-
-    def _on_snapshot(self, now: float, message: Snapshot) -> None:
-        is_ours = message.to == self._cluster.own.id
-        if not is_ours or not self._replication.on_snapshot(now, message):
-            return
-        if message.sender in self._cluster.view.active:
-            self._server.signal(now, ServerSignal.SNAPSHOT_COMPLETE)
-
-    def _from_member(self, handler: Handler) -> Handler:
-        def checked(now: float, message: Any) -> None:
-            if message.sender not in self._cluster:
-                self._counters.add(Count.FOREIGN)
-                return
-            self._cluster.refresh(now, message.sender)
-            handler(now, message)
-
-        return checked
-
-
 _S, _E, _A = ServerState, ServerSignal, ServerAction
 
 _DEFAULT_LIMITS = ServerLimits()
 
 
-class ServerMachine:
+class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     """One server: registers ids together with the other servers of its view.
 
-    ``entropy`` decides, ``secrets`` makes nonces; ``admit`` may refuse clients; ``registry``
-    replaces the one in memory. Raises ``SettingsError`` when others could not dial ``address``.
+    ``entropy`` decides, ``secrets`` makes nonces; ``registry`` replaces the one in memory. With
+    ``asks_admission`` a client is registered when ``handle_admission`` says so of one that
+    ``poll_applicant`` has returned. Raises ``SettingsError`` when others could not dial
+    ``address``.
     """
 
     def __init__(
@@ -189,56 +121,36 @@ class ServerMachine:
         new_cluster: bool = False,
         limits: ServerLimits = _DEFAULT_LIMITS,
         registry: Registry | None = None,
-        admit: Callable[[PeerRecord], bool] = lambda _: True,
+        asks_admission: bool = False,
     ) -> None:
         if not address.is_dialable:
             raise SettingsError(f"server address {address}: others cannot dial port 0")
-        self.state = SERVER.initial
-        """Whether ids that are new to this server are registered."""
-        self.alarms = Alarms[ServerSignal]()
-        self.counters = ControlCounters()
-        self._entropy = entropy
-        self._timers = timers
+        super().__init__(SERVER, entropy, timers)
         self._new_cluster = new_cluster
         self._joins = tuple(each for each in join if each != address)
         self._opens_at = 0.0
-        self._events: deque[ServerEvent] = deque()
+        self._hello_from = 0.0
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
         self._cluster = Cluster(
             entropy, secrets, timers.expiry, address, join, self.counters, self._events
         )
         self._outbox = Outbox(
-            self.id,
-            self._registry,
-            self.counters,
-            self._describe,
-            limits.max_answers,
-            timers.expiry / 2,
+            self.id, self._registry, self.counters, limits.max_answers, timers.expiry / 2
         )
         self._ledger = Registrations(self._registry, self._outbox, self._events)
         self._admission = ClientAdmission(
-            self._ledger, self._outbox, self.counters, admit, limits.data_per_second
+            self._ledger, self._outbox, self.counters, limits, asks=asks_admission
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
+        self._announces = TokenBucket(limits.announces_per_second)
+        self._lookups = TokenBucket(limits.lookups_per_second)
         self._reader = MessageReader(self.counters, for_client=False, known=self._registry.records)
-        self._sleep = SleepWatch(timers.heartbeat, self.counters)
-        self._hello_from = 0.0
-        self._now = 0.0
-        members = MemberMessageHandler(
-            self._cluster, self._replication, self._outbox, self, self.counters
-        )
-        self._handlers = self._list_handlers(members)
-        self._rates = Rates(limits, self.counters)
-        self._proofs = SignatureProofs(
-            self.counters,
-            own=lambda: Holder(self.id, self._cluster.own.nonce),
-            is_server=self._cluster.__contains__,
-        )
+        self._proofs = SignatureProofs(self.counters, self._cluster.heartbeats)
         self._senders = SenderCheck(
             SenderConnections(timers.expiry / 2, limits.max_clients + MAX_MEMBERS),
             self.counters,
-            is_server=self._cluster.__contains__,
-            is_holder=self._admission.is_holder,
+            servers=self._cluster.heartbeats,
+            clients=self._registry.records,
         )
 
     @property
@@ -254,7 +166,7 @@ class ServerMachine:
     @property
     def missing(self) -> tuple[ServerAddress, ...]:
         """Whom this server is to join, as long as it hears no other server at all."""
-        return self._joins if self._cluster.is_alone else ()
+        return () if self._cluster.heartbeats else self._joins
 
     @property
     def clients(self) -> Mapping[int, PeerRecord]:
@@ -264,13 +176,6 @@ class ServerMachine:
     def status(self) -> dict[str, Any]:
         """Return what there is to know about this server, ready for JSON."""
         return describe(self.id, self.state, self._cluster, self._ledger, self.counters)
-
-    def signal(self, now: float, event: ServerSignal, *subject: object) -> None:
-        """Take an event of the table, with the message that it came by if one did.
-
-        Raises ``StateError`` when it is to stop, or to found a cluster, and cannot.
-        """
-        self._RUNNER.step(self, event, now, *subject)
 
     def handle_start(self, now: float) -> None:
         """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
@@ -285,61 +190,14 @@ class ServerMachine:
     def handle_connected(self, now: float) -> None:
         """Say hello soon: a bus connection came up. Crowds are greeted together."""
         self._wake(now)
-        if not self._is_over:
+        if self.state not in self._final:
             self.alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
-    def handle_message(
-        self,
-        now: float,
-        data: bytes,
-        pipe: Pipe = None,
-        session: SigningSession | None = None,
-        *,
-        through: Pipe = None,
-    ) -> None:
-        """Take one message from the bus; what nobody should send is dropped and counted.
-
-        ``pipe`` is the connection that it came through, unless the message proves its sender, and
-        ``session`` who has signed it, where servers have to sign; ``through`` is the connection in
-        any case.
-        """
+    def handle_admission(self, now: float, record: PeerRecord, *, is_admitted: bool) -> None:
+        """Take the application's word on a client that ``poll_applicant`` has returned."""
         self._wake(now)
-        if self.state is _S.STOPPED:
-            self.counters.add(Count.REFUSED_BY_STATE)
-            return
-        message = self._reader.take(data)
-        if message is None or not self._proofs.admits(message, session):
-            return
-        if not self._senders.admits(now, message, pipe):
-            return
-        if self._rates.allows(now, message):
-            self._handlers.get(type(message), self._on_foreign)(now, message)
-            self._senders.note(now, message, pipe, through)
-        if self._joins and self.state is _S.JOINING:
-            self._await_company(now)
-
-    def handle_disconnected(self, now: float, pipe: int) -> None:
-        """Take it that a connection has ended: who spoke through it may come through another.
-
-        A client is suspected at once, and given up unless it does within ``timers.reconnect``: the
-        connection of a process that was killed ends with it.
-        """
-        self._wake(now)
-        for holder in self._senders.end(pipe):
-            if self._admission.is_holder(holder) and not self._is_over:
-                self._ledger.doubt(now, holder.id, self._timers.reconnect)
-
-    def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
-        self._wake(now)
-        if self._is_over:
-            return
-        for server in self._cluster.take_expired(now):
-            self._replication.lose(now, server)
-        self._ledger.handle_timeout(now)
-        if self._joins and self.state is _S.JOINING:
-            self._await_company(now)
-        self._RUNNER.handle_timeout(self, now)
+        if self.state not in self._final:
+            self._admission.judge(now, record, is_admitted=is_admitted)
 
     def publish(
         self, now: float, simulation: int, command: int, parameters: Sequence[Parameter]
@@ -357,16 +215,9 @@ class ServerMachine:
         """Say good-bye to clients and servers. Raises ``StateError`` when stopped already."""
         self.signal(now, _E.STOP)
 
-    def poll_timeout(self) -> float | None:
-        """Return the absolute time of the next ``handle_timeout``."""
-        if self._is_over:
-            return None
-        return earliest(
-            self.alarms.next_due(),
-            self._cluster.next_due(),
-            self._registry.next_due(),
-            self._outbox.next_due(),
-        )
+    def poll_applicant(self) -> PeerRecord | None:
+        """Return the next client that asks to be admitted, or None."""
+        return self._admission.poll_applicant()
 
     def poll_transmit(self) -> BusMessage | None:
         """Return the next message, or None; answers of one batch are put together here."""
@@ -376,48 +227,123 @@ class ServerMachine:
         """Return the next connection of the extra PUB to make or to undo, or None."""
         return self._cluster.poll_bus()
 
-    def poll_event(self) -> ServerEvent | None:
-        """Return the next event, or None."""
-        return self._events.popleft() if self._events else None
+    # What messages mean
 
-    def _list_handlers(
-        self, members: MemberMessageHandler
-    ) -> dict[type, Callable[[float, Any], None]]:
-        return {
-            Announce: self._on_announce,
-            Heartbeat: self._on_heartbeat,
-            Leave: self._admission.on_leave,
-            ClientData: self._admission.on_data,
-            Lookup: self._admission.on_lookup,
-            StatusRequest: self._on_status_request,
-            ClientUser: self._on_user,
-            **members.handlers(),
-        }
+    def _own(self) -> Holder:
+        return Holder(self.id, self._cluster.own.nonce)
 
-    @property
-    def _is_over(self) -> bool:
-        return self.state in SERVER.final
-
-    def _on_foreign(self, _: float, __: object) -> None:
-        self.counters.add(Count.FOREIGN)
+    def _handle(self, now: float, message: AnyMessage) -> None:
+        match message:
+            case Heartbeat():
+                self.signal(now, self._admission.sort_heartbeat(message), message)
+            case Announce():
+                self._on_announce(now, message)
+            case ServerHeartbeat():
+                self._on_server_heartbeat(now, message)
+            case Leave():
+                self._admission.on_leave(now, message)
+            case ClientData():
+                self._admission.on_data(now, message)
+            case Lookup():
+                if self._lookups.take(now):
+                    self._admission.on_lookup(now, message)
+                else:
+                    self.counters.add(Count.OVER_LOOKUPS_PER_SECOND)
+            case StatusRequest():
+                needed = self._outbox.needs_status
+                status = json.dumps(self.status()).encode() if needed else None
+                self._outbox.answer_status(message.id, status)
+            case ClientUser():
+                if self._admission.holds(message):
+                    self._ledger.hear(now, message.id)
+                    user = UserMessage(message.id, message.command, message.parameters)
+                    self._events.append(user)
+            case ServerLeave():
+                if self._cluster.handle_leave(message.sender, message.nonce):
+                    self._replication.lose(now, message.sender)
+            case Registered() | Released() | SnapshotRequest() | Snapshot():
+                self._on_member_message(now, message)
+            case _:
+                self.counters.add(Count.FOREIGN)
+        if self._joins and self.state is _S.JOINING:
+            self._await_company(now)
 
     def _on_announce(self, now: float, message: Announce) -> None:
-        if self._admission.believes(message):
+        if not self._announces.take(now):
+            self.counters.add(Count.OVER_ANNOUNCES_PER_SECOND)
+        elif self._admission.believes(message):
             self.signal(now, self._admission.sort_announce(now, message), message)
 
-    def _on_heartbeat(self, now: float, message: Heartbeat) -> None:
-        self.signal(now, self._admission.sort_heartbeat(message), message)
+    def _on_server_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
+        effect = self._cluster.handle_heartbeat(now, message)
+        self._outbox.sender = self.id
+        if effect is None:
+            return
+        if effect.left is not None:
+            self._replication.lose(now, effect.left.id)
+        if message.roster is not None:
+            self._replication.compare(now, message.member.id, message.roster)
+        if message.member.state is MemberState.ACTIVE:
+            self.signal(now, _E.ACTIVE_HEARD, message)
 
-    def _on_status_request(self, _: float, message: StatusRequest) -> None:
-        self._outbox.answer_status(message.id)
+    def _on_member_message(self, now: float, message: MemberMessage) -> None:
+        if message.sender not in self._cluster.heartbeats:
+            self.counters.add(Count.FOREIGN)
+            return
+        self._cluster.refresh(now, message.sender)
+        match message:
+            case Registered():
+                self._replication.on_registered(now, message)
+            case Released():
+                self._replication.on_released(now, message)
+            case SnapshotRequest() if message.to == self.id:
+                self.signal(now, _E.SNAPSHOT_REQUESTED, message)
+            case Snapshot() if message.to == self.id:
+                is_whole = self._replication.on_snapshot(now, message)
+                if is_whole and message.sender in self._cluster.view.active:
+                    self.signal(now, _E.SNAPSHOT_COMPLETE)
 
-    def _describe(self) -> bytes:
-        return json.dumps(self.status()).encode()
+    # What time means
 
-    def _on_user(self, now: float, message: ClientUser) -> None:
-        if self._admission.holds(message):
-            self._ledger.hear(now, message.id)
-            self._events.append(UserMessage(message.id, message.command, message.parameters))
+    def _doubt(self, now: float, holder: Holder) -> None:
+        # A client is suspected at once, and given up unless it comes through another connection
+        # within ``timers.reconnect``: that of a process that was killed ends with it.
+        if self._admission.is_holder(holder) and self.state not in self._final:
+            self._ledger.doubt(now, holder.id, self._timers.reconnect)
+
+    def _expire(self, now: float) -> None:
+        for server in self._cluster.take_expired(now):
+            self._replication.lose(now, server)
+        self._ledger.handle_timeout(now)
+        if self._joins and self.state is _S.JOINING:
+            self._await_company(now)
+
+    def _forgive(self, lag: float) -> None:
+        self._cluster.forgive(lag)
+        self._registry.forgive(lag)
+        self.alarms.postpone(_E.WAITED, lag)
+        self._opens_at += lag
+
+    def _next_due(self) -> float | None:
+        return earliest(
+            self.alarms.next_due(),
+            self._cluster.next_due(),
+            self._registry.next_due(),
+            self._outbox.next_due(),
+        )
+
+    def _await_company(self, now: float) -> None:
+        """Open alone only where no server is to be joined: a typo must not be a second cluster.
+
+        Where one is heard after the wait is over, it has time to tell what it knows.
+        """
+        if not self._cluster.heartbeats:
+            self.alarms.stop(_E.WAITED)
+        elif _E.WAITED not in self.alarms.pending():
+            soonest = now + self._timers.announce_deadline
+            self.alarms.set(_E.WAITED, max(self._opens_at, soonest))
+
+    # What the table does
 
     def _heartbeat(self, now: float) -> None:
         heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
@@ -434,31 +360,6 @@ class ServerMachine:
         goodbye = ServerLeave(self.id, self._cluster.own.nonce).encode()
         for audience in BusAudience:
             self._outbox.send(audience, goodbye)
-
-    def _await_company(self, now: float) -> None:
-        """Open alone only where no server is to be joined: a typo must not be a second cluster.
-
-        Where one is heard after the wait is over, it has time to tell what it knows.
-        """
-        if self._cluster.is_alone:
-            self.alarms.stop(_E.WAITED)
-        elif _E.WAITED not in self.alarms.pending():
-            soonest = now + self._timers.announce_deadline
-            self.alarms.set(_E.WAITED, max(self._opens_at, soonest))
-
-    def _wake(self, now: float) -> None:
-        self._now = now
-        if self._sleep.is_awake(now):
-            return
-        lag = self._sleep.overslept(now, self.poll_timeout())
-        if lag:
-            self._cluster.forgive(lag)
-            self._registry.forgive(lag)
-            self._senders.forgive(lag)
-            self.alarms.postpone(_E.WAITED, lag)
-            self._opens_at += lag
-
-    # What the table does
 
     def _register(self, now: float, message: Announce) -> None:
         self._admission.register(now, message)
@@ -490,9 +391,6 @@ class ServerMachine:
     def _tell_state(self, _: float) -> None:
         self._events.append(StateChanged(self.state))
 
-    def _count_refused(self) -> None:
-        self.counters.add(Count.REFUSED_BY_STATE)
-
     _RUNNER = Runner(
         SERVER,
         {
@@ -513,6 +411,6 @@ class ServerMachine:
         raised={_E.NEW_CLUSTER, _E.STOP},
         counted={*FROM_CLIENTS, _E.SNAPSHOT_REQUESTED},
         ignored={_E.SNAPSHOT_COMPLETE, _E.ACTIVE_HEARD, _E.WAITED, _E.HEARTBEAT_DUE},
-        count=_count_refused,
+        count=ControlMachine.count_refused,
         timed=True,
     )

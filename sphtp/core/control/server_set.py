@@ -172,24 +172,15 @@ class ServerSet:
         self._counters = counters
         self._events = events
         self._heartbeats: dict[int, ServerHeartbeat] = {}
+        self.heartbeats: Mapping[int, ServerHeartbeat] = MappingProxyType(self._heartbeats)
+        """The last heartbeat of each living server, as it is at any time."""
         self._liveness = Liveness(expiry)
         self._dialler = Dialler(standing, own)
-
-    @property
-    def heartbeats(self) -> Mapping[int, ServerHeartbeat]:
-        """The last heartbeat of each living server."""
-        return MappingProxyType(self._heartbeats)
 
     @property
     def members(self) -> Mapping[int, Member]:
         """What each living server tells about itself."""
         return {number: heartbeat.member for number, heartbeat in self._heartbeats.items()}
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._heartbeats
-
-    def __len__(self) -> int:
-        return len(self._heartbeats)
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
         """Note a heartbeat; None, counted, when there are too many servers to note another one."""

@@ -1,5 +1,6 @@
 """The numbers of the wire: commands, parameters, reasons and states (seed, "Message structure")."""
 
+from collections.abc import Container
 from enum import IntEnum
 
 from sphtp.core.entropy import Entropy, Secrets
@@ -99,12 +100,12 @@ NO_NONCE = 0
 
 def draw_server_id(entropy: Entropy) -> int:
     """Draw an even id other than 0."""
-    return _draw(entropy, 0)
+    return _draw(entropy, 0, ())
 
 
-def draw_client_id(entropy: Entropy) -> int:
-    """Draw an odd id other than 1."""
-    return _draw(entropy, 1)
+def draw_client_id(entropy: Entropy, taken: Container[int] = ()) -> int:
+    """Draw an odd id other than 1, and none that is taken."""
+    return _draw(entropy, 1, taken)
 
 
 def draw_nonce(secrets: Secrets) -> int:
@@ -125,8 +126,8 @@ def is_client_id(number: int) -> bool:
     return number > 1 and number & 1 == 1
 
 
-def _draw(entropy: Entropy, parity: int) -> int:
+def _draw(entropy: Entropy, parity: int, taken: Container[int]) -> int:
     while True:
         number = (int(entropy.random() * (1 << 32)) & ~1) | parity
-        if number > 1:
+        if number > 1 and number not in taken:
             return number

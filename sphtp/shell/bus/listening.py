@@ -35,8 +35,8 @@ from sphtp.shell.bus.dialing import (
     ENDS_KEPT,
     MAX_MESSAGE_SIZE,
     RECEIVE_SIZE,
-    Arrival,
     BusAddressInUseError,
+    BusArrival,
     BusError,
     checked_buffer,
 )
@@ -92,7 +92,7 @@ _READ_EVENT, _WRITE_EVENT = selectors.EVENT_READ, selectors.EVENT_WRITE
 _numbers = itertools.count(1)
 
 
-class Stage(IntEnum):
+class ConnectionState(IntEnum):
     """The progress of a connection."""
 
     TLS = 0
@@ -126,7 +126,7 @@ class _Connection:
         self.socket = opened
         self.site = site
         self.number = next(_numbers)
-        self.stage = Stage.GREETING
+        self.stage = ConnectionState.GREETING
         self.events = _READ_EVENT
         self.received = bytearray()
         self.at = 0
@@ -267,10 +267,10 @@ class ListeningSocket:
 
     def end(self, connection: _Connection) -> None:
         """Close a connection. Ending it twice is fine."""
-        if connection.stage is Stage.ENDED:
+        if connection.stage is ConnectionState.ENDED:
             return
         self._let_go(connection)
-        connection.stage = Stage.ENDED
+        connection.stage = ConnectionState.ENDED
         self._handshakes.end(connection)
         del self._all[connection.number]
         if connection.events:
@@ -302,11 +302,11 @@ class ListeningSocket:
             connection: _Connection | None = key.data
             if connection is None:
                 self._accept(now, self._listeners[key.fd])
-            elif connection.stage is Stage.TLS:
+            elif connection.stage is ConnectionState.TLS:
                 shaken += 1
                 if shaken <= _HANDSHAKES_AT_ONCE:
                     self._shake(now, connection)
-            elif connection.stage is not Stage.ENDED:
+            elif connection.stage is not ConnectionState.ENDED:
                 self._progress(now, connection, events)
         self._handshakes.handle_timeout(now)
 
@@ -358,7 +358,7 @@ class ListeningSocket:
         connection = _Connection(self, accepted, site_of(host))
         context = self._contexts[listener.fileno()]
         if context is not None:
-            connection.stage = Stage.TLS
+            connection.stage = ConnectionState.TLS
             try:
                 connection.socket = context.wrap_socket(
                     accepted, server_side=True, do_handshake_on_connect=False
@@ -388,10 +388,10 @@ class ListeningSocket:
             self.end(connection)
         else:
             self._watch(connection, _READ_EVENT)
-            connection.stage = Stage.GREETING
+            connection.stage = ConnectionState.GREETING
             self._greet(connection)
             # What came in the same packet is in TLS's buffer, where waiting does not see it.
-            if connection.stage is not Stage.ENDED:
+            if connection.stage is not ConnectionState.ENDED:
                 self._progress(now, connection, _READ_EVENT)
 
     def _greet(self, connection: _Connection) -> None:
@@ -401,13 +401,13 @@ class ListeningSocket:
             self.end(connection)
 
     def _progress(self, now: float, connection: _Connection, events: int) -> None:
-        if events & _WRITE_EVENT and connection.stage is not Stage.ENDED:
+        if events & _WRITE_EVENT and connection.stage is not ConnectionState.ENDED:
             self._send_more(connection)
-        if events & _READ_EVENT and connection.stage is not Stage.ENDED:
+        if events & _READ_EVENT and connection.stage is not ConnectionState.ENDED:
             self._read(connection)
-            if connection.stage is Stage.GREETING:
+            if connection.stage is ConnectionState.GREETING:
                 self._hear_greeting(now, connection)
-            if connection.stage in (Stage.UNPROVEN, Stage.PROVEN):
+            if connection.stage in (ConnectionState.UNPROVEN, ConnectionState.PROVEN):
                 self._handle_received(now, connection)
             if connection.has_ended and not connection.is_ready:
                 self.end(connection)
@@ -438,9 +438,9 @@ class ListeningSocket:
             self.end(connection)
             return
         self._greeted[connection.number] = connection
-        connection.stage = Stage.UNPROVEN
+        connection.stage = ConnectionState.UNPROVEN
         if not self._handshakes.asks_for_proof or self._is_excused(connection):
-            connection.stage = Stage.PROVEN
+            connection.stage = ConnectionState.PROVEN
             self._handshakes.end(connection)
         if self._on_connected is not None:
             self._on_connected()
@@ -522,7 +522,7 @@ class ListeningPublisher(ListeningSocket):
         for connection in tuple(self._greeted.values()):
             behind = 0
             for piece, end in pieces:
-                if connection.sending is not None or connection.stage is Stage.ENDED:
+                if connection.sending is not None or connection.stage is ConnectionState.ENDED:
                     break
                 self._send(connection, piece)
                 behind = end
@@ -557,7 +557,7 @@ class ListeningPublisher(ListeningSocket):
         while connection.sending is not None:
             before = connection.sending
             self._send(connection, before)
-            if connection.stage is Stage.ENDED or connection.sending is not None:
+            if connection.stage is ConnectionState.ENDED or connection.sending is not None:
                 return
             if connection.queue:
                 piece, end = next(_pieces(connection.queue))
@@ -567,7 +567,9 @@ class ListeningPublisher(ListeningSocket):
 
     def _is_excused(self, connection: _Connection) -> bool:
         # Who only listens can prove nothing. Who speaks from the same place does it for both.
-        return connection.stage >= Stage.UNPROVEN and self._handshakes.trusts(connection.site)
+        return connection.stage >= ConnectionState.UNPROVEN and self._handshakes.trusts(
+            connection.site
+        )
 
     def _handle_received(self, _: float, connection: _Connection) -> None:
         if connection.received:
@@ -606,7 +608,7 @@ class ListeningSubscriber(ListeningSocket):
         """As ``receive_arrivals``, without where they came from."""
         return [arrival.data for arrival in await self.receive_arrivals(limit)]
 
-    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+    async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
         """Wait until there is a message or a connection ended; return at most ``limit`` messages.
 
         They are taken from the connections in turn, and those of one are in order. Cancelling loses
@@ -632,8 +634,8 @@ class ListeningSubscriber(ListeningSocket):
     def prove(self, number: int) -> None:
         """Note that a connection brought a message that the cluster's secret vouches for."""
         connection = self._all.get(number)
-        if connection is not None and connection.stage is Stage.UNPROVEN:
-            connection.stage = Stage.PROVEN
+        if connection is not None and connection.stage is ConnectionState.UNPROVEN:
+            connection.stage = ConnectionState.PROVEN
             self._handshakes.end(connection)
             self._handshakes.trust(connection.site)
 
@@ -645,33 +647,33 @@ class ListeningSubscriber(ListeningSocket):
         the first one, from the same place.
         """
         connection = self._all.get(number)
-        if connection is None or connection.stage is not Stage.UNPROVEN:
+        if connection is None or connection.stage is not ConnectionState.UNPROVEN:
             return
         if self._handshakes.trusts(connection.site):
             self._handshakes.end(connection)
 
-    def _take(self, limit: int) -> list[Arrival]:
-        batch: list[Arrival] = []
+    def _take(self, limit: int) -> list[BusArrival]:
+        batch: list[BusArrival] = []
         now = trio.current_time()
         while self._ready and len(batch) < limit:
             connection = self._ready.popleft()
             connection.is_ready = False
             self._take_from(connection, min(SHARE, limit - len(batch)), batch)
-            if connection.stage is not Stage.ENDED:
+            if connection.stage is not ConnectionState.ENDED:
                 self._handle_received(now, connection)
                 if connection.has_ended and not connection.is_ready:
                     self.end(connection)
         return batch
 
-    def _take_from(self, connection: _Connection, share: int, batch: list[Arrival]) -> None:
+    def _take_from(self, connection: _Connection, share: int, batch: list[BusArrival]) -> None:
         for _ in range(share):
             if not connection.has_message:
                 break
             data = connection.take_message()
             if data.startswith(self._topics):
-                batch.append(Arrival(data, connection.number))
+                batch.append(BusArrival(data, connection.number))
         connection.forget_taken()
-        if connection.stage is Stage.PROVEN:
+        if connection.stage is ConnectionState.PROVEN:
             # What is left is of another message, which has a deadline of its own.
             self._handshakes.end(connection)
 
@@ -686,7 +688,7 @@ class ListeningSubscriber(ListeningSocket):
             self._ready.append(connection)
         else:
             self._watch(connection, 0 if connection.has_ended else _READ_EVENT)
-            if connection.stage is Stage.PROVEN:
+            if connection.stage is ConnectionState.PROVEN:
                 self._expect_the_rest(now, connection)
 
     def _expect_the_rest(self, now: float, connection: _Connection) -> None:
@@ -702,7 +704,7 @@ class ListeningSubscriber(ListeningSocket):
     def _let_go(self, connection: _Connection) -> None:
         if connection.is_ready:
             self._ready.remove(connection)
-        if connection.stage is Stage.PROVEN and self._handshakes.asks_for_proof:
+        if connection.stage is ConnectionState.PROVEN and self._handshakes.asks_for_proof:
             self._handshakes.distrust(connection.site)
 
 

@@ -8,20 +8,19 @@ from typing import get_args
 import pytest
 
 from sphtp.core.control.counters import Count
-from sphtp.core.control.records import ClusterView, Member, ServerAddress
+from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import MemberState, Reason
 from sphtp.events import (
-    ClientEntered,
-    ClientLeft,
-    ClientSuspected,
     JoinFailing,
+    PeerEntered,
+    PeerLeft,
+    PeerSuspected,
     ServerEvent,
     ServerLeft,
     StateChanged,
     ViewChanged,
 )
-from sphtp.shell.peer import Peer
 from sphtp_server.daemon import LIMITS, log_drops
 from sphtp_server.happenings import _LINES, Happenings
 from sphtp_server.logs import LogFormat, LogLevel, open_log
@@ -50,7 +49,7 @@ def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, ob
     ("event", "expected"),
     [
         (
-            ClientEntered(CLIENT),
+            PeerEntered(CLIENT),
             {
                 "event": "client entered",
                 "level": "info",
@@ -59,11 +58,11 @@ def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, ob
             },
         ),
         (
-            ClientSuspected(5),
+            PeerSuspected(5),
             {"event": "client suspected", "level": "warning", "client": 5},
         ),
         (
-            ClientLeft(CLIENT, Reason.EXPIRED),
+            PeerLeft(CLIENT, Reason.EXPIRED),
             {"event": "client left", "level": "info", "client": 5, "reason": "expired"},
         ),
         (
@@ -105,8 +104,8 @@ def test_an_event_is_one_line_with_its_facts(
 
 
 def test_less_than_the_level_is_not_written() -> None:
-    assert logged(ClientEntered(CLIENT), level="warning") == []
-    assert len(logged(ClientSuspected(5), level="warning")) == 1
+    assert logged(PeerEntered(CLIENT), level="warning") == []
+    assert len(logged(PeerSuspected(5), level="warning")) == 1
 
 
 def test_a_server_that_says_goodbye_is_no_reason_to_worry() -> None:
@@ -162,14 +161,14 @@ def test_a_limit_that_was_reached_is_named_as_its_setting() -> None:
 
 
 def test_lines_for_people_have_no_colours_outside_a_terminal() -> None:
-    (line,) = written(ClientEntered(CLIENT), form="console")
+    (line,) = written(PeerEntered(CLIENT), form="console")
     assert "client entered" in line
     assert "\x1b" not in line
 
 
 def test_people_read_ids_as_everywhere_else() -> None:
     entered, changed = written(
-        ClientEntered(CLIENT), ViewChanged(ClusterView(2, (OWN, MEMBER))), form="console"
+        PeerEntered(CLIENT), ViewChanged(ClusterView(2, (OWN, MEMBER))), form="console"
     )
     assert "client=0x00000005" in entered
     assert "servers=[0x00000004, 0x00000008]" in changed

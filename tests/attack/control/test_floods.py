@@ -11,11 +11,10 @@ from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import PeerChanged
 from sphtp.core.control.inbound import RatesPerHolder, SenderConnections
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import Peer, PeerRecord
 from sphtp.core.control.settings import MAX_RATE, ServerLimits
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
-from sphtp.shell.peer import Peer
 from tests.cases import each
 from tests.core.control.bus import Bus
 from tests.core.control.helpers import ask, established, is_established, said
@@ -90,16 +89,16 @@ def test_data_that_nobody_looks_at_is_not_unpacked() -> None:
 
 
 def test_rates_of_those_that_are_gone_are_forgotten() -> None:
-    here: set[Holder] = set()
-    rates = RatesPerHolder(2, here.__contains__)
+    here: dict[int, PeerRecord] = {}
+    rates = RatesPerHolder(2, here)
     for number in range(1000):
         here.clear()
-        here.add(Holder(number, 1))
-        assert rates.take(0.0, Holder(number, 1), len(here))
+        here[number] = PeerRecord(number, 1)
+        assert rates.take(0.0, Holder(number, 1))
         assert len(rates) <= 2
     last = Holder(999, 1)
-    assert [rates.take(0.0, last, 1) for _ in range(2)] == [True, False]
-    assert rates.take(0.5, last, 1)
+    assert [rates.take(0.0, last) for _ in range(2)] == [True, False]
+    assert rates.take(0.5, last)
 
 
 def test_a_full_server_says_so_by_name() -> None:

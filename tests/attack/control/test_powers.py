@@ -116,7 +116,7 @@ def test_a_member_is_nobody_else_to_a_newcomer(key: ServerKey | None) -> None:
     established(bus, newcomer)
     bus.run(3.0)
     assert newcomer.machine.peers[victim.machine.id] == known
-    assert [event.record.key for event in newcomer.of(PeerEntered)] == [TRUE_KEY]
+    assert [event.peer.key for event in newcomer.of(PeerEntered)] == [TRUE_KEY]
     assert server.machine.clients[victim.machine.id] == known
 
 
@@ -230,7 +230,7 @@ def test_a_recording_of_a_server_tells_a_newcomer_nothing_of_clients() -> None:
     established(bus, newcomer)
     bus.run(15.0)
     assert newcomer.machine.peers[77].key == other.machine.clients[77].key == TRUE_KEY
-    assert {event.record.key for event in newcomer.of(PeerEntered)} == {TRUE_KEY}
+    assert {event.peer.key for event in newcomer.of(PeerEntered)} == {TRUE_KEY}
 
 
 def test_what_is_for_clients_is_nothing_to_servers_and_the_other_way_round() -> None:

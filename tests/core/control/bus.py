@@ -11,7 +11,7 @@ from typing import Any
 
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.outputs import BusAudience, Dial, HangUp, Subscribe, Unsubscribe
-from sphtp.core.control.records import Candidate, ServerAddress
+from sphtp.core.control.records import Candidate, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.secure.signing import (
@@ -23,7 +23,7 @@ from sphtp.core.secure.signing import (
     Verifier,
 )
 from sphtp.core.secure.vouch import Voucher
-from sphtp.shell.bus import Arrival
+from sphtp.shell.bus import BusArrival
 from sphtp.shell.vouching import Vouching
 
 FOREVER = 600.0
@@ -46,6 +46,7 @@ class Node:
     dialled: dict[ServerAddress, None] = field(default_factory=dict)
     address: ServerAddress | None = None
     alive: bool = True
+    admit: Callable[[PeerRecord], bool] | None = None
     wakes_at: float | None = None
     sleeps_until: float = 0.0
     trust: Vouching = field(default_factory=lambda: Vouching(None, None, None))
@@ -89,7 +90,13 @@ class Bus:
     # building
 
     def server(
-        self, number: int, *, join: Iterable[int] = (), signs: bool = True, **options: Any
+        self,
+        number: int,
+        *,
+        join: Iterable[int] = (),
+        signs: bool = True,
+        admit: Callable[[PeerRecord], bool] | None = None,
+        **options: Any,
     ) -> Node:
         machine = ServerMachine(
             random.Random(seed := self._random.getrandbits(32)),
@@ -97,9 +104,10 @@ class Bus:
             secrets=random.Random(f"secrets {seed}"),
             address=address(number),
             join=[address(n) for n in join],
+            asks_admission=admit is not None,
             **options,
         )
-        node = Node(f"server{number}", machine, address=address(number))
+        node = Node(f"server{number}", machine, address=address(number), admit=admit)
         key = None
         if signs and self._authority is not None:
             key = ServerKey.draw(self._random).certified(self._authority)
@@ -147,6 +155,9 @@ class Bus:
 
     def pump(self, node: Node) -> None:
         machine = node.machine
+        if node.admit is not None:
+            while (record := machine.poll_applicant()) is not None:
+                machine.handle_admission(self.now, record, is_admitted=node.admit(record))
         while (command := machine.poll_bus()) is not None:
             node.commands.append(command)
             self._obey(node, command)
@@ -166,7 +177,7 @@ class Bus:
         self.pump(node)
 
     def _hear(self, node: Node, data: bytes, pipe: int | None) -> None:
-        arrival = Arrival(data, pipe)  # type: ignore[arg-type] # None proves its sender
+        arrival = BusArrival(data, pipe)  # type: ignore[arg-type] # None proves its sender
         if (heard := node.trust.check(arrival, node.machine.counters)) is not None:
             node.heard.append(heard.data)
             node.machine.handle_message(self.now, *heard, through=pipe)

@@ -4,10 +4,10 @@ import pytest
 
 from sphtp.core.control.codec import Message
 from sphtp.core.control.events import (
-    ClientSuspected,
     IdLost,
     PeerEntered,
     PeerLeft,
+    PeerSuspected,
 )
 from sphtp.core.control.vocabulary import Command, Reason
 from tests.core.control.bus import Bus, Node
@@ -38,7 +38,7 @@ def test_a_killed_client_is_suspected_at_once_and_told_as_gone_within_two_second
     bus.kill(client)
     killed = bus.now
     bus.run(0.1)
-    assert all(gone in [event.id for event in server.of(ClientSuspected)] for server in servers)
+    assert all(gone in [event.id for event in server.of(PeerSuspected)] for server in servers)
     bus.run_until(lambda: gone not in other.machine.peers, SOON)
     assert bus.now - killed > 1.0, "it had time to come back"
     assert other.of(PeerLeft)[0].reason is Reason.EXPIRED
@@ -57,7 +57,7 @@ def test_a_client_that_comes_back_is_told_as_gone_to_nobody(bus: Bus, number: in
             bus.reconnect(client, server)
         bus.run(3)
     for server in servers:
-        assert server.of(ClientSuspected)
+        assert server.of(PeerSuspected)
         assert not server.of(PeerLeft)
         assert len(server.of(PeerEntered)) == 2
     assert not other.of(PeerLeft)
@@ -96,7 +96,7 @@ def test_a_plain_client_that_says_nothing_but_its_heartbeat_may_come_back() -> N
     say(Command.HEARTBEAT, 1001)
     server.machine.handle_disconnected(bus.now, 1001)
     bus.pump(server)
-    assert [event.id for event in server.of(ClientSuspected)] == [4711]
+    assert [event.id for event in server.of(PeerSuspected)] == [4711]
     bus.run(1.2)
     say(Command.HEARTBEAT, 1002)
     bus.run(5)
@@ -105,7 +105,7 @@ def test_a_plain_client_that_says_nothing_but_its_heartbeat_may_come_back() -> N
     server.machine.handle_disconnected(bus.now, 1002)
     bus.pump(server)
     bus.run(SOON)
-    assert [event.record.id for event in server.of(PeerLeft)] == [4711]
+    assert [event.peer.id for event in server.of(PeerLeft)] == [4711]
     assert server.machine.clients == {}
 
 

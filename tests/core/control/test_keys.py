@@ -89,7 +89,7 @@ def test_a_peer_keeps_the_key_that_was_told_first() -> None:
     for key in (KEY, b"", OTHER):
         bus.inject(client, Peers(server.machine.id, 0, (PeerRecord(7, 5, key=key),)).encode())
     assert client.machine.peers[7].key == KEY
-    assert [event.record.id for event in client.of(PeerEntered)] == [7]
+    assert [event.peer.id for event in client.of(PeerEntered)] == [7]
     assert client.of(PeerChanged) == []
 
 

@@ -8,7 +8,7 @@ from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, Message, Parameter
 from sphtp.core.control.events import IdLost, PeerLeft
-from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.records import ClusterView, Member, Peer, PeerRecord
 from sphtp.core.control.server_messages import IdAck, Peers, ServerHeartbeat
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, DataId, MemberState, Reason
@@ -77,7 +77,7 @@ def test_a_peer_that_left_for_an_unknown_reason_is_gone() -> None:
     bus.inject(client, Peers(server.machine.id, 0, (PeerRecord(99, 0),)).encode())
     gone = Parameter(DataId.GONE, bytes([99, 0, 0, 0]) + bytes(8) + b"\xff\0")
     bus.inject(client, Message(0, server.machine.id, Command.PEER_LEFT, (gone,)).encode())
-    assert client.of(PeerLeft) == [PeerLeft(PeerRecord(99, 0), Reason.OTHER)]
+    assert client.of(PeerLeft) == [PeerLeft(Peer.from_record(PeerRecord(99, 0)), Reason.OTHER)]
 
 
 def test_a_server_hears_a_member_of_a_later_version() -> None:

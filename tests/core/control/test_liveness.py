@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.liveness import Liveness, SleepWatch
+from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.vocabulary import Reason
 
@@ -105,17 +104,6 @@ def test_the_queues_agree_with_looking_at_everybody(
             liveness.refresh(now, step[1])
             model.refresh(now, step[1])
         assert len(liveness) == len(model.heard)
-
-
-def test_a_missed_timeout_is_lag_but_a_busy_process_is_awake() -> None:
-    counters = ControlCounters()
-    watch = SleepWatch(1.0, counters)
-    assert watch.overslept(0.0, None) == 0.0
-    assert watch.overslept(1.0, 1.0) == 0.0
-    assert watch.overslept(62.0, 2.0) == 60.0
-    assert watch.overslept(62.5, 2.0) == 0.0
-    assert watch.overslept(63.4, 2.0) == 0.0
-    assert counters.as_dict() == {"overslept": 1}
 
 
 def test_graves_keep_an_id_for_one_period_and_for_one_holder() -> None:

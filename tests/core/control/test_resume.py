@@ -5,11 +5,11 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Digest, GoneHolder, Message
 from sphtp.core.control.directory import Searches
 from sphtp.core.control.events import (
-    ClientSuspected,
     Established,
     IdLost,
     PeerEntered,
     PeerLeft,
+    PeerSuspected,
     PeerUnknown,
     ServerLeft,
     Suspended,
@@ -44,7 +44,7 @@ def test_a_client_that_hears_nobody_is_suspended_and_resumes_with_its_id() -> No
     assert len(client.of(Suspended)) == 1
     bus.run(15)
     assert not client.of(PeerLeft)
-    assert peer.of(PeerEntered)[-1].record.id == holder[0]
+    assert peer.of(PeerEntered)[-1].peer.id == holder[0]
 
 
 def test_peers_that_nobody_vouches_for_go_one_expiry_after_the_resumption() -> None:
@@ -150,7 +150,7 @@ def test_a_server_that_slept_does_not_blame_clients_nor_members() -> None:
     assert second.of(ServerLeft)
     bus.run(10)
     assert not first.of(PeerLeft)
-    assert not first.of(ClientSuspected)
+    assert not first.of(PeerSuspected)
     assert not first.of(ServerLeft)
     assert first.machine.counters["overslept"] == 1
     assert first.machine.view == second.machine.view

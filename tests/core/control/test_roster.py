@@ -19,7 +19,7 @@ from sphtp.core.control.lists import (
     number_parts,
 )
 from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.records import CAPACITY, Candidate, PeerRecord
+from sphtp.core.control.records import CAPACITY, Candidate, Peer, PeerRecord
 from sphtp.core.control.registry import Claim, MemoryRegistry
 from sphtp.core.control.server_set import Dialler, ExponentialBackoff
 from sphtp.core.control.vocabulary import Reason
@@ -27,16 +27,17 @@ from tests.core.control.bus import address
 
 A, B = 2, 4
 PEER = PeerRecord(7, 70)
+peer = Peer.from_record
 
 
 def test_a_peer_is_there_as_long_as_some_server_vouches() -> None:
     roster = Roster(10.0, ControlCounters())
-    assert roster.enter(0.0, A, PEER) == [PeerEntered(PEER)]
+    assert roster.enter(0.0, A, PEER) == [PeerEntered(peer(PEER))]
     assert roster.enter(0.0, B, PEER) == []
     assert roster.leave(1.0, A, GoneHolder(7, 70, Reason.EXPIRED)) == []
     assert roster.peers == {7: PEER}
     assert roster.leave(1.0, B, GoneHolder(7, 70, Reason.EXPIRED)) == [
-        PeerLeft(PEER, Reason.EXPIRED)
+        PeerLeft(peer(PEER), Reason.EXPIRED)
     ]
     assert roster.peers == {}
 
@@ -45,10 +46,14 @@ def test_a_good_bye_counts_at_once_and_late_news_do_not_undo_it() -> None:
     roster = Roster(10.0, ControlCounters())
     roster.enter(0.0, A, PEER)
     roster.enter(0.0, B, PEER)
-    assert roster.leave(1.0, A, GoneHolder(7, 70, Reason.LEFT)) == [PeerLeft(PEER, Reason.LEFT)]
+    assert roster.leave(1.0, A, GoneHolder(7, 70, Reason.LEFT)) == [
+        PeerLeft(peer(PEER), Reason.LEFT)
+    ]
     assert roster.enter(1.1, B, PEER) == []
     assert roster.replace(1.2, B, [PEER]) == []
-    assert roster.enter(1.3, B, replace(PEER, nonce=71)) == [PeerEntered(replace(PEER, nonce=71))]
+    assert roster.enter(1.3, B, replace(PEER, nonce=71)) == [
+        PeerEntered(peer(replace(PEER, nonce=71)))
+    ]
 
 
 def test_another_nonce_is_another_peer() -> None:
@@ -56,7 +61,10 @@ def test_another_nonce_is_another_peer() -> None:
     roster.enter(0.0, A, PEER)
     other = replace(PEER, nonce=71)
     assert roster.leave(0.0, A, GoneHolder(7, 71, Reason.EXPIRED)) == []
-    assert roster.enter(0.0, B, other) == [PeerLeft(PEER, Reason.CONFLICT), PeerEntered(other)]
+    assert roster.enter(0.0, B, other) == [
+        PeerLeft(peer(PEER), Reason.CONFLICT),
+        PeerEntered(peer(other)),
+    ]
     assert roster.digest(A) == Digest(0, 0)
 
 
@@ -64,7 +72,7 @@ def test_older_data_do_not_replace_newer() -> None:
     roster = Roster(10.0, ControlCounters())
     new, old = replace(PEER, data=b"new", revision=2), replace(PEER, data=b"old", revision=1)
     roster.enter(0.0, A, old)
-    assert roster.enter(0.0, A, new) == [PeerChanged(new)]
+    assert roster.enter(0.0, A, new) == [PeerChanged(peer(new))]
     assert roster.enter(0.0, B, old) == []
     assert roster.enter(0.0, A, new) == []
     assert roster.peers == {7: new}
@@ -101,9 +109,9 @@ def test_a_whole_list_replaces_what_a_server_vouched_for() -> None:
     roster.enter(0.0, A, second)
     roster.enter(0.0, B, second)
     events = roster.replace(0.0, A, [third])
-    assert events == [PeerLeft(PEER, Reason.EXPIRED), PeerEntered(third)]
+    assert events == [PeerLeft(peer(PEER), Reason.EXPIRED), PeerEntered(peer(third))]
     assert set(roster.peers) == {9, 11}
-    assert roster.drop_server(B) == [PeerLeft(second, Reason.EXPIRED)]
+    assert roster.drop_server(B) == [PeerLeft(peer(second), Reason.EXPIRED)]
     assert roster.servers == (A,)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import BLOB, NONCE, REASON
 from sphtp.core.control.events import (
-    ClientSuspected,
     Established,
     PeerEntered,
     PeerLeft,
+    PeerSuspected,
 )
 from sphtp.core.control.outputs import Dial, Subscribe, Unsubscribe, topic
 from sphtp.core.control.vocabulary import Command, Reason
@@ -127,12 +127,12 @@ def test_11_a_silent_client_is_suspected_then_de_registered_and_its_data_deleted
     bus.run(3)
     bus.cut(client, server)
     cut = bus.now
-    bus.run_until(lambda: bool(server.of(ClientSuspected)))
+    bus.run_until(lambda: bool(server.of(PeerSuspected)))
     assert 3.9 < bus.now - cut < 5.1
     bus.run_until(lambda: bool(server.of(PeerLeft)))
     assert 8.9 < bus.now - cut < 10.1
     (left,) = server.of(PeerLeft)
-    assert (left.record.id, left.record.data) == (client.machine.id, b"")
+    assert (left.peer.id, left.peer.packed) == (client.machine.id, b"")
     assert left.reason is Reason.EXPIRED
     assert client.machine.id not in server.machine.clients
     bus.run(1)

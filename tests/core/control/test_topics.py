@@ -92,8 +92,8 @@ def test_a_change_is_told_as_one() -> None:
         other.events.clear()
         tell(bus, one, *topics)
         bus.run_until(lambda: bool(other.of(PeerChanged)))
-        record = other.of(PeerChanged)[-1].record
-        assert (record.topics, record.data) == (topics, b"spheres")
+        record = other.of(PeerChanged)[-1].peer
+        assert (record.topics, record.packed) == (topics, b"spheres")
         assert other.of(PeerEntered) == []
 
 
@@ -164,7 +164,7 @@ def test_topics_are_deleted_with_their_client() -> None:
     one.machine.leave(bus.now)
     bus.pump(one)
     bus.run_until(lambda: bool(server.of(PeerLeft)))
-    assert server.of(PeerLeft)[0].record.topics == ()
+    assert server.of(PeerLeft)[0].peer.topics == ()
 
 
 # Beside programs that know nothing of them
@@ -203,7 +203,7 @@ def test_a_peer_keeps_the_topics_of_a_revision() -> None:
     assert hear(1, *ONE) == ()
     assert hear(2, *MANY) == MANY
     assert len(client.of(PeerEntered)) == 1
-    assert [event.record.topics for event in client.of(PeerChanged)] == [ONE, (), MANY]
+    assert [event.peer.topics for event in client.of(PeerChanged)] == [ONE, (), MANY]
 
 
 def test_a_server_that_tells_no_topics_takes_none_away() -> None:
