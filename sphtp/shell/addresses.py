@@ -1,100 +1,14 @@
-"""Which of this machine's addresses to bind, and which to tell peers."""
+"""Network addresses: names that are looked up, and the way to them."""
 
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 import trio
 
-from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.datagrams import Address
-from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.lifetime import running
-from sphtp.shell.probe import FaultKind, ServerFault
-from sphtp.shell.server_wait import GRACE, ServerWait
-
-
-class AddressDiscovery:
-    """This machine as the servers see it. Programs start in any order, so a name may come late.
-
-    Its methods raise ``UnreachableError`` when there is no way to any of the servers for longer
-    than ``patience`` has it.
-    """
-
-    def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
-        self._servers = [_host_and_port(server.pub) for server in servers]
-        self._server_wait = server_wait
-
-    async def where_to_bind(self) -> str:
-        """Choose the address to bind: the one that faces the servers, or all when they differ.
-
-        Binding no more than that keeps a cluster on loopback out of everybody else's reach.
-        """
-        facing = await self._facing()
-        if len(facing) == 1:
-            return facing[0]
-        return "::" if all(":" in host for host in facing) else "0.0.0.0"  # noqa: S104
-
-    async def candidates_of(
-        self, bound: Address, advertise: Sequence[Address] = ()
-    ) -> list[Candidate]:
-        """List where peers may reach a socket bound there: what ``advertise`` says, if anything.
-
-        Bound to every address, it is told by those of its family that face the servers; loopback
-        is then left out unless there is nothing else, for it means another machine to everybody
-        else. Raises ``SettingsError`` when no address of that family faces a server.
-        """
-        if advertise:
-            return [Candidate(*address) for address in advertise]
-        host, port = bound
-        here = ip_address(host)
-        if not here.is_unspecified:
-            return [Candidate(host, port)]
-        facing = map(ip_address, await self._facing())
-        own = [address for address in facing if address.version == here.version]
-        if not own:
-            raise SettingsError(
-                f"host is {host}, and no IPv{here.version} address faces the servers; "
-                "give another host, or name an address in advertise"
-            )
-        outside = [address for address in own if not address.is_loopback]
-        return [Candidate(str(address), port) for address in outside or own]
-
-    async def _facing(self) -> list[str]:
-        server_wait = self._server_wait
-        slow = ServerFault(
-            FaultKind.SILENT, f"{', '.join(h for h, _ in self._servers)} still being looked up"
-        )
-        fault = slow
-        with trio.CancelScope(deadline=server_wait.deadline):
-            while True:
-                async with running(partial(_warn_later, server_wait, slow)):
-                    facing, complaints = await self._look()
-                if facing:
-                    return facing
-                fault = ServerFault(FaultKind.ABSENT, "; ".join(complaints))
-                server_wait.note(fault)
-                await trio.sleep(server_wait.pause)
-        raise server_wait.give_up(fault.text)
-
-    async def _look(self) -> tuple[list[str], list[str]]:
-        """Return the addresses that face servers, and what was said of servers without any."""
-        facing: dict[str, None] = {}
-        complaints: dict[str, None] = {}
-        for host, port in self._servers:
-            try:
-                facing[await local_address_towards(host, port)] = None
-            except UnreachableError as error:
-                complaints[str(error)] = None
-        return list(facing), list(complaints)
-
-
-async def _warn_later(server_wait: ServerWait, fault: ServerFault) -> None:
-    await trio.sleep(GRACE)
-    server_wait.note(fault)
+from sphtp.errors import UnreachableError
 
 
 def is_loopback(host: str) -> bool:
@@ -103,13 +17,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _host_and_port(url: str) -> Address:
-    parts = urlsplit(url)
-    if parts.hostname is None or parts.port is None:
-        raise SettingsError(f"server address {url!r} names no host and port")
-    return parts.hostname, parts.port
 
 
 async def local_address_towards(host: str, port: int) -> str:

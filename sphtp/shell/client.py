@@ -34,9 +34,8 @@ from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
 from sphtp.core.secure.identity import Identity
-from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell.addresses import AddressDiscovery
+from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
 from sphtp.shell.feed import Listener
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
@@ -46,13 +45,14 @@ from sphtp.shell.node import Node, NodeStatistics, open_node
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import Registration, open_bus
 from sphtp.shell.server_wait import ServerWait
-from sphtp.shell.streams.multicast import Group
-from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Stream, Terms
 from sphtp.shell.tls import Tls, require_tls
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
+    from sphtp.core.stream.settings import StreamSettings
+    from sphtp.shell.streams.multicast import Group
+    from sphtp.shell.streams.source import Source
+    from sphtp.shell.streams.subscription import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +240,8 @@ class Client:
 
     @block
     async def open_source(
-        self, *topics: str, settings: StreamSettings | None = None, group: Group | None = None
-    ) -> AsyncIterator[Source]:
+        self, *topics: str, settings: "StreamSettings | None" = None, group: "Group | None" = None
+    ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, of which all peers learn; see ``Node.open_source``.
 
         Peers find it by ``peer.topics`` and ``subscribe``.
@@ -265,10 +265,10 @@ class Client:
         numbered: bool = False,
         ordered: bool = True,
         recover: bool = True,
-        settings: StreamSettings | None = None,
+        settings: "StreamSettings | None" = None,
         interface: str | None = None,
         timeout: float = 5.0,
-    ) -> AsyncIterator[Stream]:
+    ) -> "AsyncIterator[Stream]":
         """Subscribe to a topic of a peer for the length of the block.
 
         Args:
@@ -289,6 +289,10 @@ class Client:
                 source began anew and ``session`` is no more.
             SettingsError: ``late_join`` is below 0, or ``after`` below -1.
         """
+        # As in ``NodeStreams``: loaded with the first subscription.
+        from sphtp.core.stream.settings import StreamSettings
+        from sphtp.shell.streams.subscription import Terms
+
         terms = Terms(
             late_join=late_join,
             after=after,

@@ -3,12 +3,18 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sphtp.core.channel.security import HandshakeCounters
-from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.stream.statistics import SourceCounters
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.security import HandshakeCounters
+    from sphtp.core.channel.statistics import BoundCounters, EndpointCounters
+    from sphtp.core.stream.statistics import SourceCounters
+
+    Watched = (
+        HandshakeCounters | EndpointCounters | BoundCounters | SourceCounters | ControlCounters
+    )
 
 SETTINGS: Final[Mapping[str, str]] = {
     "handshakes_over_rate": "handshakes_per_second",
@@ -38,25 +44,23 @@ QUIET: Final = 10.0
 
 log: Final = logging.getLogger("sphtp.limits")
 
-Watched = HandshakeCounters | EndpointCounters | BoundCounters | SourceCounters | ControlCounters
-
 
 class LimitLog:
     """Watches the counters of a node, and of what comes and goes with it."""
 
-    def __init__(self, *counters: Watched) -> None:
+    def __init__(self, *counters: "Watched") -> None:
         self._sources: dict[int, list[tuple[str, Callable[[], int]]]] = {}
         self._seen: dict[int, list[int]] = {}
         self._quiet_until = dict.fromkeys(SETTINGS, float("-inf"))
         for one in counters:
             self.watch(one)
 
-    def watch(self, counters: Watched) -> None:
+    def watch(self, counters: "Watched") -> None:
         """Look at these from now on, too."""
         self._sources[id(counters)] = list(_readers(counters))
         self._seen[id(counters)] = self._read(id(counters))
 
-    def forget(self, now: float, counters: Watched) -> None:
+    def forget(self, now: float, counters: "Watched") -> None:
         """Look at these a last time."""
         self.look(now)
         del self._sources[id(counters)], self._seen[id(counters)]
@@ -80,7 +84,7 @@ class LimitLog:
         self._seen[key] = seen
 
 
-def _readers(counters: Watched) -> Iterator[tuple[str, Callable[[], int]]]:
+def _readers(counters: "Watched") -> Iterator[tuple[str, Callable[[], int]]]:
     for name in SETTINGS:
         if isinstance(counters, ControlCounters):
             if isinstance(name, Count):

@@ -24,7 +24,6 @@ from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
-from sphtp.core.stream.settings import StreamSettings
 from sphtp.shell.addresses import local_address_towards, resolve
 from sphtp.shell.channel import Channel, ChannelHooks
 from sphtp.shell.encoding import Encoding, encoding_for
@@ -36,14 +35,15 @@ from sphtp.shell.loop import Loop
 from sphtp.shell.predicates import asked
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
-from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.node_streams import NodeStreams
-from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Stream, Terms
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
+    from sphtp.core.stream.settings import StreamSettings
+    from sphtp.shell.streams.multicast import Group
+    from sphtp.shell.streams.source import Source
+    from sphtp.shell.streams.subscription import Stream, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ class Node(Lasting):
 
     @block
     async def open_source(
-        self, *topics: str, settings: StreamSettings | None = None, group: Group | None = None
-    ) -> AsyncIterator[Source]:
+        self, *topics: str, settings: "StreamSettings | None" = None, group: "Group | None" = None
+    ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more for the length of the block; leaving it lingers.
 
         Args:
@@ -210,7 +210,7 @@ class Node(Lasting):
             UdpAddressError: the group's interface is not of this machine.
         """
         self._check_open()
-        async with self._streams.open_source(topics, settings or StreamSettings(), group) as source:
+        async with self._streams.open_source(topics, settings, group) as source:
             yield source
 
     @block
@@ -223,8 +223,8 @@ class Node(Lasting):
         wanted: int = 0,
         key: bytes | None = None,
         pin: Callable[[bytes], bool] | None = None,
-        terms: Terms | None = None,
-    ) -> AsyncIterator[Stream]:
+        terms: "Terms | None" = None,
+    ) -> "AsyncIterator[Stream]":
         """Subscribe to a topic of a source at another node for the length of the block.
 
         ``terms`` say what is wanted of it; the others are those of ``open_channel``.
@@ -235,7 +235,7 @@ class Node(Lasting):
         """
         expectation = _expect(key, pin)
         dial = partial(self._open, [(host, port), *more], wanted, expectation, STREAMS)
-        async with self._streams.subscribe(dial, topic, terms or Terms()) as stream:
+        async with self._streams.subscribe(dial, topic, terms) as stream:
             yield stream
 
     async def accept(self) -> Channel:

@@ -61,7 +61,7 @@ def names_on_the_page() -> dict[str, str]:
 
 
 def test_every_public_name_has_its_line() -> None:
-    public = {name for name in vars(sphtp) if is_public(sphtp, name)}
+    public = {name for name in dir(sphtp) if is_public(sphtp, name)}
     listed = {name for name in names_on_the_page() if "." not in name}
     assert listed == public
 
@@ -79,7 +79,7 @@ def test_every_public_name_says_what_it_means() -> None:
 
 def undocumented(module: ModuleType) -> Iterator[str]:
     """Yield the public classes and functions without a docstring, and such methods of classes."""
-    for name in vars(module):
+    for name in dir(module):
         value = getattr(module, name)
         if not is_public(module, name) or not isinstance(value, FunctionType | type):
             continue

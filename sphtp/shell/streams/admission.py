@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -18,7 +18,9 @@ from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
 from sphtp.shell.streams.dispatcher import StreamDispatcher
-from sphtp.shell.streams.hosted_source import HostedSource
+
+if TYPE_CHECKING:
+    from sphtp.shell.streams.hosted_source import HostedSource
 
 
 class PendingReceivers:
@@ -96,7 +98,7 @@ class ReceiverAdmission:
                 if joined is not None:
                     await self._serve_receiver(channel, *joined)
 
-    async def _receive(self, channel: Channel) -> tuple[HostedSource, Join] | None:
+    async def _receive(self, channel: Channel) -> "tuple[HostedSource, Join] | None":
         """Receive a JOIN, and find its source; None if it was refused."""
         try:
             with self._pending.one():
@@ -115,7 +117,7 @@ class ReceiverAdmission:
             channel.abort("too slow to join")
         return None
 
-    async def _serve_receiver(self, channel: Channel, hosted: HostedSource, join: Join) -> None:
+    async def _serve_receiver(self, channel: Channel, hosted: "HostedSource", join: Join) -> None:
         """Keep a receiver for as long as its channel lives, and tell it where the stream ends."""
         welcome = hosted.welcome(trio.current_time(), join, channel)
         try:
@@ -135,19 +137,19 @@ class ReceiverAdmission:
                 self._nursery.start_soon(_renew_key, hosted)
 
 
-async def _send_closing(hosted: HostedSource, topic: str, channel: Channel) -> None:
+async def _send_closing(hosted: "HostedSource", topic: str, channel: Channel) -> None:
     """Send END as soon as nothing more will leave, in time to ask for what is missing."""
     with suppress(*GONE):
         await send_message(channel, await hosted.closing(topic))
 
 
-def _refusal(hosted: HostedSource | None, topic: str) -> JoinRefused:
+def _refusal(hosted: "HostedSource | None", topic: str) -> JoinRefused:
     if hosted is None:
         return JoinRefused(f"this node has no source of the topic {topic!r}")
     return JoinRefused(f"the topic {topic!r} has all receivers that it may have")
 
 
-async def _renew_key(hosted: HostedSource) -> None:
+async def _renew_key(hosted: "HostedSource") -> None:
     """Seal with a key that those who left do not have: one for all who leave at about one time."""
     await trio.sleep(GATHERING)
     key = hosted.renew_key()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -20,9 +20,12 @@ from sphtp.core.stream.wire import (
 from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError, StateError
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.streams.hosted_source import HostedSource
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.udp import UdpSocket
+
+if TYPE_CHECKING:
+    # Every node has a dispatcher; few have a source or a subscription.
+    from sphtp.shell.streams.hosted_source import HostedSource
+    from sphtp.shell.streams.hosted_subscription import HostedSubscription
 
 MOST: Final = 4 << 20
 """Bytes that are kept, for all sources that are being joined together; others are repaired."""
@@ -118,7 +121,7 @@ class StreamDispatcher:
 
     # Who takes part
 
-    def host(self, hosted: HostedSource) -> None:
+    def host(self, hosted: "HostedSource") -> None:
         """Let a source take part; raises ``StateError`` when there is one of its topics."""
         for topic in hosted.topics:
             self.check_free(topic)
@@ -131,7 +134,7 @@ class StreamDispatcher:
         if self.find_topic(topic) is not None:
             raise StateError(f"this node has a source of the topic {topic!r} already")
 
-    def unhost(self, hosted: HostedSource) -> None:
+    def unhost(self, hosted: "HostedSource") -> None:
         """Forget a source."""
         del self._hosted[hosted.session]
         self._note_parties()
@@ -142,11 +145,11 @@ class StreamDispatcher:
         """The topics of all sources here."""
         return tuple(topic for hosted in self._hosted.values() for topic in hosted.topics)
 
-    def find_topic(self, topic: str) -> HostedSource | None:
+    def find_topic(self, topic: str) -> "HostedSource | None":
         """The source here that has a topic."""
         return next((one for one in self._hosted.values() if topic in one.topics), None)
 
-    def find_session(self, session: int) -> HostedSource | None:
+    def find_session(self, session: int) -> "HostedSource | None":
         """The source here that has a session of this id."""
         return self._hosted.get(session)
 
@@ -165,14 +168,14 @@ class StreamDispatcher:
         finally:
             self._note_parties()
 
-    def attend(self, subscription: HostedSubscription) -> None:
+    def attend(self, subscription: "HostedSubscription") -> None:
         """Let a subscription take part, and have what came before this side was ready."""
         self._subscribed.setdefault(subscription.session, []).append(subscription)
         self._note_parties()
         for row in self._early.take(subscription.session):
             subscription.handle_row_untrusted(trio.current_time(), row)
 
-    def unattend(self, subscription: HostedSubscription) -> None:
+    def unattend(self, subscription: "HostedSubscription") -> None:
         """Forget a subscription."""
         others = self._subscribed[subscription.session]
         others.remove(subscription)
@@ -261,7 +264,7 @@ class StreamDispatcher:
             self._feedback.popleft()
         return True
 
-    def _subscriptions(self) -> Iterator[HostedSubscription]:
+    def _subscriptions(self) -> "Iterator[HostedSubscription]":
         return chain.from_iterable(self._subscribed.values())
 
     def _parties(self) -> Iterator[TimedParty]:

@@ -1,16 +1,16 @@
-"""The streams of a node: opens sources and subscriptions, and lets them share its socket."""
+"""The streams of a node: opens sources and subscriptions, and lets them share its socket.
+
+The code of sources and of subscriptions is loaded when the first one of a program is opened: most
+programs open neither, and it is a sixth of the library.
+"""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from sphtp.core.entropy import Entropy, Secrets
-from sphtp.core.stream.membership import Join, Welcome
-from sphtp.core.stream.receiver import Receiver
-from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.subscription import Subscription
 from sphtp.core.topics import check_topic
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
@@ -18,13 +18,15 @@ from sphtp.shell.encoding import Encoding
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.streams.admission import ReceiverAdmission
 from sphtp.shell.streams.dispatcher import StreamDispatcher
-from sphtp.shell.streams.history import serving_history
-from sphtp.shell.streams.hosted_source import HostedSource, open_fan_out
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
-from sphtp.shell.streams.multicast import Group
-from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Dial, Stream, Terms, join, taking_part
 from sphtp.shell.udp import UdpSocket
+
+if TYPE_CHECKING:
+    from sphtp.core.stream.membership import Welcome
+    from sphtp.core.stream.settings import StreamSettings
+    from sphtp.core.stream.subscription import Subscription
+    from sphtp.shell.streams.multicast import Group
+    from sphtp.shell.streams.source import Source
+    from sphtp.shell.streams.subscription import Dial, Stream, Terms
 
 _NOWHERE: Final = ("", 0)
 
@@ -64,10 +66,16 @@ class NodeStreams:
 
     @asynccontextmanager
     async def open_source(
-        self, topics: Sequence[str], settings: StreamSettings, group: Group | None
-    ) -> AsyncIterator[Source]:
+        self, topics: Sequence[str], settings: "StreamSettings | None", group: "Group | None"
+    ) -> "AsyncIterator[Source]":
         """Open a source of these topics for the length of the block; leaving it lingers."""
+        from sphtp.core.stream.settings import StreamSettings
+        from sphtp.shell.streams.history import serving_history
+        from sphtp.shell.streams.hosted_source import HostedSource, open_fan_out
+        from sphtp.shell.streams.source import Source
+
         self._check(topics)
+        settings = settings or StreamSettings()
         with open_fan_out(self._udp, group) as outlet:
             if most := outlet.loopback_datagram:
                 settings = settings.for_loopback(most)
@@ -86,12 +94,17 @@ class NodeStreams:
     @asynccontextmanager
     async def subscribe(
         self,
-        dial: Dial,
+        dial: "Dial",
         topic: str,
-        terms: Terms,
-    ) -> AsyncIterator[Stream]:
+        terms: "Terms | None",
+    ) -> "AsyncIterator[Stream]":
         """Join a source over a channel that ``dial`` opens, for the length of the block."""
+        from sphtp.core.stream.membership import Join
+        from sphtp.shell.streams.hosted_subscription import HostedSubscription
+        from sphtp.shell.streams.subscription import Stream, Terms, join, taking_part
+
         check_topic(topic)
+        terms = terms or Terms()
         async with AsyncExitStack() as stack:
             channel = await stack.enter_async_context(dial())
             with self.dispatcher.joining(channel.peer_address or _NOWHERE):
@@ -113,7 +126,10 @@ class NodeStreams:
         for topic in map(check_topic, topics):
             self.dispatcher.check_free(topic)
 
-    def _make(self, welcome: Welcome, terms: Terms) -> Subscription:
+    def _make(self, welcome: "Welcome", terms: "Terms") -> "Subscription":
+        from sphtp.core.stream.receiver import Receiver
+        from sphtp.core.stream.subscription import Subscription
+
         now, has_history = trio.current_time(), bool(welcome.history)
         settings = terms.settings.for_group() if welcome.group else terms.settings
         return Subscription(
