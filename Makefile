@@ -89,7 +89,7 @@ clean: ## Remove .venv, builds and caches
 $(RUNS): pyproject.toml $(if $(MOVED),remade) | .venv/bin/python
 	@echo "Installing SphTP and what it needs into .venv ..."
 	@$(PIP_INSTALL) --upgrade "pip>=25.1" $(LOGGED)
-	@$(PIP_INSTALL) --editable . $(LOGGED)
+	@$(PIP_INSTALL) --editable '.[sim]' $(LOGGED)
 	@pwd -P > $@
 
 $(DEVELOPS): $(RUNS)

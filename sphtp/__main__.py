@@ -2,13 +2,39 @@
 
 A verb's code is imported when it is asked for and not before, so the library knows no application,
 anybody's package can add a verb, and one that cannot be imported does not break the others.
+
+The library needs none of what its programs need: that is two extras. Whoever calls a program
+without them is told which one is missing, and so is whoever calls a verb that no wheel carries.
 """
 
+import sys
 from importlib.metadata import EntryPoint, entry_points
 
-import click
-
 GROUP = "sphtp.commands"
+
+EXTRAS = {"click": "cli", "pydantic": "cli", "rich": "cli", "structlog": "cli", "numpy": "sim"}
+"""Which extra brings a module."""
+
+CHECKOUT = "sphtp_benchmarks"
+"""What only a checkout has."""
+
+
+def how_to_get(program: str, error: ModuleNotFoundError) -> str | None:
+    """Return the sentence that says what a program lacks; None for a module of somebody else's."""
+    if error.name == CHECKOUT:
+        return (
+            f"{program} comes with the source and not with the installed package: get a checkout "
+            f"of the project, and run `make run` and then `.venv/bin/{program}` there."
+        )
+    extra = EXTRAS.get(error.name or "")
+    return extra and f"{program} needs {error.name}: pip install 'sphtp[{extra}]' brings it."
+
+
+try:
+    import click
+except ModuleNotFoundError as missing:
+    print(how_to_get("sphtp", missing), file=sys.stderr)
+    sys.exit(2)
 
 
 class Verbs(click.Group):
@@ -26,6 +52,10 @@ class Verbs(click.Group):
         try:
             command = found.load()
         except Exception as error:  # whatever a plugin may raise
+            if isinstance(error, ModuleNotFoundError):
+                sentence = how_to_get(f"sphtp {cmd_name}", error)
+                if sentence is not None:
+                    return _without(found, sentence, sentence, exit_code=2)
             return _broken(found, f"{type(error).__name__}: {error}")
         if not isinstance(command, click.Command):
             return _broken(found, "it is not a click command")
@@ -49,13 +79,21 @@ def _found() -> dict[str, EntryPoint]:
 
 
 def _broken(point: EntryPoint, reason: str) -> click.Command:
+    complaint = f"{point.name} ({point.value}) cannot be loaded: {reason}"
+    return _without(point, f"Cannot be loaded: {reason}", complaint, exit_code=1)
+
+
+def _without(point: EntryPoint, text: str, complaint: str, *, exit_code: int) -> click.Command:
+    """Return what stands in for a verb: its help is ``text``, and any call of it a complaint."""
+
     def complain() -> None:
-        raise click.ClickException(f"{point.name} ({point.value}) cannot be loaded: {reason}")
+        click.echo(f"Error: {complaint}", err=True)
+        sys.exit(exit_code)
 
     return click.Command(
         point.name,
         callback=complain,
-        help=f"Cannot be loaded: {reason}",
+        help=text,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )
 

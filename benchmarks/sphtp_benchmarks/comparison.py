@@ -25,7 +25,7 @@ from sphtp_benchmarks.options import (
 from sphtp_benchmarks.page import page
 from sphtp_benchmarks.rounds import Plan, run_rounds
 from sphtp_benchmarks.screen import progress, show
-from sphtp_client.program import Verdict, run_until_stopped
+from sphtp_client.program import ExitStatus, run_until_stopped
 
 Choose = Callable[..., Sequence[str] | None]
 
@@ -83,4 +83,4 @@ def compare(plan: Plan, head: str, markdown: Path | None, *, json: bool) -> None
         print(json_format.dumps(sheet.document(circumstances), indent=2))
     else:
         show(sheet, Console())
-    sys.exit(Verdict.FAILED.code if sheet.failures else 0)
+    sys.exit(ExitStatus.FAILED.code if sheet.failures else 0)

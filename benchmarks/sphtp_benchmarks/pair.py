@@ -23,11 +23,11 @@ from sphtp_benchmarks.catalog import CHANNELS, Traffic, find_program
 from sphtp_benchmarks.catalogs import CATALOGS
 from sphtp_benchmarks.figures import Figures
 from sphtp_benchmarks.part import Part, Role
-from sphtp_client.cluster.process import Child, Patience
+from sphtp_client.cluster.process import ChildProcess, StopTimeouts
 
 GRACE: Final = 15.0  # seconds for starting, and for what is still under way at the end
 LAST_WORDS: Final = 1.0  # seconds for the complaints of a process that has ended
-PATIENCE: Final = Patience(close=1.0, terminate=1.0, kill=5.0)
+PATIENCE: Final = StopTimeouts(close=1.0, terminate=1.0, kill=5.0)
 
 ALLOCATOR: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
@@ -160,7 +160,7 @@ async def open_process(
     role: str, module: str, argument: str, launcher: Sequence[str] = ()
 ) -> AsyncIterator["Half"]:
     """Run a module that speaks in lines of JSON for the length of the block."""
-    child = await Child.spawn((*launcher, sys.executable, "-m", module, argument), ALLOCATOR)
+    child = await ChildProcess.spawn((*launcher, sys.executable, "-m", module, argument), ALLOCATOR)
     try:
         async with aclosing(child.lines()) as lines:
             half = Half(role, child, lines)
@@ -175,7 +175,7 @@ async def open_process(
 class Half:
     """What a process says."""
 
-    def __init__(self, role: str, child: Child, lines: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, role: str, child: ChildProcess, lines: AsyncGenerator[bytes, None]) -> None:
         self._role = role
         self._child = child
         self._lines = lines

@@ -8,7 +8,7 @@ import trio
 from rich.console import Console
 
 from sphtp_benchmarks.pair import MeasurementError
-from sphtp_client.program import Verdict, run_until_stopped
+from sphtp_client.program import ExitStatus, run_until_stopped
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def measured(measure: Callable[[Callable[[str], None]], Awaitable[T]], *, quiet:
         stopped = trio.run(run_until_stopped, work)
     except MeasurementError as error:
         screen.print(f"failed: {error}", highlight=False, markup=False)
-        sys.exit(Verdict.FAILED.code)
+        sys.exit(ExitStatus.FAILED.code)
     if stopped:
         sys.exit(stopped.code)
     return found[0]

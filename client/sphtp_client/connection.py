@@ -26,7 +26,7 @@ from sphtp_client.options import channel_settings
 
 
 @dataclass(frozen=True)
-class Reach:
+class ConnectionSettings:
     """How a client gets at the others; times in seconds.
 
     ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
@@ -68,7 +68,7 @@ class Reach:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReachOptions:
+class ConnectionOptions:
     """The values of the command line that say how to get at the others; times in seconds."""
 
     server: tuple[str, ...]
@@ -90,9 +90,9 @@ class ReachOptions:
     tls_key: Path | None
     qlog: Path | None = None
 
-    def reach(self) -> Reach:
+    def reach(self) -> ConnectionSettings:
         """Return how to get at the others; raises ``SettingsError``."""
-        return Reach(
+        return ConnectionSettings(
             servers=self.server,
             timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),
             channel=channel_settings(self.channel_timeout, self.resend_time),

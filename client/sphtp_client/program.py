@@ -14,7 +14,7 @@ from sphtp.shell.lifetime import running
 from sphtp.shell.signals import ending
 
 
-class Verdict(Enum):
+class ExitStatus(Enum):
     """How a run ended, with the exit code of the command."""
 
     VERIFIED = ("verified", 0)
@@ -55,12 +55,12 @@ STDIN = 0
 
 async def run_until_stopped(
     work: Callable[[], Awaitable[None]], *, with_stdin: bool = False
-) -> Verdict | None:
+) -> ExitStatus | None:
     """Do the work; return None when it is done, and otherwise how it was stopped.
 
     ``with_stdin`` stops it when standard input closes, so that it does not outlive its parent.
     """
-    stopped: list[Verdict] = []
+    stopped: list[ExitStatus] = []
 
     async def watch() -> None:
         async with trio.open_nursery() as nursery:
@@ -68,13 +68,13 @@ async def run_until_stopped(
                 nursery.start_soon(watch_stdin)
             async for number in signals:
                 is_ctrl_c = number == signal.SIGINT
-                stop(Verdict.INTERRUPTED if is_ctrl_c else Verdict.TERMINATED)
+                stop(ExitStatus.INTERRUPTED if is_ctrl_c else ExitStatus.TERMINATED)
 
     async def watch_stdin() -> None:
         await _wait_stdin_closed()
-        stop(Verdict.TERMINATED)
+        stop(ExitStatus.TERMINATED)
 
-    def stop(verdict: Verdict) -> None:
+    def stop(verdict: ExitStatus) -> None:
         stopped.append(verdict)
         scope.cancel()
 

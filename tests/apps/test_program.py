@@ -13,7 +13,7 @@ import trio.testing
 from pydantic import TypeAdapter
 
 from sphtp_client import program
-from sphtp_client.program import Verdict, run_until_stopped, write_line
+from sphtp_client.program import ExitStatus, run_until_stopped, write_line
 
 
 def test_a_full_disk_is_told_once_and_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +62,11 @@ async def test_work_that_ends_by_itself_was_not_stopped(stdin):
 @pytest.mark.parametrize(
     ("number", "verdict"),
     [
-        (signal.SIGINT, Verdict.INTERRUPTED),
-        (signal.SIGTERM, Verdict.TERMINATED),
-        (signal.SIGHUP, Verdict.TERMINATED),
-        (signal.SIGUSR1, Verdict.TERMINATED),
-        (signal.SIGUSR2, Verdict.TERMINATED),
+        (signal.SIGINT, ExitStatus.INTERRUPTED),
+        (signal.SIGTERM, ExitStatus.TERMINATED),
+        (signal.SIGHUP, ExitStatus.TERMINATED),
+        (signal.SIGUSR1, ExitStatus.TERMINATED),
+        (signal.SIGUSR2, ExitStatus.TERMINATED),
     ],
 )
 async def test_a_signal_stops_the_work_and_lets_it_clean_up(number, verdict):
@@ -100,7 +100,7 @@ async def test_a_second_signal_does_not_break_the_cleaning_up():
                 cleaned.append(True)
 
     with trio.fail_after(5):
-        assert await run_until_stopped(work) is Verdict.INTERRUPTED
+        assert await run_until_stopped(work) is ExitStatus.INTERRUPTED
     assert cleaned == [True]
 
 
@@ -112,7 +112,7 @@ async def test_closing_standard_input_stops_the_work(stdin):
         await trio.sleep_forever()
 
     with trio.fail_after(5):
-        assert await run_until_stopped(work, with_stdin=True) is Verdict.TERMINATED
+        assert await run_until_stopped(work, with_stdin=True) is ExitStatus.TERMINATED
 
 
 async def test_an_empty_file_for_standard_input_stops_the_work(monkeypatch):
@@ -121,7 +121,7 @@ async def test_an_empty_file_for_standard_input_stops_the_work(monkeypatch):
     with trio.fail_after(5):
         stopped = await run_until_stopped(trio.sleep_forever, with_stdin=True)
     os.close(nothing)
-    assert stopped is Verdict.TERMINATED
+    assert stopped is ExitStatus.TERMINATED
 
 
 async def test_an_error_of_the_work_leaves_as_it_is():

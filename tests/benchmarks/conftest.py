@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 import trio
 
-from sphtp_client.cluster.process import Child
+from sphtp_client.cluster.process import ChildProcess
 from tests.interpreters import ForkedProcess
 
 
@@ -16,9 +16,11 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     Where the end of the verb is tested, it starts them as users see it.
     """
 
-    async def spawn(command: Sequence[str], variables: Mapping[str, str] | None = None) -> Child:
+    async def spawn(
+        command: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> ChildProcess:
         *before, module, argument = command
         assert before == [sys.executable, "-m"]
-        return Child(cast("trio.Process", ForkedProcess.of_module(module, [argument])))
+        return ChildProcess(cast("trio.Process", ForkedProcess.of_module(module, [argument])))
 
-    monkeypatch.setattr(Child, "spawn", spawn)
+    monkeypatch.setattr(ChildProcess, "spawn", spawn)

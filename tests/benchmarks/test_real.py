@@ -13,7 +13,7 @@ from sphtp_benchmarks.figures import Sheet
 from sphtp_benchmarks.pair import MeasurementError, Task, measure, open_half
 from sphtp_benchmarks.part import Part, Role
 from sphtp_benchmarks.rounds import Plan, run_rounds
-from sphtp_client.cluster.process import Child
+from sphtp_client.cluster.process import ChildProcess
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -64,14 +64,14 @@ async def test_a_failure_is_written_down_and_the_other_rounds_go_on(monkeypatch)
 async def test_a_measurement_has_a_deadline_and_leaves_nobody(monkeypatch):
     pids = []
 
-    class Noted(Child):
+    class Noted(ChildProcess):
         @classmethod
         async def spawn(cls, command, variables=None):
             child = await super().spawn((sys.executable, "-c", "input()"))
             pids.append(child.pid)
             return child
 
-    monkeypatch.setattr(pair, "Child", Noted)
+    monkeypatch.setattr(pair, "ChildProcess", Noted)
     with pytest.raises(MeasurementError, match="not done"):
         await measure(Task("64B", "tcp", **SHORT), grace=0.1)
     assert len(pids) == 1

@@ -44,7 +44,7 @@ from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.scenario_file import parse_scenario
-from sphtp_client.simulation.slabs import Side, Slab
+from sphtp_client.simulation.slabs import Slab, SlabSide
 from sphtp_client.simulation.state import Spheres, pack, unpack_untrusted
 from sphtp_server.status import show
 from tests.core.messages.kinds import KINDS, Declared, Written
@@ -211,7 +211,7 @@ def slab(data: bytes) -> None:
     """What a neighbour says in a step of a simulation."""
     ours = Slab(scenario(), 0, 2, initial=_table())
     ours.drift()
-    ours.absorb_untrusted(Side.RIGHT, data)
+    ours.absorb_untrusted(SlabSide.RIGHT, data)
     ours.kick()
 
 

@@ -9,14 +9,25 @@ import sys
 import tomllib
 from pathlib import Path
 
+from sphtp import __main__ as command
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 PACKAGES = ["sphtp", "server/sphtp_server", "client/sphtp_client"]
 SCENARIOS = {"scenarios": "sphtp_client/scenarios"}
 
-# The only folder whose modules may need what an extra brings.
-COMPARED = ROOT / "benchmarks" / "sphtp_benchmarks" / "systems"
+# Which extras the modules of a folder, or of a file, may need beside what everybody needs.
+EXTRAS = {
+    "sphtp": (),
+    "sphtp/__main__.py": ("cli",),
+    "sphtp/core/arrays.py": ("arrays",),
+    "server/sphtp_server": ("cli",),
+    "client/sphtp_client": ("cli", "sim"),
+    "client/sphtp_client/relay": ("cli",),
+    "benchmarks/sphtp_benchmarks": ("cli", "sim"),
+    "benchmarks/sphtp_benchmarks/systems": ("cli", "sim", "bench"),
+}
 IMPORT = re.compile(r"^ *(?:from (\w+)[\w.]* import |import (\w+(?:, \w+)*)(?=[.\s]))", re.M)
 IMPORTED_AS = {"pyenet": "enet", "pyzmq": "zmq", "eclipse-zenoh": "zenoh"}
 
@@ -60,18 +71,34 @@ def test_every_entry_point_resolves() -> None:
 
 def test_every_import_is_declared() -> None:
     """A library that happens to lie in a developer's environment is not on a user's machine."""
-    own = {Path(package).name for package in PACKAGES}
-    known = own | sys.stdlib_module_names | {"pydantic_core"}  # half of pydantic's API
-    known |= declared(PROJECT["project"]["dependencies"])
-    extra = declared(PROJECT["project"]["optional-dependencies"]["bench"])
+    own = {Path(package).name for package in (*PACKAGES, "benchmarks/sphtp_benchmarks")}
+    known = own | sys.stdlib_module_names | declared(PROJECT["project"]["dependencies"])
     unknown = {
         f"{file.relative_to(ROOT)}: {name}"
-        for package in PACKAGES
-        for file in (ROOT / package).rglob("*.py")
-        for name in imported(file.read_text(encoding="utf-8"))
-        if name not in (known | extra if file.is_relative_to(COMPARED) else known)
+        for place in EXTRAS
+        for file in modules(ROOT / place)
+        for name in imported(file.read_text(encoding="utf-8")) - known - brought_to(file)
     }
     assert not unknown, "\n".join(sorted(unknown))
+
+
+def test_the_command_knows_which_extra_brings_what() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    brought = {name: extra for extra in ("cli", "sim") for name in declared(extras[extra])}
+    assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
+
+
+def modules(place: Path) -> list[Path]:
+    """Return the modules of a folder, or the one that a file is."""
+    return [place] if place.is_file() else [*place.rglob("*.py")]
+
+
+def brought_to(file: Path) -> set[str]:
+    """Return what the extras bring that a module may need; the innermost folder decides."""
+    places = [place for place in EXTRAS if file.is_relative_to(ROOT / place)]
+    extras = PROJECT["project"]["optional-dependencies"]
+    brought = {name for extra in EXTRAS[max(places, key=len)] for name in declared(extras[extra])}
+    return brought | ({"pydantic_core"} if "pydantic" in brought else set())  # half of its API
 
 
 def declared(requirements: list[str]) -> set[str]:

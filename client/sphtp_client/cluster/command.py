@@ -14,13 +14,13 @@ from rich.console import Console
 
 from sphtp import ControlTimers
 from sphtp.errors import SettingsError
-from sphtp_client.cluster.display import Display, LiveDisplay, NoDisplay, PlainDisplay
-from sphtp_client.cluster.launcher import ClusterPlan, conduct, secret_file
-from sphtp_client.cluster.outcome import Outcome, document, judge
-from sphtp_client.cluster.run_status import Board
+from sphtp_client.cluster.display import LiveRunDisplay, NoRunDisplay, PlainRunDisplay, RunDisplay
+from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
+from sphtp_client.cluster.outcome import RunOutcome, document, judge
+from sphtp_client.cluster.run_status import RunStatus
 from sphtp_client.connection import make_log_directory
 from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
-from sphtp_client.program import Verdict, write_line
+from sphtp_client.program import ExitStatus, write_line
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import borders
 
@@ -40,11 +40,11 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
         plan = _plan(scenario, steps, values)
     except SettingsError as error:
         print(error, file=sys.stderr)
-        sys.exit(Verdict.USAGE.code)
-    board, began = Board(), time.monotonic()
+        sys.exit(ExitStatus.USAGE.code)
+    board, began = RunStatus(), time.monotonic()
     with _display(board, plan, json) as display, secret_file() as secret:
         kept = replace(plan, secret_file=secret)
-        stopped_by = trio.run(partial(conduct, kept, board, display.changed))
+        stopped_by = trio.run(partial(run_cluster, kept, board, display.changed))
     outcome = judge(board, verify=plan.verify, stopped_by=stopped_by)
     seconds = time.monotonic() - began
     if json:
@@ -68,17 +68,17 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     return plan
 
 
-def _display(board: Board, plan: ClusterPlan, json: bool) -> Display:
+def _display(board: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
     """A table on a terminal, lines elsewhere; with --json only a terminal hears anything."""
     stream = sys.stderr if json else sys.stdout
     if stream.isatty():
-        return LiveDisplay(board, plan.steps, time.monotonic, Console(file=stream))
+        return LiveRunDisplay(board, plan.steps, time.monotonic, Console(file=stream))
     if json:
-        return NoDisplay()
-    return PlainDisplay(board, plan.steps, time.monotonic, stream)
+        return NoRunDisplay()
+    return PlainRunDisplay(board, plan.steps, time.monotonic, stream)
 
 
-def _tell(outcome: Outcome, seconds: float) -> None:
+def _tell(outcome: RunOutcome, seconds: float) -> None:
     for remark in outcome.remarks:
         write_line(sys.stdout, remark)
     write_line(sys.stdout, f"{outcome.sentence} ({seconds:.1f} s)")

@@ -10,39 +10,39 @@ from rich.table import Table
 from rich.text import Text
 
 from sphtp.core.printable import printable
-from sphtp_client.cluster.run_status import Board, Role, Seat
+from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
 from sphtp_client.program import write_line
 from sphtp_client.simulation.reports import LinkReport
 
 
-def render(board: Board, steps: int, seconds: float) -> RenderableType:
+def render(board: RunStatus, steps: int, seconds: float) -> RenderableType:
     """Draw servers and peers; ``seconds`` is how long the run has lasted."""
     return Group(_servers(board), _peers(board, steps, seconds))
 
 
-def summary(board: Board, steps: int, seconds: float) -> str:
+def summary(board: RunStatus, steps: int, seconds: float) -> str:
     """Say in one line how far the run is."""
-    clients = board.of(Role.CLIENT)
-    servers = board.of(Role.SERVER)
+    clients = board.of(ProcessRole.CLIENT)
+    servers = board.of(ProcessRole.SERVER)
     parts = [
         f"{seconds:6.1f} s",
         f"step {_slowest(clients)}/{steps}",
         *_about_speed(clients),
         *_about_links([link for seat in clients for link in seat.links]),
         f"servers {sum(seat.alive for seat in servers)}/{len(servers)}",
-        *(f"reference step {seat.step}" for seat in board.of(Role.REFERENCE)),
+        *(f"reference step {seat.step}" for seat in board.of(ProcessRole.REFERENCE)),
     ]
     return "  ".join(parts)
 
 
-def _servers(board: Board) -> Table:
+def _servers(board: RunStatus) -> Table:
     table = Table(title="servers", title_justify="left")
     table.add_column("server")
     for heading in ("pid", "id"):
         table.add_column(heading, justify="right")
     for heading in ("address", "clients", "state"):
         table.add_column(heading)
-    for seat in board.of(Role.SERVER):
+    for seat in board.of(ProcessRole.SERVER):
         url = (seat.address or "").partition(",")[0]
         row = (
             seat.name,
@@ -55,13 +55,13 @@ def _servers(board: Board) -> Table:
     return table
 
 
-def _peers(board: Board, steps: int, seconds: float) -> Table:
+def _peers(board: RunStatus, steps: int, seconds: float) -> Table:
     table = Table(title=f"peers, {seconds:.1f} s", title_justify="left")
     table.add_column("peer")
     for heading in ("pid", "id", "step", "steps/s", "round trip", "loss", "resent"):
         table.add_column(heading, justify="right")
     table.add_column("state")
-    for seat in (*board.of(Role.CLIENT), *board.of(Role.REFERENCE)):
+    for seat in (*board.of(ProcessRole.CLIENT), *board.of(ProcessRole.REFERENCE)):
         speed = f"{seat.steps_per_s:.0f}" if seat.steps_per_s else ""
         row = (seat.name, _text(seat.pid), _hex(seat.id), f"{seat.step}/{steps}", speed)
         table.add_row(*row, *_figures(seat.links), _state(seat))
@@ -89,7 +89,7 @@ def loss_share(links: Iterable[LinkReport]) -> float:
     return lost / sent if sent else 0.0
 
 
-def _about_speed(clients: list[Seat]) -> Iterable[str]:
+def _about_speed(clients: list[ProcessStatus]) -> Iterable[str]:
     slowest = min((seat.steps_per_s for seat in clients), default=0.0)
     if slowest:  # otherwise somebody has not told any yet
         yield f"{slowest:.0f} steps/s"
@@ -101,20 +101,20 @@ def _about_links(links: list[LinkReport]) -> Iterable[str]:
         yield f"loss {loss_share(links):.1%}  resent {sum(link.resent for link in links)}"
 
 
-def _slowest(clients: list[Seat]) -> int:
+def _slowest(clients: list[ProcessStatus]) -> int:
     return min((seat.step for seat in clients), default=0)
 
 
-def _clients_of(server: Seat, board: Board) -> str:
+def _clients_of(server: ProcessStatus, board: RunStatus) -> str:
     slabs = [
         str(seat.slab)
-        for seat in board.of(Role.CLIENT)
+        for seat in board.of(ProcessRole.CLIENT)
         if seat.alive and server.alive and server.id in seat.servers
     ]
     return " ".join(slabs)
 
 
-def _state(seat: Seat) -> str:
+def _state(seat: ProcessStatus) -> str:
     if seat.finished:
         return "finished"
     if seat.exit is not None:
@@ -134,7 +134,7 @@ LIVE_EVERY = 0.25  # seconds between two drawings
 LINE_EVERY = 2.0  # seconds between two summaries
 
 
-class Display(Protocol):
+class RunDisplay(Protocol):
     """Shows a board; ``changed`` is called often and decides itself when to draw."""
 
     def changed(self) -> None:
@@ -151,11 +151,11 @@ class Display(Protocol):
     ) -> None: ...
 
 
-class PlainDisplay:
+class PlainRunDisplay:
     """Happenings as they come, and a summary every few seconds."""
 
     def __init__(
-        self, board: Board, steps: int, clock: Callable[[], float], stream: TextIO
+        self, board: RunStatus, steps: int, clock: Callable[[], float], stream: TextIO
     ) -> None:
         self._board = board
         self._steps = steps
@@ -184,11 +184,11 @@ class PlainDisplay:
             write_line(self._stream, self._board.news.popleft())
 
 
-class LiveDisplay:
+class LiveRunDisplay:
     """A table that lives on a terminal, with happenings above it."""
 
     def __init__(
-        self, board: Board, steps: int, clock: Callable[[], float], console: Console
+        self, board: RunStatus, steps: int, clock: Callable[[], float], console: Console
     ) -> None:
         self._board = board
         self._steps = steps
@@ -220,7 +220,7 @@ class LiveDisplay:
         self._live.update(render(self._board, self._steps, now - self._began), refresh=True)
 
 
-class NoDisplay:
+class NoRunDisplay:
     """Nothing at all."""
 
     def __enter__(self) -> Self:

@@ -12,10 +12,10 @@ from typing import Any
 import trio
 
 from sphtp.shell.keys import draw_secret, save_secret
-from sphtp_client.cluster.process import Patience
-from sphtp_client.cluster.run_status import Board, Role, Seat
-from sphtp_client.cluster.supervisor import Job, Supervisor, open_supervisor
-from sphtp_client.program import Verdict, run_until_stopped
+from sphtp_client.cluster.process import StopTimeouts
+from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
+from sphtp_client.cluster.supervisor import ProcessSpec, Supervisor, open_supervisor
+from sphtp_client.program import ExitStatus, run_until_stopped
 
 
 @contextmanager
@@ -73,7 +73,7 @@ class ClusterPlan:
             "seed": self.seed,
         }
 
-    def server(self, number: int, join: str | None) -> Job:
+    def server(self, number: int, join: str | None) -> ProcessSpec:
         """Return the job of a server; the first one founds the cluster that others join."""
         place = ("--new",) if join is None else ("--join", join)
         options = (
@@ -81,9 +81,9 @@ class ClusterPlan:
             *(*self._timers(), *self._secret()),
             *("--log-format", "json", "--exit-with-stdin"),
         )
-        return Job(f"server {number}", Role.SERVER, _sphtp("server", *options))
+        return ProcessSpec(f"server {number}", ProcessRole.SERVER, _sphtp("server", *options))
 
-    def client(self, slab: int, servers: Sequence[str]) -> Job:
+    def client(self, slab: int, servers: Sequence[str]) -> ProcessSpec:
         """Return the job of the client that simulates one slab."""
         addresses = [part for address in servers for part in ("--server", address)]
         options = (
@@ -94,11 +94,13 @@ class ClusterPlan:
             *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
             *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
         )
-        return Job(f"client {slab}", Role.CLIENT, _sphtp("client", *options), slab)
+        return ProcessSpec(f"client {slab}", ProcessRole.CLIENT, _sphtp("client", *options), slab)
 
-    def reference(self) -> Job:
+    def reference(self) -> ProcessSpec:
         """Return the job of the same run in one process, which needs nobody."""
-        return Job("reference", Role.REFERENCE, _sphtp("client", "--alone", *self._work()))
+        return ProcessSpec(
+            "reference", ProcessRole.REFERENCE, _sphtp("client", "--alone", *self._work())
+        )
 
     def watching(self, servers: Sequence[str]) -> str:
         """Return the command that watches this run, for people."""
@@ -130,9 +132,12 @@ def _sphtp(*arguments: str) -> tuple[str, ...]:
 SERVER_START = 20.0  # seconds until a server must have said that it listens
 
 
-async def conduct(
-    plan: ClusterPlan, board: Board, changed: Callable[[], None], patience: Patience | None = None
-) -> Verdict | None:
+async def run_cluster(
+    plan: ClusterPlan,
+    board: RunStatus,
+    changed: Callable[[], None],
+    patience: StopTimeouts | None = None,
+) -> ExitStatus | None:
     """Carry out a plan; return who ended it when a signal did. No process is left afterwards."""
 
     async def perform() -> None:
@@ -156,7 +161,9 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
     if _any_broken(board):
         # The others find out by themselves who left and say so, which is worth waiting for.
         with trio.move_on_after(plan.grace):
-            await supervisor.wait_until(lambda: not any(s.alive for s in board.of(Role.CLIENT)))
+            await supervisor.wait_until(
+                lambda: not any(s.alive for s in board.of(ProcessRole.CLIENT))
+            )
 
 
 async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:
@@ -171,7 +178,7 @@ async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]
     return [seat.address for seat in (first, *others) if seat.address is not None]
 
 
-async def _wait_for_servers(seats: list[Seat], supervisor: Supervisor) -> None:
+async def _wait_for_servers(seats: list[ProcessStatus], supervisor: Supervisor) -> None:
     with trio.move_on_after(SERVER_START):
         await supervisor.wait_until(lambda: all(seat.address or not seat.alive for seat in seats))
     for seat in seats:
@@ -179,13 +186,13 @@ async def _wait_for_servers(seats: list[Seat], supervisor: Supervisor) -> None:
             seat.failure = f"did not say within {SERVER_START:.0f} s that it listens"
 
 
-def _all_done(board: Board) -> bool:
+def _all_done(board: RunStatus) -> bool:
     return not any(seat.alive for seat in _workers(board))
 
 
-def _any_broken(board: Board) -> bool:
+def _any_broken(board: RunStatus) -> bool:
     return any(seat.exit is not None and seat.exit.code != 0 for seat in _workers(board))
 
 
-def _workers(board: Board) -> list[Seat]:
-    return board.of(Role.CLIENT) + board.of(Role.REFERENCE)
+def _workers(board: RunStatus) -> list[ProcessStatus]:
+    return board.of(ProcessRole.CLIENT) + board.of(ProcessRole.REFERENCE)

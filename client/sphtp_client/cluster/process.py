@@ -20,7 +20,7 @@ _NOT_THEIRS = "SPHTP_"
 
 
 @dataclass(frozen=True)
-class Patience:
+class StopTimeouts:
     """How long a child may take, in seconds, after its input closed, SIGTERM and SIGKILL."""
 
     close: float = 4.0
@@ -28,7 +28,7 @@ class Patience:
     kill: float = 5.0
 
 
-class Child:
+class ChildProcess:
     """A running process and the three pipes to it."""
 
     def __init__(self, process: trio.Process) -> None:
@@ -38,7 +38,7 @@ class Child:
     @classmethod
     async def spawn(
         cls, command: Sequence[str], variables: Mapping[str, str] | None = None
-    ) -> "Child":
+    ) -> "ChildProcess":
         """Start a process; raises OSError when that is impossible.
 
         ``variables`` are those of its environment that are not ours.
@@ -90,7 +90,7 @@ class Child:
                 assert pipe is not None
                 await pipe.aclose()
 
-    async def stop(self, patience: Patience) -> None:
+    async def stop(self, patience: StopTimeouts) -> None:
         """End it: close its input, then SIGTERM, then SIGKILL, each with a deadline."""
         steps = (
             (self._close, patience.close),

@@ -13,22 +13,22 @@ from typing import Any
 
 from sphtp_client.simulation.reports import (
     Connected,
-    Event,
     Failed,
     Finished,
     LinkReport,
-    PeerLeft,
-    Progress,
+    PeerGone,
+    ProcessEvent,
     Result,
     ServerCame,
     ServerLost,
     Started,
+    StepProgress,
 )
 
 NOT_STARTED = 127  # what a shell says of a command that it cannot run
 
 
-class Role(Enum):
+class ProcessRole(Enum):
     """What a process of the cluster is for."""
 
     SERVER = "server"
@@ -37,7 +37,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Exit:
+class ProcessExit:
     """How a process ended; ``asked`` says that we had told it to."""
 
     code: int
@@ -50,11 +50,11 @@ class Exit:
 
 
 @dataclass
-class Seat:
+class ProcessStatus:
     """One process: who it is, how far it is, how it ended."""
 
     name: str
-    role: Role
+    role: ProcessRole
     slab: int | None = None
     pid: int | None = None
     id: int | None = None
@@ -66,8 +66,8 @@ class Seat:
     result: Result | None = None
     finished: bool = False
     failure: str | None = None
-    left: tuple[PeerLeft, ...] = ()
-    exit: Exit | None = None
+    left: tuple[PeerGone, ...] = ()
+    exit: ProcessExit | None = None
     garbage: int = 0
     errors: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
@@ -77,27 +77,27 @@ class Seat:
         return self.pid is not None and self.exit is None
 
 
-class Board:
+class RunStatus:
     """Every seat by name, in the order they were taken."""
 
     def __init__(self) -> None:
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, ProcessStatus] = {}
         self.news: deque[str] = deque()
-        self._hear: Mapping[type[Any], Callable[[Seat, Any], None]] = {
+        self._hear: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
             Started: self._started,
             Connected: self._connected,
             ServerCame: self._servers_changed,
             ServerLost: self._servers_changed,
-            Progress: self._progress,
-            PeerLeft: self._peer_left,
+            StepProgress: self._progress,
+            PeerGone: self._peer_left,
             Result: self._result,
             Finished: self._finished,
             Failed: self._failed,
         }
 
-    def take(self, name: str, role: Role, *, slab: int | None = None) -> Seat:
+    def take(self, name: str, role: ProcessRole, *, slab: int | None = None) -> ProcessStatus:
         """Add a process that is about to start."""
-        seat = self.seats[name] = Seat(name, role, slab)
+        seat = self.seats[name] = ProcessStatus(name, role, slab)
         return seat
 
     @property
@@ -105,7 +105,7 @@ class Board:
         """Whether a process has ended because we had told it to."""
         return any(seat.exit is not None and seat.exit.asked for seat in self.seats.values())
 
-    def of(self, role: Role) -> list[Seat]:
+    def of(self, role: ProcessRole) -> list[ProcessStatus]:
         """Return the seats of one role."""
         return [seat for seat in self.seats.values() if seat.role is role]
 
@@ -118,10 +118,10 @@ class Board:
         """Note a process that could not be spawned."""
         seat = self.seats[name]
         seat.failure = f"cannot be started: {reason}"
-        seat.exit = Exit(NOT_STARTED, asked=False)
+        seat.exit = ProcessExit(NOT_STARTED, asked=False)
         self.news.append(f"{name}: {seat.failure}")
 
-    def heard(self, name: str, event: Event) -> None:
+    def heard(self, name: str, event: ProcessEvent) -> None:
         """Note what a process said."""
         self._hear[type(event)](self.seats[name], event)
 
@@ -136,42 +136,42 @@ class Board:
     def exited(self, name: str, code: int, *, asked: bool) -> None:
         """Note how a process ended."""
         seat = self.seats[name]
-        seat.exit = Exit(code, asked)
+        seat.exit = ProcessExit(code, asked)
         if code != 0 and not asked:
             self.news.append(f"{name}: pid {seat.pid} ended, {seat.exit}")
 
-    def _started(self, seat: Seat, event: Started) -> None:
+    def _started(self, seat: ProcessStatus, event: Started) -> None:
         seat.id, seat.address = event.id, f"{event.pub},{event.sub}"
         self.news.append(f"{seat.name}: pid {seat.pid} id {event.id:#010x} listens on {event.pub}")
 
-    def _connected(self, seat: Seat, event: Connected) -> None:
+    def _connected(self, seat: ProcessStatus, event: Connected) -> None:
         seat.id, seat.servers = event.id, event.servers
         self.news.append(
             f"{seat.name}: pid {seat.pid} id {event.id:#010x} connected, slab {event.slab}"
         )
 
-    def _servers_changed(self, seat: Seat, event: ServerCame | ServerLost) -> None:
+    def _servers_changed(self, seat: ProcessStatus, event: ServerCame | ServerLost) -> None:
         seat.servers = event.servers
 
-    def _progress(self, seat: Seat, event: Progress) -> None:
+    def _progress(self, seat: ProcessStatus, event: StepProgress) -> None:
         if seat.step == 0 and event.step > 0:
             self.news.append(f"{seat.name}: running")
         seat.step, seat.steps_per_s = event.step, event.steps_per_s or 0.0
         seat.servers, seat.links = event.servers, event.links
 
-    def _peer_left(self, seat: Seat, event: PeerLeft) -> None:
+    def _peer_left(self, seat: ProcessStatus, event: PeerGone) -> None:
         seat.left = (*seat.left, event)
         self.news.append(f"{seat.name}: {event}")
 
-    def _result(self, seat: Seat, event: Result) -> None:
+    def _result(self, seat: ProcessStatus, event: Result) -> None:
         seat.result = event
 
-    def _finished(self, seat: Seat, event: Finished) -> None:
+    def _finished(self, seat: ProcessStatus, event: Finished) -> None:
         seat.finished, seat.step = True, event.steps
         seat.links = event.links or seat.links
         self.news.append(f"{seat.name}: {event.steps} steps in {event.seconds:.1f} s")
 
-    def _failed(self, seat: Seat, event: Failed) -> None:
+    def _failed(self, seat: ProcessStatus, event: Failed) -> None:
         seat.failure = event.message
         if not seat.left:  # otherwise it has just been told
             self.news.append(f"{seat.name}: {event.message}")

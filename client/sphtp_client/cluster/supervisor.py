@@ -6,33 +6,33 @@ from dataclasses import dataclass, field
 
 import trio
 
-from sphtp_client.cluster.process import Child, Patience
-from sphtp_client.cluster.run_status import Board, Role, Seat
+from sphtp_client.cluster.process import ChildProcess, StopTimeouts
+from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
 from sphtp_client.simulation.reports import parse_event
 
 PIPES_CLOSE = 2.0  # seconds for the last lines of a process that has already ended
 
 
 @dataclass(frozen=True)
-class Job:
+class ProcessSpec:
     """A process to start."""
 
     name: str
-    role: Role
+    role: ProcessRole
     command: tuple[str, ...]
     slab: int | None = None
 
 
 @asynccontextmanager
 async def open_supervisor(
-    board: Board, changed: Callable[[], None], patience: Patience | None = None
+    board: RunStatus, changed: Callable[[], None], patience: StopTimeouts | None = None
 ) -> AsyncIterator["Supervisor"]:
     """Open a supervisor; however the block is left, no child is alive after it.
 
     ``changed`` is called, in Trio's thread, after each change of the board.
     """
     async with trio.open_nursery() as nursery:
-        supervisor = Supervisor(board, changed, patience or Patience(), nursery)
+        supervisor = Supervisor(board, changed, patience or StopTimeouts(), nursery)
         try:
             yield supervisor
         finally:
@@ -45,19 +45,19 @@ async def open_supervisor(
 class Supervisor:
     """The children by name, and the tasks that listen to them."""
 
-    board: Board
+    board: RunStatus
     changed: Callable[[], None]
-    patience: Patience
+    patience: StopTimeouts
     nursery: trio.Nursery
-    _children: dict[str, Child] = field(default_factory=dict)
+    _children: dict[str, ChildProcess] = field(default_factory=dict)
     _watches: list[trio.CancelScope] = field(default_factory=list)
     _change: trio.Event = field(default_factory=trio.Event)
 
-    async def start(self, job: Job) -> Seat:
+    async def start(self, job: ProcessSpec) -> ProcessStatus:
         """Start a process and take a seat for it; what cannot be started has failed at once."""
         seat = self.board.take(job.name, job.role, slab=job.slab)
         try:
-            child = self._children[job.name] = await Child.spawn(job.command)
+            child = self._children[job.name] = await ChildProcess.spawn(job.command)
         except OSError as error:
             self.board.not_started(job.name, str(error))
         else:
@@ -87,7 +87,7 @@ class Supervisor:
     def _all_gone(self) -> bool:
         return not any(seat.alive for seat in self.board.seats.values())
 
-    async def _watch(self, name: str, child: Child) -> None:
+    async def _watch(self, name: str, child: ChildProcess) -> None:
         with trio.CancelScope(shield=True) as scope:  # last words matter most when cancelled
             self._watches.append(scope)
             async with trio.open_nursery() as ears:
@@ -100,7 +100,7 @@ class Supervisor:
             self.board.exited(name, code, asked=child.asked)
             self._note()
 
-    async def _hear(self, name: str, child: Child) -> None:
+    async def _hear(self, name: str, child: ChildProcess) -> None:
         async for line in child.lines():
             event = parse_event(line)
             if event is None:
@@ -109,7 +109,7 @@ class Supervisor:
                 self.board.heard(name, event)
             self._note()
 
-    async def _hear_complaints(self, name: str, child: Child) -> None:
+    async def _hear_complaints(self, name: str, child: ChildProcess) -> None:
         async for line in child.complaints():
             self.board.complained(name, line.decode(errors="replace"))
 

@@ -14,7 +14,12 @@ from sphtp_client.program import run_until_stopped
 from sphtp_client.relay.impairment import Direction, Traffic
 from sphtp_client.relay.options import RELAY_OPTIONS, faults_from
 from sphtp_client.relay.relay import open_relay
-from sphtp_client.relay.report import JsonReport, Report, Start, TextReport
+from sphtp_client.relay.report import (
+    JsonRelayReporter,
+    RelayReporter,
+    RelayStart,
+    TextRelayReporter,
+)
 
 
 @click.command(short_help="Forward UDP and treat it badly on the way.")
@@ -30,7 +35,7 @@ def relay(**values: Any) -> None:
     address that cannot be used.
     """
     seed = SystemRandom().getrandbits(32) if values["seed"] is None else values["seed"]
-    report = JsonReport() if values["as_json"] else TextReport()
+    report = JsonRelayReporter() if values["as_json"] else TextRelayReporter()
     work = partial(_relay, values, seed, report)
     try:
         trio.run(run_until_stopped, work)
@@ -38,14 +43,14 @@ def relay(**values: Any) -> None:
         raise click.UsageError(str(error)) from error
 
 
-async def _relay(values: dict[str, Any], seed: int, report: Report) -> None:
+async def _relay(values: dict[str, Any], seed: int, report: RelayReporter) -> None:
     up, down = (faults_from(values, way) for way in Direction)
     traffic = Traffic(seed, up, down, clients=values["clients"], idle=values["idle"])
     listen: Address = values["listen"]
     target: Address = values["target"]
     began = trio.current_time()
     async with open_relay(listen, target, traffic) as running:
-        report.listening(Start(running.address, running.target, up, down, seed))
+        report.listening(RelayStart(running.address, running.target, up, down, seed))
         told = running.statistics()
         try:
             with trio.move_on_after(values["duration"] or float("inf")):

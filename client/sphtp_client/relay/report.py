@@ -17,7 +17,7 @@ from sphtp_client.relay.relay import RelayStatistics
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RelayStart:
     """What a relay was started with."""
 
     address: Address
@@ -27,10 +27,10 @@ class Start:
     seed: int
 
 
-class Report(Protocol):
+class RelayReporter(Protocol):
     """Whatever wants to hear of a relay; times in seconds since it began."""
 
-    def listening(self, start: Start) -> None:
+    def listening(self, start: RelayStart) -> None:
         """It is there."""
         ...
 
@@ -43,10 +43,10 @@ class Report(Protocol):
         ...
 
 
-class JsonReport:
+class JsonRelayReporter:
     """One JSON object per line."""
 
-    def listening(self, start: Start) -> None:
+    def listening(self, start: RelayStart) -> None:
         """Write the addresses, the faults and the seed."""
         self._write(
             "listening",
@@ -69,10 +69,10 @@ class JsonReport:
         click.echo(json.dumps({"event": event, **values}))
 
 
-class TextReport:
+class TextRelayReporter:
     """Lines while it runs and a table at the end."""
 
-    def listening(self, start: Start) -> None:
+    def listening(self, start: RelayStart) -> None:
         """Write the addresses, the faults and the seed."""
         click.echo(f"listening on {_written(start.address)} for {_written(start.target)}")
         for way, faults in (("up", start.up), ("down", start.down)):

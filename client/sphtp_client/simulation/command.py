@@ -10,18 +10,18 @@ import click
 import trio
 
 from sphtp.errors import SettingsError, SphtpError
-from sphtp_client.connection import ReachOptions
+from sphtp_client.connection import ConnectionOptions
 from sphtp_client.options import CLIENT_OPTIONS, with_options
-from sphtp_client.program import Verdict, run_until_stopped
+from sphtp_client.program import ExitStatus, run_until_stopped
 from sphtp_client.simulation.peer import run_alone, run_peer
-from sphtp_client.simulation.peer_links import PeerLeftError, SlabJob
+from sphtp_client.simulation.peer_links import PeerGoneError, SlabJob
 from sphtp_client.simulation.reports import REPORTERS, Failed, Reporter
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import borders
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientOptions(ReachOptions):
+class ClientOptions(ConnectionOptions):
     """The values of the command line."""
 
     scenario: Path
@@ -65,8 +65,8 @@ def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
     return partial(run_peer, job, options.reach(), reporter)
 
 
-def _explain(error: Exception, reporter: Reporter) -> Verdict:
-    if isinstance(error, PeerLeftError):
+def _explain(error: Exception, reporter: Reporter) -> ExitStatus:
+    if isinstance(error, PeerGoneError):
         reporter.say(error.news)
     reporter.say(Failed(message=str(error)))
-    return Verdict.USAGE if isinstance(error, SettingsError) else Verdict.FAILED
+    return ExitStatus.USAGE if isinstance(error, SettingsError) else ExitStatus.FAILED

@@ -142,7 +142,7 @@ FRAMES: Final = StreamSettings.lan(retention_count=1, window_age=10.0)
 """Of a stream of frames: whoever comes late wants the present state and nothing before."""
 
 
-class Rhythm:
+class FrameSchedule:
     """Says at which steps there is a frame: at multiples of a stride, which is a power of two.
 
     Each slab goes by its own clock, but their strides divide each other: so slabs that are equally
@@ -172,7 +172,7 @@ class Rhythm:
         self._told = now
 
 
-class Outlet(Protocol):
+class FrameSink(Protocol):
     """What takes frames: a ``Source``."""
 
     def send_nowait(self, value: Any) -> object:
@@ -180,7 +180,7 @@ class Outlet(Protocol):
         ...
 
 
-class Publisher:
+class FramePublisher:
     """Publishes a slab's state: when it is due, and at the last one of ``steps``.
 
     ``work`` is a clock that stands still while the process waits for its turn.
@@ -188,7 +188,7 @@ class Publisher:
 
     def __init__(
         self,
-        outlet: Outlet,
+        outlet: FrameSink,
         steps: int,
         clock: Callable[[], float] = trio.current_time,
         work: Callable[[], float] = thread_time,
@@ -199,7 +199,7 @@ class Publisher:
         self._steps = steps
         self._clock = clock
         self._work = work
-        self._rhythm = Rhythm()
+        self._rhythm = FrameSchedule()
 
     def on_step(self, slab: Slab) -> None:
         """Publish the state if it is time to."""

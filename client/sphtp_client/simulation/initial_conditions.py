@@ -10,12 +10,12 @@ from sphtp_client.simulation.scenario import (
     Ball,
     Cloud,
     Gas,
-    Group,
     Problem,
     Rack,
     Rain,
     Scenario,
     ScenarioError,
+    SphereGroup,
 )
 from sphtp_client.simulation.state import Floats, Spheres
 
@@ -65,7 +65,7 @@ def _ball(group: Ball, _n: int, _scenario: Scenario) -> Placed:
     return np.array([group.position]), np.array([group.velocity]), np.array([group.radius])
 
 
-_PLACE: dict[type[Group], Callable[..., Placed]] = {
+_PLACE: dict[type[SphereGroup], Callable[..., Placed]] = {
     Gas: _gas,
     Rain: _rain,
     Rack: _rack,
@@ -152,7 +152,7 @@ def _refuse_overlaps(spheres: Spheres, scenario: Scenario) -> None:
         )
 
 
-def _group_of(sphere: int, scenario: Scenario) -> tuple[int, Group]:
+def _group_of(sphere: int, scenario: Scenario) -> tuple[int, SphereGroup]:
     ends = np.cumsum([group.size for group in scenario.spheres])
     n = int(np.searchsorted(ends, sphere, "right"))
     return n, scenario.spheres[n]

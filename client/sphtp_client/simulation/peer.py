@@ -18,29 +18,29 @@ from sphtp import Client, Instrument
 from sphtp import events as library
 from sphtp.errors import LocalError
 from sphtp.shell.lifetime import running
-from sphtp_client.connection import Reach, channel_log
-from sphtp_client.simulation.frames import FRAMES, Publisher, topic_of
+from sphtp_client.connection import ConnectionSettings, channel_log
+from sphtp_client.simulation.frames import FRAMES, FramePublisher, topic_of
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.observables import observe
 from sphtp_client.simulation.peer_links import (
-    Circle,
-    PeerLeftError,
+    PeerGoneError,
     PeerLink,
+    PeerLinks,
     SlabJob,
-    meet,
-    open_circle,
+    find_peers,
+    open_peer_links,
     tell_all,
 )
 from sphtp_client.simulation.reports import (
     Connected,
     Finished,
     LinkReport,
-    PeerLeft,
-    Progress,
+    PeerGone,
     Reporter,
     Result,
     ServerCame,
     ServerLost,
+    StepProgress,
     Totals,
 )
 from sphtp_client.simulation.run import run_slab
@@ -48,13 +48,13 @@ from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, unpack_untrusted
 
-THANKS: Final = b"thanks"
+CONFIRMATION: Final = b"thanks"
 
 
 async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -> Spheres:
     """Return all spheres in order of their ids; ``sources`` are the links to all other slabs.
 
-    Raises ``PeerLeftError``, ``RemoteError`` for spheres that make no sense, and ``LocalError``
+    Raises ``PeerGoneError``, ``RemoteError`` for spheres that make no sense, and ``LocalError``
     when some are missing or doubled.
     """
     parts = [slab.spheres]
@@ -67,7 +67,7 @@ async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -
     if len(whole) != len(table):
         raise LocalError(f"{len(whole)} of {len(table)} spheres are left")
     for link in sources.values():
-        await link.send(THANKS)
+        await link.send(CONFIRMATION)
     return whole
 
 
@@ -75,11 +75,11 @@ async def deliver(slab: Slab, target: PeerLink) -> None:
     """Hand over this slab's spheres and wait for the thanks. Raises as ``collect``."""
     await target.send(pack(slab.spheres, slab.step))
     answer = await target.receive()
-    if answer != THANKS:
+    if answer != CONFIRMATION:
         raise LocalError(f"slab {target.slab} answered {answer[:20]!r} to the final state")
 
 
-class Pace:
+class ProgressMeter:
     """Counts steps from its making on; ``on_step`` is for ``run_slab``.
 
     It tells the reporter of the first step, and from then on as often as that one wants to hear.
@@ -114,7 +114,7 @@ class Pace:
         speed = None if self._told is None else self._speed_since(*self._told, now, slab.step)
         self._told = now, slab.step
         self._reporter.say(
-            Progress(
+            StepProgress(
                 step=slab.step,
                 steps=self._steps,
                 steps_per_s=speed,
@@ -128,10 +128,10 @@ class Pace:
         return round((step - before) / max(now - then, 1e-9), 1)
 
 
-async def run_peer(job: SlabJob, reach: Reach, reporter: Reporter) -> None:
+async def run_peer(job: SlabJob, reach: ConnectionSettings, reporter: Reporter) -> None:
     """Do a job and report it.
 
-    Raises ``PeerLeftError`` when another peer leaves before the end, ``UnreachableError`` and
+    Raises ``PeerGoneError`` when another peer leaves before the end, ``UnreachableError`` and
     ``RefusedError`` when it cannot begin, ``SettingsError`` when it cannot log, and what
     ``run_slab`` raises.
     """
@@ -143,7 +143,7 @@ async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
     """Do a whole run in this process, without servers and peers; raises as ``run_slab``."""
     table = initial_spheres(scenario)
     slab = Slab(scenario, initial=table)
-    pace = Pace(steps, reporter)
+    pace = ProgressMeter(steps, reporter)
     await run_slab(slab, None, None, steps, pace.on_step)
     seconds = pace.seconds
     reporter.say(_result(scenario, steps, seconds, table, slab.spheres))
@@ -151,7 +151,7 @@ async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
 
 
 async def _take_part(
-    job: SlabJob, reach: Reach, reporter: Reporter, instruments: Sequence[Instrument]
+    job: SlabJob, reach: ConnectionSettings, reporter: Reporter, instruments: Sequence[Instrument]
 ) -> None:
     # Before anybody waits for our heartbeats, for this can take a while.
     table = initial_spheres(job.scenario)
@@ -163,10 +163,10 @@ async def _take_part(
             running(partial(_tell_of_servers, client, client.events(), reporter)),
             client.open_source(topic_of(job.slab), settings=FRAMES) as source,
         ):
-            publisher = Publisher(source, job.steps)
+            publisher = FramePublisher(source, job.steps)
             publisher.publish(slab)
-            roster = await meet(client, job, reach.wait)
-            async with open_circle(client, roster, reach.wait) as circle:
+            roster = await find_peers(client, job, reach.wait)
+            async with open_peer_links(client, roster, reach.wait) as circle:
                 work = _Work(job, reporter, client, circle, slab, table, publisher)
                 await work.perform()
         reporter.say(work.finished())
@@ -194,21 +194,21 @@ class _Work:
     job: SlabJob
     reporter: Reporter
     client: Client
-    circle: Circle
+    circle: PeerLinks
     slab: Slab
     table: Spheres
-    publisher: Publisher
+    publisher: FramePublisher
     seconds: float = 0.0
 
     async def perform(self) -> None:
         """Run and gather; when that goes wrong, tell the neighbours whose doing it was."""
         try:
             await self._run_and_gather()
-        except PeerLeftError as error:
+        except PeerGoneError as error:
             await tell_all(self.circle.links.values(), error.news)
             raise
         except Exception as error:
-            own = PeerLeft(slab=self.job.slab, id=self.client.id, reason=str(error))
+            own = PeerGone(slab=self.job.slab, id=self.client.id, reason=str(error))
             await tell_all(self.circle.links.values(), own)
             raise
 
@@ -221,7 +221,7 @@ class _Work:
         await self._link_up()
         links = self.circle.links
         left, right = links.get(self.job.slab - 1), links.get(self.job.slab + 1)
-        pace = Pace(self.job.steps, self.reporter, self.circle.reports, self._servers)
+        pace = ProgressMeter(self.job.steps, self.reporter, self.circle.reports, self._servers)
 
         async def on_step(slab: Slab) -> None:
             self.publisher.on_step(slab)
@@ -263,7 +263,7 @@ class _Work:
 
     def _miss(self, slab: int, peer_id: int, reason: str) -> None:
         if slab not in self.circle.links:
-            raise PeerLeftError(PeerLeft(slab=slab, id=peer_id, reason=reason))
+            raise PeerGoneError(PeerGone(slab=slab, id=peer_id, reason=reason))
 
     def _servers(self) -> tuple[int, ...]:
         return tuple(sorted(self.client.servers))

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from sphtp import Channel, Client, Peer
 from sphtp.errors import SettingsError, SphtpError, UnreachableError
-from sphtp_client.simulation.reports import LinkReport, PeerLeft
+from sphtp_client.simulation.reports import LinkReport, PeerGone
 from sphtp_client.simulation.scenario import Scenario
 
 
@@ -66,13 +66,13 @@ class SlabJob:
         return {"slabs": self.slabs, "steps": self.steps, "scenario": self.digest}
 
 
-TELL = 1.0  # seconds to tell a neighbour who left
+NOTICE_TIMEOUT = 1.0  # seconds to tell a neighbour who left
 
 
-class PeerLeftError(SphtpError):
+class PeerGoneError(SphtpError):
     """A peer of this run is gone; ``news`` says which and why."""
 
-    def __init__(self, news: PeerLeft) -> None:
+    def __init__(self, news: PeerGone) -> None:
         super().__init__(str(news))
         self.news = news
 
@@ -85,10 +85,10 @@ class PeerLink:
         self.opened = opened
         self.peer_id = channel.peer_id
         self._channel = channel
-        self._left: PeerLeftError | None = None
+        self._left: PeerGoneError | None = None
 
     async def send(self, data: bytes) -> None:
-        """Send one message; raises ``PeerLeftError``."""
+        """Send one message; raises ``PeerGoneError``."""
         try:
             await self._channel.send(data)
         except trio.BrokenResourceError:
@@ -97,7 +97,7 @@ class PeerLink:
             raise self._departure("closed its channel before the end") from None
 
     async def receive(self) -> bytes:
-        """Return the next message; raises ``PeerLeftError``.
+        """Return the next message; raises ``PeerGoneError``.
 
         It waits as long as the channel lives: the channel's timeout tells of a peer that vanished.
         """
@@ -111,14 +111,17 @@ class PeerLink:
             return message
         raise self._hear_news(message)
 
-    async def tell(self, news: PeerLeft) -> None:
+    async def tell(self, news: PeerGone) -> None:
         """Pass on who left; a neighbour that is gone itself need not know."""
-        with trio.move_on_after(TELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        with (
+            trio.move_on_after(NOTICE_TIMEOUT),
+            suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+        ):
             await self._channel.send(news.model_dump(mode="json"))
 
     async def wait_end(self) -> None:
         """Wait until the other side has closed, skipping what it still says."""
-        with suppress(PeerLeftError):
+        with suppress(PeerGoneError):
             while True:
                 await self.receive()
 
@@ -140,33 +143,33 @@ class PeerLink:
             rtt_ms=None if figures.rtt is None else round(figures.rtt * 1000, 3),
         )
 
-    def _hear_news(self, message: object) -> PeerLeftError:
+    def _hear_news(self, message: object) -> PeerGoneError:
         try:
-            self._left = PeerLeftError(PeerLeft.model_validate(message))
+            self._left = PeerGoneError(PeerGone.model_validate(message))
         except ValidationError:
             return self._departure(f"sent a {type(message).__name__} that makes no sense")
         return self._left
 
-    def _departure(self, reason: str) -> PeerLeftError:
+    def _departure(self, reason: str) -> PeerGoneError:
         """Return what ended this link, which is told to everybody who waits for it."""
         if self._left is None:
-            news = PeerLeft(slab=self.slab, id=self.peer_id, reason=reason)
-            self._left = PeerLeftError(news)
+            news = PeerGone(slab=self.slab, id=self.peer_id, reason=reason)
+            self._left = PeerGoneError(news)
         return self._left
 
 
-async def tell_all(links: Iterable[PeerLink], news: PeerLeft) -> None:
+async def tell_all(links: Iterable[PeerLink], news: PeerGone) -> None:
     """Tell all neighbours who left, side by side."""
     async with trio.open_nursery() as nursery:
         for link in links:
             nursery.start_soon(link.tell, news)
 
 
-BE_SEEN = 2.0  # seconds that a client stays which has refused another one
-PARTING = 5.0  # seconds for closing all links
+REFUSAL_LINGER = 2.0  # seconds that a client stays which has refused another one
+CLOSE_TIMEOUT = 5.0  # seconds for closing all links
 
 
-async def meet(client: Client, job: SlabJob, wait: float) -> dict[int, int]:
+async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int]:
     """Wait for the peers of all other slabs; return their ids by slab.
 
     Raises ``UnreachableError`` for one that does not appear within ``wait`` seconds, and
@@ -187,14 +190,14 @@ async def meet(client: Client, job: SlabJob, wait: float) -> dict[int, int]:
 
 
 @asynccontextmanager
-async def open_circle(
+async def open_peer_links(
     client: Client, roster: Mapping[int, int], wait: float
-) -> AsyncIterator["Circle"]:
+) -> AsyncIterator["PeerLinks"]:
     """Open a circle without links; whichever it has at the end of the block are closed.
 
     A good end takes turns: who opened a link closes it, and the other side waits for that.
     """
-    circle = Circle(client, roster, wait)
+    circle = PeerLinks(client, roster, wait)
     async with circle.opened:
         try:
             yield circle
@@ -204,7 +207,7 @@ async def open_circle(
         await circle.part(in_turn=True)
 
 
-class Circle:
+class PeerLinks:
     """Links to other slabs by their number; ``roster`` has the ids of them all."""
 
     def __init__(self, client: Client, roster: Mapping[int, int], wait: float) -> None:
@@ -251,7 +254,7 @@ class Circle:
 
     async def part(self, *, in_turn: bool) -> None:
         """Close all links side by side; ``in_turn`` waits for those that opened one to close it."""
-        with trio.move_on_after(PARTING):
+        with trio.move_on_after(CLOSE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for link in self.links.values():
                     nursery.start_soon(_part, link, in_turn)
@@ -271,7 +274,9 @@ async def _check(job: SlabJob, peer: Peer) -> None:
     try:
         job.check(peer.id, peer.data)
     except SettingsError:
-        await trio.sleep(BE_SEEN)  # so that the other side can refuse us too, and need not wait
+        await trio.sleep(
+            REFUSAL_LINGER
+        )  # so that the other side can refuse us too, and need not wait
         raise
 
 

@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sphtp_client.program import write_line
 
 
-class Record(BaseModel):
+class EventRecord(BaseModel):
     """Base of everything said: frozen, and open to keys of later versions."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class LinkReport(Record):
+class LinkReport(EventRecord):
     """One channel seen from this side: packets, and the smoothed round trip in milliseconds."""
 
     peer: int
@@ -30,7 +30,7 @@ class LinkReport(Record):
     rtt_ms: float | None = None
 
 
-class Totals(Record):
+class Totals(EventRecord):
     """What a simulation must keep: the number of spheres, their energy and their momentum."""
 
     count: int
@@ -38,7 +38,7 @@ class Totals(Record):
     momentum: tuple[float, ...]
 
 
-class Started(Record):
+class Started(EventRecord):
     """A server listens; ``pub`` and ``sub`` are its two URLs, with the ports it really has."""
 
     event: Literal["started"] = "started"
@@ -47,7 +47,7 @@ class Started(Record):
     sub: str
 
 
-class Connected(Record):
+class Connected(EventRecord):
     """A client is established with every server of the view."""
 
     event: Literal["connected"] = "connected"
@@ -57,7 +57,7 @@ class Connected(Record):
     servers: tuple[int, ...] = ()
 
 
-class ServerCame(Record):
+class ServerCame(EventRecord):
     """One more server knows this client; ``servers`` are all that do."""
 
     event: Literal["server_came"] = "server_came"
@@ -65,7 +65,7 @@ class ServerCame(Record):
     servers: tuple[int, ...] = ()
 
 
-class ServerLost(Record):
+class ServerLost(EventRecord):
     """A server said good-bye or fell silent; ``servers`` are those that remain."""
 
     event: Literal["server_lost"] = "server_lost"
@@ -74,7 +74,7 @@ class ServerLost(Record):
     servers: tuple[int, ...] = ()
 
 
-class Progress(Record):
+class StepProgress(EventRecord):
     """How far a slab is; ``servers`` are the ids of those that know this client.
 
     One step says nothing about speed, so the first report tells none.
@@ -88,7 +88,7 @@ class Progress(Record):
     links: tuple[LinkReport, ...] = ()
 
 
-class PeerLeft(Record):
+class PeerGone(EventRecord):
     """A peer of this run is gone, and why."""
 
     event: Literal["peer_left"] = "peer_left"
@@ -100,7 +100,7 @@ class PeerLeft(Record):
         return f"slab {self.slab} (id {self.id:#010x}) left: {self.reason}"
 
 
-class Result(Record):
+class Result(EventRecord):
     """The whole system at the end, as slab 0 has gathered it."""
 
     event: Literal["result"] = "result"
@@ -111,7 +111,7 @@ class Result(Record):
     end: Totals
 
 
-class Finished(Record):
+class Finished(EventRecord):
     """A slab has done all its steps and closed its channels; the last word of a good run."""
 
     event: Literal["finished"] = "finished"
@@ -120,21 +120,31 @@ class Finished(Record):
     links: tuple[LinkReport, ...] = ()
 
 
-class Failed(Record):
+class Failed(EventRecord):
     """The last word of a run that ended early."""
 
     event: Literal["failed"] = "failed"
     message: str
 
 
-Event = (
-    Started | Connected | ServerCame | ServerLost | Progress | PeerLeft | Result | Finished | Failed
+ProcessEvent = (
+    Started
+    | Connected
+    | ServerCame
+    | ServerLost
+    | StepProgress
+    | PeerGone
+    | Result
+    | Finished
+    | Failed
 )
 
-_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+_EVENT: TypeAdapter[ProcessEvent] = TypeAdapter(
+    Annotated[ProcessEvent, Field(discriminator="event")]
+)
 
 
-def parse_event(line: bytes) -> Event | None:
+def parse_event(line: bytes) -> ProcessEvent | None:
     """Read one line; None when it is no event, whatever else it may be."""
     if not line.lstrip().startswith(b"{"):
         return None
@@ -149,7 +159,7 @@ class Reporter(Protocol):
 
     progress_every: float
 
-    def say(self, event: Event) -> None:
+    def say(self, event: ProcessEvent) -> None:
         """Tell one event."""
         ...
 
@@ -162,7 +172,7 @@ class JsonReporter:
     def __init__(self, output: TextIO, _errors: TextIO) -> None:
         self._output = output
 
-    def say(self, event: Event) -> None:
+    def say(self, event: ProcessEvent) -> None:
         """Write one line."""
         write_line(self._output, event.model_dump_json())
 
@@ -176,7 +186,7 @@ class TextReporter:
         self._output = output
         self._errors = errors
 
-    def say(self, event: Event) -> None:
+    def say(self, event: ProcessEvent) -> None:
         """Write one line."""
         stream = self._errors if isinstance(event, Failed) else self._output
         write_line(stream, _SENTENCES[type(event)](event))
@@ -209,7 +219,7 @@ def _ids(servers: Iterable[int]) -> str:
     return ", ".join(f"{server:#010x}" for server in servers) or "none"
 
 
-def _progress(event: Progress) -> str:
+def _progress(event: StepProgress) -> str:
     links = (
         f"; slab {link.slab}: {link.sent} sent, {link.lost} lost, {link.resent} resent"
         + ("" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms")
@@ -246,8 +256,8 @@ _SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {
     Connected: _connected,
     ServerCame: _server_came,
     ServerLost: _server_lost,
-    Progress: _progress,
-    PeerLeft: str,
+    StepProgress: _progress,
+    PeerGone: str,
     Result: _result,
     Finished: _finished,
     Failed: _failed,

@@ -7,11 +7,11 @@ import trio
 
 from sphtp.errors import SettingsError
 from sphtp_client.simulation.scenario import Scenario
-from sphtp_client.simulation.slabs import Side, Slab
+from sphtp_client.simulation.slabs import Slab, SlabSide
 from sphtp_client.simulation.state import Spheres
 
 
-class Link(Protocol):
+class NeighbourLink(Protocol):
     """The way to one neighbour: reliable, in order, one message at a time."""
 
     async def send(self, data: bytes) -> None:
@@ -25,8 +25,8 @@ class Link(Protocol):
 
 async def run_slab(
     slab: Slab,
-    left: Link | None,
-    right: Link | None,
+    left: NeighbourLink | None,
+    right: NeighbourLink | None,
     steps: int,
     on_step: Callable[[Slab], Awaitable[None]] | None = None,
 ) -> None:
@@ -35,7 +35,7 @@ async def run_slab(
     Raises ``RemoteError`` for a message that makes no sense, ``SphereLostError`` when the physics
     leaves its bounds, and whatever the links raise.
     """
-    given = {Side.LEFT: left, Side.RIGHT: right}
+    given = {SlabSide.LEFT: left, SlabSide.RIGHT: right}
     links = {side: link for side, link in given.items() if link is not None}
     if set(links) != set(slab.sides):
         names = " and ".join(side.name for side in slab.sides) or "nobody"
@@ -50,7 +50,7 @@ async def run_slab(
             await on_step(slab)
 
 
-def run_alone(scenario: Scenario, steps: int) -> Spheres:
+def run_whole_box(scenario: Scenario, steps: int) -> Spheres:
     """Return the state after that many steps in one slab, which every split must reproduce."""
     slab = Slab(scenario)
     for _ in range(steps):
@@ -59,11 +59,11 @@ def run_alone(scenario: Scenario, steps: int) -> Spheres:
     return slab.spheres
 
 
-async def _exchange(slab: Slab, links: dict[Side, Link]) -> dict[Side, bytes]:
+async def _exchange(slab: Slab, links: dict[SlabSide, NeighbourLink]) -> dict[SlabSide, bytes]:
     """Send to and receive from all neighbours at once, so that no order among peers can block."""
-    received: dict[Side, bytes] = {}
+    received: dict[SlabSide, bytes] = {}
 
-    async def receive(side: Side, link: Link) -> None:
+    async def receive(side: SlabSide, link: NeighbourLink) -> None:
         received[side] = await link.receive()
 
     try:

@@ -47,13 +47,13 @@ Vector = tuple[Coordinate, Coordinate, Coordinate]
 Length = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]
 
 
-class Table(BaseModel):
+class ScenarioTable(BaseModel):
     """Base of every table of a scenario file: unknown keys and infinite numbers are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Group(Table):
+class SphereGroup(ScenarioTable):
     """What all groups have; ``place`` and ``motion`` are the keys to blame for either."""
 
     place: ClassVar[str]
@@ -82,7 +82,7 @@ class Group(Table):
         return self.density * (4.0 / 3.0 * pi) * (radius * radius * radius)
 
 
-class Cloud(Group):
+class Cloud(SphereGroup):
     """Spheres at random places of a region, none touching another."""
 
     place: ClassVar[str] = "count"
@@ -129,7 +129,7 @@ class Rain(Cloud):
     velocity: Vector = Field((0.0, 0.0, 0.0), description="m/s, velocity of all spheres")
 
 
-class Rack(Group):
+class Rack(SphereGroup):
     """A triangle of resting spheres; row n has n spheres, rows follow each other along +x."""
 
     place: ClassVar[str] = "apex"
@@ -146,7 +146,7 @@ class Rack(Group):
         return self.rows * (self.rows + 1) // 2
 
 
-class Ball(Group):
+class Ball(SphereGroup):
     """One sphere."""
 
     place: ClassVar[str] = "position"
@@ -157,17 +157,17 @@ class Ball(Group):
     velocity: Vector = Field((0.0, 0.0, 0.0), description="m/s")
 
 
-AnyGroup = Annotated[Gas | Rain | Rack | Ball, Field(discriminator="kind")]
-GROUPS: dict[str, type[Group]] = {"gas": Gas, "rain": Rain, "rack": Rack, "ball": Ball}
+AnySphereGroup = Annotated[Gas | Rain | Rack | Ball, Field(discriminator="kind")]
+GROUPS: dict[str, type[SphereGroup]] = {"gas": Gas, "rain": Rain, "rack": Rack, "ball": Ball}
 
 
-def _not_empty(groups: tuple[AnyGroup, ...]) -> tuple[AnyGroup, ...]:
+def _not_empty(groups: tuple[AnySphereGroup, ...]) -> tuple[AnySphereGroup, ...]:
     if not groups:
         raise PydanticCustomError("no_groups", "must hold at least one group")
     return groups
 
 
-class Scenario(Table):
+class Scenario(ScenarioTable):
     """Spheres in a box. Contacts are a linear spring and a dashpot along the normal."""
 
     title: str = Field("", max_length=200, description="one line for people")
@@ -183,7 +183,9 @@ class Scenario(Table):
         strict=True, gt=0, le=1e6, description="m/s; a run stops when a sphere is faster"
     )
     spheres: Annotated[
-        tuple[AnyGroup, ...], AfterValidator(_not_empty), Field(description="groups of spheres")
+        tuple[AnySphereGroup, ...],
+        AfterValidator(_not_empty),
+        Field(description="groups of spheres"),
     ]
 
     @property

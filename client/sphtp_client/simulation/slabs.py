@@ -56,21 +56,21 @@ def _narrowest(scenario: Scenario) -> float:
     return halo(scenario) + stride(scenario)
 
 
-class Side(Name):
+class SlabSide(Name):
     """A neighbour: LEFT is at smaller x."""
 
     LEFT = auto()
     RIGHT = auto()
 
 
-class Phase(Name):
+class StepPhase(Name):
     """SETTLED between two steps; MOVED while positions are new and forces are old."""
 
     SETTLED = auto()
     MOVED = auto()
 
 
-class Event(Name):
+class StepEvent(Name):
     """What is asked of a slab."""
 
     DRIFT = auto()
@@ -78,7 +78,7 @@ class Event(Name):
     KICK = auto()
 
 
-class Action(Name):
+class StepAction(Name):
     """What a slab does about it."""
 
     PUSH = auto()
@@ -88,28 +88,34 @@ class Action(Name):
 
 STEP = Machine(
     "step of a slab",
-    Phase.SETTLED,
+    StepPhase.SETTLED,
     [
         Row(
-            Phase.SETTLED,
-            Event.DRIFT,
-            Phase.MOVED,
-            (Action.PUSH, Action.MOVE),
+            StepPhase.SETTLED,
+            StepEvent.DRIFT,
+            StepPhase.MOVED,
+            (StepAction.PUSH, StepAction.MOVE),
             "first half of velocity Verlet",
         ),
-        Row(Phase.MOVED, Event.EXCHANGE, Phase.MOVED, (), "neighbours exchange new positions"),
         Row(
-            Phase.MOVED,
-            Event.KICK,
-            Phase.SETTLED,
-            (Action.GATHER, Action.PUSH),
+            StepPhase.MOVED,
+            StepEvent.EXCHANGE,
+            StepPhase.MOVED,
+            (),
+            "neighbours exchange new positions",
+        ),
+        Row(
+            StepPhase.MOVED,
+            StepEvent.KICK,
+            StepPhase.SETTLED,
+            (StepAction.GATHER, StepAction.PUSH),
             "second half, with the forces at the new positions",
         ),
     ],
-    events=Event,
+    events=StepEvent,
     refused={
-        Phase.SETTLED: frozenset({Event.EXCHANGE, Event.KICK}),
-        Phase.MOVED: frozenset({Event.DRIFT}),
+        StepPhase.SETTLED: frozenset({StepEvent.EXCHANGE, StepEvent.KICK}),
+        StepPhase.MOVED: frozenset({StepEvent.DRIFT}),
     },
 )
 
@@ -136,13 +142,13 @@ class Slab:
         self.count = count
         self.step = 0
         self.sides = tuple(
-            side for side, end in ((Side.LEFT, 0), (Side.RIGHT, count - 1)) if index != end
+            side for side, end in ((SlabSide.LEFT, 0), (SlabSide.RIGHT, count - 1)) if index != end
         )
         self.low = cuts[index] if index > 0 else -inf
         self.high = cuts[index + 1] if index < count - 1 else inf
         self._halo, self._stride = halo(scenario), stride(scenario)
         self._table = initial_spheres(scenario) if initial is None else initial
-        self._incoming: dict[Side, Spheres] = {}
+        self._incoming: dict[SlabSide, Spheres] = {}
         self.state = STEP.initial
         """Whether a step is under way."""
         self._spheres, self._acceleration = self._settle(self._table)
@@ -153,7 +159,7 @@ class Slab:
         return self._spheres
 
     @property
-    def missing(self) -> tuple[Side, ...]:
+    def missing(self) -> tuple[SlabSide, ...]:
         """Neighbours whose message of this step has not come."""
         return tuple(side for side in self.sides if side not in self._incoming)
 
@@ -162,24 +168,24 @@ class Slab:
 
         Raises ``SphereLostError`` if one is too fast or left the box; the slab is of no use then.
         """
-        self._happen(Event.DRIFT)
+        self._happen(StepEvent.DRIFT)
 
-    def outgoing(self, side: Side) -> bytes:
+    def outgoing(self, side: SlabSide) -> bytes:
         """Return this step's message to the neighbour on that side."""
-        self._happen(Event.EXCHANGE)
+        self._happen(StepEvent.EXCHANGE)
         if side not in self.sides:
             raise StateError(f"slab {self.index} of {self.count} has no {side.name} neighbour")
         x = self._spheres.x[:, 0]
-        near = x < self.low + self._halo if side is Side.LEFT else x >= self.high - self._halo
+        near = x < self.low + self._halo if side is SlabSide.LEFT else x >= self.high - self._halo
         return pack(self._spheres.take(near), self.step)
 
     @untrusted
-    def absorb_untrusted(self, side: Side, data: bytes) -> None:
+    def absorb_untrusted(self, side: SlabSide, data: bytes) -> None:
         """Take the neighbour's message of this step.
 
         Raises ``RemoteError`` for what the neighbour cannot have sent; nothing has changed then.
         """
-        self._happen(Event.EXCHANGE)
+        self._happen(StepEvent.EXCHANGE)
         if side not in self.missing:
             raise StateError(f"step {self.step}: no message awaited from the {side.name} side")
         step, spheres = unpack_untrusted(data, self._table)
@@ -193,9 +199,9 @@ class Slab:
         if self.missing:
             names = " and ".join(side.name for side in self.missing)
             raise StateError(f"step {self.step}: no message yet from {names}")
-        self._happen(Event.KICK)
+        self._happen(StepEvent.KICK)
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: StepEvent) -> None:
         self._RUNNER.step(self, event)
 
     def _push(self) -> None:
@@ -233,8 +239,8 @@ class Slab:
 
     _RUNNER = Runner(
         STEP,
-        {Action.PUSH: _push, Action.MOVE: _move, Action.GATHER: _gather},
-        raised=Event,
+        {StepAction.PUSH: _push, StepAction.MOVE: _move, StepAction.GATHER: _gather},
+        raised=StepEvent,
     )
 
     def _refuse_lost(self, lost: Indices, where: Floats, what: str) -> None:
@@ -244,11 +250,11 @@ class Slab:
                 f"step {self.step}: sphere {self._spheres.id[n]}: ({vector}) {what}"
             )
 
-    def _refuse_strange(self, side: Side, spheres: Spheres) -> None:
+    def _refuse_strange(self, side: SlabSide, spheres: Spheres) -> None:
         x, box = spheres.x, np.array(self.scenario.box)
         low, high = {
-            Side.LEFT: (self.low - self._halo, self.low + self._stride),
-            Side.RIGHT: (self.high - self._stride, self.high + self._halo),
+            SlabSide.LEFT: (self.low - self._halo, self.low + self._stride),
+            SlabSide.RIGHT: (self.high - self._stride, self.high + self._halo),
         }[side]
         if not ((x[:, 0] >= low) & (x[:, 0] < high)).all() or not ((x >= 0) & (x <= box)).all():
             raise WireError(f"a sphere of the {side.name} neighbour is nowhere near the border")

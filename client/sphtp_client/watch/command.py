@@ -9,16 +9,21 @@ import trio
 from rich.console import Console
 
 from sphtp.errors import SettingsError, SphtpError
-from sphtp_client.connection import ReachOptions
+from sphtp_client.connection import ConnectionOptions
 from sphtp_client.options import WATCH_OPTIONS, with_options
-from sphtp_client.program import Verdict, run_until_stopped, write_line
+from sphtp_client.program import ExitStatus, run_until_stopped, write_line
 from sphtp_client.simulation.reports import Failed
-from sphtp_client.watch.display import Display, JsonDisplay, LiveDisplay, PlainDisplay
-from sphtp_client.watch.watcher import Goal, Watcher
+from sphtp_client.watch.display import (
+    JsonWatchDisplay,
+    LiveWatchDisplay,
+    PlainWatchDisplay,
+    WatchDisplay,
+)
+from sphtp_client.watch.watcher import StopCondition, Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchOptions(ReachOptions):
+class WatchOptions(ConnectionOptions):
     """The values of the command line."""
 
     steps: int | None
@@ -43,26 +48,26 @@ def watch(**values: Any) -> None:
         verdict = _watch(options)
     except (SphtpError, OSError) as error:
         _complain(error, as_json=options.json)
-        verdict = Verdict.USAGE if isinstance(error, SettingsError) else Verdict.FAILED
+        verdict = ExitStatus.USAGE if isinstance(error, SettingsError) else ExitStatus.FAILED
     sys.exit(verdict.code)
 
 
-def _watch(options: WatchOptions) -> Verdict:
-    goal = Goal(options.steps, options.seconds, options.once)
+def _watch(options: WatchOptions) -> ExitStatus:
+    goal = StopCondition(options.steps, options.seconds, options.once)
     reach = options.reach()
     with _display(as_json=options.json) as display:
         watcher = Watcher(reach, goal, display)
         stopped = trio.run(run_until_stopped, watcher.run)
     broke_off = watcher.outcome == "broken off"
-    return stopped or (Verdict.FAILED if broke_off else Verdict.FINISHED)
+    return stopped or (ExitStatus.FAILED if broke_off else ExitStatus.FINISHED)
 
 
-def _display(*, as_json: bool) -> Display:
+def _display(*, as_json: bool) -> WatchDisplay:
     if as_json:
-        return JsonDisplay(sys.stdout)
+        return JsonWatchDisplay(sys.stdout)
     if sys.stdout.isatty():
-        return LiveDisplay(Console(file=sys.stdout))
-    return PlainDisplay(sys.stdout)
+        return LiveWatchDisplay(Console(file=sys.stdout))
+    return PlainWatchDisplay(sys.stdout)
 
 
 def _complain(error: Exception, *, as_json: bool) -> None:

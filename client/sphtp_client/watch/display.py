@@ -14,13 +14,13 @@ from sphtp.core.printable import printable
 from sphtp_client.cluster.display import LINE_EVERY
 from sphtp_client.program import write_line
 from sphtp_client.simulation.frames import Momentum
-from sphtp_client.watch.events import Ended, Joined, Lost, News, Summary
-from sphtp_client.watch.view import Scene, Sight
+from sphtp_client.watch.events import FramesLost, SlabEnded, SlabJoined, WatchEvent, WatchSummary
+from sphtp_client.watch.view import SimulationView, SlabView
 
 NUMBERS = ("slab", "step", "spheres", "kinetic\nJ", "|p|\nkg m/s", "lag", "age\ns", "lost")
 
 
-def render(now: float, scene: Scene) -> RenderableType:
+def render(now: float, scene: SimulationView) -> RenderableType:
     """Draw the slabs, and below them the last state that was seen of all of them."""
     run = scene.run
     table = Table(
@@ -36,7 +36,7 @@ def render(now: float, scene: Scene) -> RenderableType:
     return table
 
 
-def line(scene: Scene) -> str:
+def line(scene: SimulationView) -> str:
     """Say in one line how far the simulation is."""
     run, whole = scene.run, scene.whole
     parts = [f"step {scene.newest}/{run.steps}", f"slabs {len(scene.steps)}/{run.slabs}"]
@@ -47,7 +47,7 @@ def line(scene: Scene) -> str:
     return "  ".join(parts)
 
 
-def _slab(now: float, scene: Scene, slab: int) -> tuple[str, ...]:
+def _slab(now: float, scene: SimulationView, slab: int) -> tuple[str, ...]:
     sight = scene.slabs[slab]
     what = ("", "", "", "")
     if sight.frame is not None:
@@ -58,7 +58,7 @@ def _slab(now: float, scene: Scene, slab: int) -> tuple[str, ...]:
     return (str(slab), *what, str(scene.lag_of(slab)), when, str(sight.losses), _state(sight))
 
 
-def _all(scene: Scene) -> tuple[str, ...]:
+def _all(scene: SimulationView) -> tuple[str, ...]:
     whole = scene.whole
     if whole is None:
         return ("all",)
@@ -67,7 +67,7 @@ def _all(scene: Scene) -> tuple[str, ...]:
     return ("all", *what, "", "", str(scene.losses), whole.state_sha256[:8])
 
 
-def _state(sight: Sight) -> str:
+def _state(sight: SlabView) -> str:
     if sight.ended is not None:
         return "ended"
     return "joining" if sight.frame is None else "watched"
@@ -81,18 +81,18 @@ def _size(momentum: Momentum) -> str:
     return f"{hypot(*momentum):.4g}"
 
 
-class Display(Protocol):
+class WatchDisplay(Protocol):
     """Shows a scene; the times are of one clock, in seconds."""
 
-    def say(self, news: News) -> None:
+    def say(self, news: WatchEvent) -> None:
         """Take note of what is new."""
         ...
 
-    def show(self, now: float, scene: Scene) -> None:
+    def show(self, now: float, scene: SimulationView) -> None:
         """Take a look at the scene; called often."""
         ...
 
-    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
         """Take the last look."""
         ...
 
@@ -106,7 +106,7 @@ class Display(Protocol):
     ) -> None: ...
 
 
-class JsonDisplay:
+class JsonWatchDisplay:
     """One JSON object per line, for all that is new."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -118,19 +118,19 @@ class JsonDisplay:
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def say(self, news: News) -> None:
+    def say(self, news: WatchEvent) -> None:
         """Write one line."""
         write_line(self._stream, news.model_dump_json())
 
-    def show(self, now: float, scene: Scene) -> None:
+    def show(self, now: float, scene: SimulationView) -> None:
         """Write nothing."""
 
-    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
         """Write the last line."""
         self.say(summary)
 
 
-class PlainDisplay:
+class PlainWatchDisplay:
     """Happenings as they come, a line every few seconds, and the table at the end."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -143,19 +143,19 @@ class PlainDisplay:
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def say(self, news: News) -> None:
+    def say(self, news: WatchEvent) -> None:
         """Write what is worth a line of its own."""
         sentence = SENTENCES.get(type(news))
         if sentence is not None:
             write_line(self._stream, sentence(news))
 
-    def show(self, now: float, scene: Scene) -> None:
+    def show(self, now: float, scene: SimulationView) -> None:
         """Write a line unless that was done a moment ago."""
         if scene.steps and now - self._shown >= LINE_EVERY:
             self._shown = now
             write_line(self._stream, line(scene))
 
-    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
         """Write the table and the last line."""
         # A log has no colours, wherever it ends up.
         console = Console(file=self._stream, no_color=True, force_terminal=False)
@@ -165,7 +165,7 @@ class PlainDisplay:
         self.say(summary)
 
 
-class LiveDisplay:
+class LiveWatchDisplay:
     """A table that lives on a terminal, with happenings above it."""
 
     def __init__(self, console: Console) -> None:
@@ -179,42 +179,42 @@ class LiveDisplay:
     def __exit__(self, *_error: object) -> None:
         self._live.stop()
 
-    def say(self, news: News) -> None:
+    def say(self, news: WatchEvent) -> None:
         """Print what is worth a line of its own."""
         sentence = SENTENCES.get(type(news))
         if sentence is not None:
             self._live.console.print(printable(sentence(news)), markup=False, highlight=False)
 
-    def show(self, now: float, scene: Scene) -> None:
+    def show(self, now: float, scene: SimulationView) -> None:
         """Draw the table."""
         self._live.update(render(now, scene), refresh=True)
 
-    def finish(self, now: float, scene: Scene, summary: Summary) -> None:
+    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
         """Draw the table once more, and say how it ended."""
         self.show(now, scene)
         self.say(summary)
 
 
-def _joined(news: Joined) -> str:
+def _joined(news: SlabJoined) -> str:
     return f"slab {news.slab} of {news.slabs}: joined the stream of id {news.id:#010x}"
 
 
-def _lost(news: Lost) -> str:
+def _lost(news: FramesLost) -> str:
     return f"slab {news.slab}: lost {news.first} to {news.last}: {news.text}"
 
 
-def _ended(news: Ended) -> str:
+def _ended(news: SlabEnded) -> str:
     return f"slab {news.slab}: {news.reason}"
 
 
-def _summary(news: Summary) -> str:
+def _summary(news: WatchSummary) -> str:
     step = "no step" if news.step is None else f"step {news.step}"
     return f"{news.outcome}: {step}, {news.frames} frames, {news.losses} losses"
 
 
 SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {
-    Joined: _joined,
-    Lost: _lost,
-    Ended: _ended,
-    Summary: _summary,
+    SlabJoined: _joined,
+    FramesLost: _lost,
+    SlabEnded: _ended,
+    WatchSummary: _summary,
 }

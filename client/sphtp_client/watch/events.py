@@ -3,10 +3,10 @@
 from typing import Literal
 
 from sphtp_client.simulation.frames import Momentum
-from sphtp_client.simulation.reports import Record
+from sphtp_client.simulation.reports import EventRecord
 
 
-class Joined(Record):
+class SlabJoined(EventRecord):
     """The stream of a slab was joined."""
 
     event: Literal["joined"] = "joined"
@@ -17,7 +17,7 @@ class Joined(Record):
     scenario: str
 
 
-class State(Record):
+class SlabState(EventRecord):
     """A slab's state after a step; energy in J, momentum in kg m/s.
 
     ``lag`` is how many steps it is behind the newest state of any slab, ``skipped`` how many frames
@@ -35,7 +35,7 @@ class State(Record):
     skipped: int
 
 
-class Whole(Record):
+class WholeState(EventRecord):
     """The state of all slabs after the same step; ``state_sha256`` is that of the simulation."""
 
     event: Literal["whole"] = "whole"
@@ -46,7 +46,7 @@ class Whole(Record):
     state_sha256: str
 
 
-class Lost(Record):
+class FramesLost(EventRecord):
     """Frames that were sent and will not come, by the numbers of their parts in the stream."""
 
     event: Literal["lost"] = "lost"
@@ -57,7 +57,7 @@ class Lost(Record):
     text: str
 
 
-class Ended(Record):
+class SlabEnded(EventRecord):
     """A slab is not watched any more, and why; ``step`` is the last that was seen of it."""
 
     event: Literal["ended"] = "ended"
@@ -66,18 +66,18 @@ class Ended(Record):
     reason: str
 
 
-Outcome = Literal["finished", "seen", "stopped", "broken off"]
+WatchOutcome = Literal["finished", "seen", "stopped", "broken off"]
 
 
-class Summary(Record):
+class WatchSummary(EventRecord):
     """The last word: ``outcome`` is "finished" when the simulation is, "seen" when enough was."""
 
     event: Literal["summary"] = "summary"
-    outcome: Outcome
+    outcome: WatchOutcome
     step: int | None
     frames: int
     losses: int
     malformed: int
 
 
-News = Joined | State | Whole | Lost | Ended | Summary
+WatchEvent = SlabJoined | SlabState | WholeState | FramesLost | SlabEnded | WatchSummary

@@ -11,11 +11,19 @@ from pydantic import Field, ValidationError, model_validator
 
 from sphtp import Loss, LossReason, Peer
 from sphtp_client.simulation.frames import Frame, frames_sha256, topic_of
-from sphtp_client.simulation.reports import Record
-from sphtp_client.watch.events import Ended, Joined, Lost, Outcome, State, Summary, Whole
+from sphtp_client.simulation.reports import EventRecord
+from sphtp_client.watch.events import (
+    FramesLost,
+    SlabEnded,
+    SlabJoined,
+    SlabState,
+    WatchOutcome,
+    WatchSummary,
+    WholeState,
+)
 
 
-class Run(NamedTuple):
+class RunIdentity(NamedTuple):
     """A simulation: so many slabs and steps, and the digest of its scenario."""
 
     slabs: int
@@ -23,7 +31,7 @@ class Run(NamedTuple):
     scenario: str
 
 
-class Part(Record):
+class PublishedSlab(EventRecord):
     """The slab that a peer simulates."""
 
     slab: int = Field(strict=True, ge=0)
@@ -32,9 +40,9 @@ class Part(Record):
     scenario: str = Field(strict=True, max_length=64)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunIdentity:
         """What it is a part of."""
-        return Run(self.slabs, self.steps, self.scenario)
+        return RunIdentity(self.slabs, self.steps, self.scenario)
 
     @model_validator(mode="after")
     def _is_among_them(self) -> Self:
@@ -43,10 +51,10 @@ class Part(Record):
         return self
 
 
-def part_of(peer: Peer) -> Part | None:
+def published_slab_of(peer: Peer) -> PublishedSlab | None:
     """Return the part of a peer that publishes its slab; None of anybody else."""
     try:
-        part = Part.model_validate(peer.data)
+        part = PublishedSlab.model_validate(peer.data)
     except ValidationError:
         return None
     return part if topic_of(part.slab) in peer.topics else None
@@ -56,7 +64,7 @@ MOST_STEPS: Final = 8
 """Steps whose frames wait for those of other slabs."""
 
 
-class Gathering:
+class StepAssembly:
     """Puts together frames of ``slabs`` slabs, and waits for few steps at a time."""
 
     def __init__(self, slabs: int) -> None:
@@ -80,7 +88,7 @@ class Gathering:
 
 
 @dataclass(slots=True)
-class Sight:
+class SlabView:
     """What has been seen of one slab; ``heard`` is the time of its last frame.
 
     ``past`` is the step of the last frame before its stream was joined anew.
@@ -99,18 +107,18 @@ class Sight:
         return None if self.frame is None else self.frame.step
 
 
-class Scene:
+class SimulationView:
     """A simulation as it is watched: its slabs, and the last state that was seen of all of them."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunIdentity) -> None:
         self.run = run
-        self.slabs: dict[int, Sight] = {}
-        self.whole: Whole | None = None
+        self.slabs: dict[int, SlabView] = {}
+        self.whole: WholeState | None = None
         self.malformed = 0
         """Messages that were no frames."""
         self.first: int | None = None
         """The step of the first frame."""
-        self._gathering = Gathering(run.slabs)
+        self._gathering = StepAssembly(run.slabs)
 
     @property
     def steps(self) -> list[int]:
@@ -143,11 +151,11 @@ class Scene:
         sights = self.slabs.values()
         return bool(sights) and all(sight.ended is not None for sight in sights)
 
-    def join(self, part: Part, peer_id: int) -> Joined:
+    def join(self, part: PublishedSlab, peer_id: int) -> SlabJoined:
         """Take it that a slab's stream was joined, for the first time or again."""
         sight = self.slabs[part.slab]
         sight.past = sight.step
-        return Joined(
+        return SlabJoined(
             slab=part.slab,
             slabs=part.slabs,
             steps=part.steps,
@@ -157,9 +165,9 @@ class Scene:
 
     def expect(self, slab: int) -> None:
         """Take it that a slab is going to be watched."""
-        self.slabs[slab] = Sight()
+        self.slabs[slab] = SlabView()
 
-    def take(self, now: float, slab: int, frame: Frame) -> list[State | Whole]:
+    def take(self, now: float, slab: int, frame: Frame) -> list[SlabState | WholeState]:
         """Take a frame; return what is new."""
         sight = self.slabs[slab]
         sight.heard = now
@@ -174,24 +182,24 @@ class Scene:
         self.whole = _whole(frames)
         return [self._state(slab, frame), self.whole]
 
-    def lose(self, slab: int, loss: Loss) -> Lost | None:
+    def lose(self, slab: int, loss: Loss) -> FramesLost | None:
         """Take word of a loss; None for the past that a newer frame took the place of."""
         sight = self.slabs[slab]
         if sight.step == sight.past and loss.reason is LossReason.GONE:
             return None
         sight.losses += 1
         reason, text = loss.reason.name.lower(), str(loss.reason.value)
-        return Lost(slab=slab, first=loss.first, last=loss.last, reason=reason, text=text)
+        return FramesLost(slab=slab, first=loss.first, last=loss.last, reason=reason, text=text)
 
-    def end(self, slab: int, reason: str) -> Ended:
+    def end(self, slab: int, reason: str) -> SlabEnded:
         """Take it that a slab is not watched any more."""
         sight = self.slabs[slab]
         sight.ended = reason
-        return Ended(slab=slab, step=sight.step, reason=reason)
+        return SlabEnded(slab=slab, step=sight.step, reason=reason)
 
-    def summary(self, outcome: Outcome) -> Summary:
+    def summary(self, outcome: WatchOutcome) -> WatchSummary:
         """Return the last word."""
-        return Summary(
+        return WatchSummary(
             outcome=outcome,
             step=self.newest,
             frames=sum(sight.frames for sight in self.slabs.values()),
@@ -204,8 +212,8 @@ class Scene:
         step = self.slabs[slab].step
         return 0 if step is None else max(self.steps) - step
 
-    def _state(self, slab: int, frame: Frame) -> State:
-        return State(
+    def _state(self, slab: int, frame: Frame) -> SlabState:
+        return SlabState(
             slab=slab,
             step=frame.step,
             spheres=len(frame),
@@ -217,9 +225,9 @@ class Scene:
         )
 
 
-def _whole(frames: tuple[Frame, ...]) -> Whole:
+def _whole(frames: tuple[Frame, ...]) -> WholeState:
     x, y, z = (fsum(frame.momentum[axis] for frame in frames) for axis in range(3))
-    return Whole(
+    return WholeState(
         step=frames[0].step,
         spheres=sum(map(len, frames)),
         kinetic=fsum(frame.kinetic for frame in frames),

@@ -11,15 +11,15 @@ import trio
 from sphtp import Client, Loss
 from sphtp.errors import RemoteError, SphtpError, UnreachableError
 from sphtp.shell.lifetime import running
-from sphtp_client.connection import Reach
+from sphtp_client.connection import ConnectionSettings
 from sphtp_client.simulation.frames import read_frame_untrusted, topic_of
-from sphtp_client.watch.display import Display
-from sphtp_client.watch.events import News, Outcome
-from sphtp_client.watch.view import Part, Run, Scene, part_of
+from sphtp_client.watch.display import WatchDisplay
+from sphtp_client.watch.events import WatchEvent, WatchOutcome
+from sphtp_client.watch.view import PublishedSlab, RunIdentity, SimulationView, published_slab_of
 
 
 @dataclass(frozen=True)
-class Goal:
+class StopCondition:
     """What is enough: so many steps or seconds since the first state, or each slab seen once.
 
     Without any of them, the end of the simulation.
@@ -29,7 +29,7 @@ class Goal:
     seconds: float | None = None
     once: bool = False
 
-    def is_reached(self, scene: Scene) -> bool:
+    def is_reached(self, scene: SimulationView) -> bool:
         """Whether enough has been seen, as far as that does not depend on time."""
         if not scene.is_complete or scene.first is None:
             return False
@@ -41,11 +41,15 @@ PAUSE: Final = 0.5
 """Seconds before a stream is joined again that ended too soon."""
 
 
-class Follower:
+class SlabFollower:
     """Subscribes to the slabs of a scene's run, and tells what is new to ``say``."""
 
     def __init__(
-        self, client: Client, scene: Scene, goal: Goal, say: Callable[[News], None]
+        self,
+        client: Client,
+        scene: SimulationView,
+        goal: StopCondition,
+        say: Callable[[WatchEvent], None],
     ) -> None:
         self._client = client
         self._scene = scene
@@ -70,12 +74,12 @@ class Follower:
         """Follow the slabs of the run that have come; whatever else is here is not ours to see."""
         scene = self._scene
         for peer in self._client.peers.values():
-            part = part_of(peer)
+            part = published_slab_of(peer)
             if part is not None and part.run == scene.run and part.slab not in scene.slabs:
                 scene.expect(part.slab)
                 nursery.start_soon(self._follow, part, peer.id)
 
-    async def _follow(self, part: Part, peer_id: int) -> None:
+    async def _follow(self, part: PublishedSlab, peer_id: int) -> None:
         """Follow a slab to its end; who was left behind joins again, and sees the present."""
         reason = await self._read_to_end(part, peer_id)
         while await self._goes_on(part, peer_id):
@@ -84,15 +88,15 @@ class Follower:
         if self._scene.is_over:
             self._done.set()
 
-    async def _goes_on(self, part: Part, peer_id: int) -> bool:
+    async def _goes_on(self, part: PublishedSlab, peer_id: int) -> bool:
         """Say, after a while in which its peer may leave, whether a slab is to be joined again."""
         if self._scene.slabs[part.slab].step == part.steps:
             return False
         await trio.sleep(PAUSE)
         peer = self._client.peers.get(peer_id)
-        return peer is not None and part_of(peer) == part
+        return peer is not None and published_slab_of(peer) == part
 
-    async def _read_to_end(self, part: Part, peer_id: int) -> str:
+    async def _read_to_end(self, part: PublishedSlab, peer_id: int) -> str:
         """Read one stream of a slab; return why it ended."""
         try:
             await self._read(part, peer_id)
@@ -100,7 +104,7 @@ class Follower:
             return str(error)
         return "its stream ended"
 
-    async def _read(self, part: Part, peer_id: int) -> None:
+    async def _read(self, part: PublishedSlab, peer_id: int) -> None:
         # Of the past only the last frame is there, and fetching one that is lost would bring none.
         topic = topic_of(part.slab)
         async with self._client.subscribe(peer_id, topic, late_join=True, recover=False) as stream:
@@ -111,7 +115,7 @@ class Follower:
                 if self._goal.is_reached(self._scene):
                     self._done.set()
 
-    def _news_of(self, slab: int, item: object) -> list[News]:
+    def _news_of(self, slab: int, item: object) -> list[WatchEvent]:
         if isinstance(item, Loss):
             lost = self._scene.lose(slab, item)
             return [] if lost is None else [lost]
@@ -133,8 +137,10 @@ BYSTANDER: Final = {"watches": "slabs"}
 class Watcher:
     """Watches one simulation; ``outcome`` says how that ended."""
 
-    def __init__(self, reach: Reach, goal: Goal, display: Display) -> None:
-        self.outcome: Outcome = "stopped"
+    def __init__(
+        self, reach: ConnectionSettings, goal: StopCondition, display: WatchDisplay
+    ) -> None:
+        self.outcome: WatchOutcome = "stopped"
         self._reach = reach
         self._goal = goal
         self._display = display
@@ -146,7 +152,7 @@ class Watcher:
         ``open_client``.
         """
         async with self._reach.open(BYSTANDER) as client:
-            scene = Scene(await self._find(client))
+            scene = SimulationView(await self._find(client))
             try:
                 await self._watch(client, scene)
             finally:
@@ -155,24 +161,26 @@ class Watcher:
             seen = f"{len(scene.steps)} of {scene.run.slabs} slabs were seen"
             raise UnreachableError(f"{seen} within {self._patience:g} s")
 
-    async def _find(self, client: Client) -> Run:
+    async def _find(self, client: Client) -> RunIdentity:
         wait = self._reach.wait
         try:
-            peer = await client.wait_for_peer(lambda peer: part_of(peer) is not None, timeout=wait)
+            peer = await client.wait_for_peer(
+                lambda peer: published_slab_of(peer) is not None, timeout=wait
+            )
         except UnreachableError as error:
             text = f"waited {wait:g} s for a simulation, and none appeared"
             raise UnreachableError(text) from error
-        part = part_of(peer)
+        part = published_slab_of(peer)
         assert part is not None, "that is what was waited for"
         return part.run
 
-    async def _watch(self, client: Client, scene: Scene) -> None:
-        follower = Follower(client, scene, self._goal, self._display.say)
+    async def _watch(self, client: Client, scene: SimulationView) -> None:
+        follower = SlabFollower(client, scene, self._goal, self._display.say)
         with trio.move_on_after(self._patience) as patience:
             async with running(partial(self._keep_showing, scene)):
                 await follower.run()
         is_enough = self._goal.is_reached(scene) or patience.cancelled_caught
-        ending: Outcome = "finished" if scene.is_finished else "broken off"
+        ending: WatchOutcome = "finished" if scene.is_finished else "broken off"
         self.outcome = "seen" if is_enough else ending
 
     @property
@@ -181,7 +189,7 @@ class Watcher:
             return self._goal.seconds
         return self._reach.wait if self._goal.once else inf
 
-    async def _keep_showing(self, scene: Scene) -> None:
+    async def _keep_showing(self, scene: SimulationView) -> None:
         while True:
             self._display.show(trio.current_time(), scene)
             await trio.sleep(LOOK_EVERY)

@@ -2,14 +2,14 @@ from collections.abc import Callable
 
 import pytest
 
-from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.cluster.run_status import ProcessRole, RunStatus
 from sphtp_client.simulation.reports import (
     Connected,
     Finished,
     LinkReport,
-    Progress,
     Result,
     Started,
+    StepProgress,
     Totals,
 )
 
@@ -17,14 +17,14 @@ TOTALS = Totals(count=60, energy=1.5, momentum=(0.0, 0.25, -1.0))
 
 
 @pytest.fixture
-def good_board() -> Callable[..., Board]:
+def good_board() -> Callable[..., RunStatus]:
     """Make the board of a run of two servers, two clients and a reference that all ended well."""
 
-    def make(*, reference: str | None = "aa", state: str = "aa") -> Board:
-        board = Board()
+    def make(*, reference: str | None = "aa", state: str = "aa") -> RunStatus:
+        board = RunStatus()
         for number in (1, 2):
             name = f"server {number}"
-            board.take(name, Role.SERVER)
+            board.take(name, ProcessRole.SERVER)
             board.spawned(name, 100 + number)
             board.heard(
                 name, Started(id=2 * number, pub="tcp://127.0.0.1:5000", sub="tcp://127.0.0.1:5001")
@@ -37,7 +37,7 @@ def good_board() -> Callable[..., Board]:
         for number in (1, 2):
             board.exited(f"server {number}", 0, asked=True)
         if reference is not None:
-            board.take("reference", Role.REFERENCE)
+            board.take("reference", ProcessRole.REFERENCE)
             board.spawned("reference", 300)
             board.heard("reference", _result(reference))
             board.exited("reference", 0, asked=False)
@@ -46,15 +46,15 @@ def good_board() -> Callable[..., Board]:
     return make
 
 
-def _good_client(board: Board, slab: int) -> None:
+def _good_client(board: RunStatus, slab: int) -> None:
     name = f"client {slab}"
     link = LinkReport(
         peer=9 - 2 * slab, slab=1 - slab, sent=200, received=180, lost=20, resent=25, rtt_ms=0.75
     )
-    board.take(name, Role.CLIENT, slab=slab)
+    board.take(name, ProcessRole.CLIENT, slab=slab)
     board.spawned(name, 200 + slab)
     board.heard(name, Connected(id=7 + 2 * slab, slab=slab, slabs=2, servers=(2, 4)))
-    progress = Progress(step=15, steps=30, steps_per_s=120.0, servers=(2, 4), links=(link,))
+    progress = StepProgress(step=15, steps=30, steps_per_s=120.0, servers=(2, 4), links=(link,))
     board.heard(name, progress)
     board.heard(name, Finished(steps=30, seconds=0.5, links=(link,)))
 

@@ -7,16 +7,16 @@ from rich.console import Console
 from sphtp_client.cluster.display import (
     LINE_EVERY,
     LIVE_EVERY,
-    LiveDisplay,
-    PlainDisplay,
+    LiveRunDisplay,
+    PlainRunDisplay,
     render,
     summary,
 )
-from sphtp_client.cluster.run_status import Board, Role
+from sphtp_client.cluster.run_status import ProcessRole, RunStatus
 from sphtp_client.simulation.reports import ServerCame, ServerLost
 
 
-def draw(board: Board) -> str:
+def draw(board: RunStatus) -> str:
     stream = io.StringIO()
     Console(file=stream, width=120).print(render(board, 30, 1.25))
     return stream.getvalue()
@@ -56,8 +56,8 @@ def test_a_client_that_lost_a_server_is_not_shown_there(good_board):
 
 
 def test_a_speed_that_nobody_told_is_not_told():
-    board = Board()
-    board.take("client 0", Role.CLIENT, slab=0)
+    board = RunStatus()
+    board.take("client 0", ProcessRole.CLIENT, slab=0)
     assert "steps/s" not in summary(board, 30, 1.0)
 
 
@@ -68,10 +68,10 @@ def test_deaths_are_told_by_their_signal(good_board):
 
 
 def test_an_empty_board_can_be_drawn():
-    board = Board()
-    board.take("client 0", Role.CLIENT, slab=0)
+    board = RunStatus()
+    board.take("client 0", ProcessRole.CLIENT, slab=0)
     assert "client 0" in draw(board)
-    assert "step 0/30" in summary(Board(), 30, 0.0)
+    assert "step 0/30" in summary(RunStatus(), 30, 0.0)
 
 
 def test_the_summary_is_one_line(good_board):
@@ -89,9 +89,9 @@ class Clock:
 
 
 def test_plain_lines_tell_news_at_once_and_summaries_now_and_then():
-    board, clock, stream = Board(), Clock(), io.StringIO()
-    board.take("client 0", Role.CLIENT, slab=0)
-    with PlainDisplay(board, 30, clock, stream) as display:
+    board, clock, stream = RunStatus(), Clock(), io.StringIO()
+    board.take("client 0", ProcessRole.CLIENT, slab=0)
+    with PlainRunDisplay(board, 30, clock, stream) as display:
         board.spawned("client 0", 4711)
         display.changed()
         assert stream.getvalue() == "client 0: pid 4711\n"
@@ -109,7 +109,7 @@ def test_servers_that_go_home_are_not_told_like_servers_that_are_lost(good_board
     board, clock, stream = good_board(), Clock(), io.StringIO()
     board.seats["server 2"].exit = None
     board.news.clear()
-    with PlainDisplay(board, 30, clock, stream) as display:
+    with PlainRunDisplay(board, 30, clock, stream) as display:
         clock.now += LINE_EVERY
         display.changed()
     assert stream.getvalue() == ""
@@ -118,7 +118,7 @@ def test_servers_that_go_home_are_not_told_like_servers_that_are_lost(good_board
 def test_the_living_table_is_drawn_at_most_four_times_a_second(good_board):
     clock, stream = Clock(), io.StringIO()
     console = Console(file=stream, force_terminal=True, width=120)
-    with LiveDisplay(good_board(), 30, clock, console) as display:
+    with LiveRunDisplay(good_board(), 30, clock, console) as display:
         display.changed()
         drawn = stream.getvalue()
         assert "client 1: 30 steps in 0.5 s" in drawn

@@ -10,11 +10,11 @@ import trio
 
 from sphtp import load_secret
 from sphtp.core.secure.identity import format_key
-from sphtp_client.cluster.launcher import ClusterPlan, conduct, secret_file
-from sphtp_client.cluster.outcome import Outcome, judge
-from sphtp_client.cluster.process import Patience
-from sphtp_client.cluster.run_status import Board, Role
-from sphtp_client.cluster.supervisor import Job
+from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
+from sphtp_client.cluster.outcome import RunOutcome, judge
+from sphtp_client.cluster.process import StopTimeouts
+from sphtp_client.cluster.run_status import ProcessRole, RunStatus
+from sphtp_client.cluster.supervisor import ProcessSpec
 
 
 def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
@@ -46,7 +46,7 @@ SERVER = "say(event='started', id=2, pub='tcp://h:1', sub='tcp://h:2'); sys.stdi
 GOOD = "print('noise'); result('aa')"
 FAILING = "sys.exit(3)"
 WAITING = "sys.stdin.read()"
-PATIENCE = Patience(close=5.0, terminate=0.1, kill=5.0)
+PATIENCE = StopTimeouts(close=5.0, terminate=0.1, kill=5.0)
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,23 @@ class FakePlan(ClusterPlan):
     def grace(self) -> float:
         return 0.1
 
-    def server(self, number: int, join: str | None) -> Job:
+    def server(self, number: int, join: str | None) -> ProcessSpec:
         assert join == (None if number == 1 else "tcp://h:1,tcp://h:2")
-        return job(f"server {number}", Role.SERVER, self.server_script)
+        return job(f"server {number}", ProcessRole.SERVER, self.server_script)
 
-    def client(self, slab: int, servers: object) -> Job:
+    def client(self, slab: int, servers: object) -> ProcessSpec:
         assert servers == ["tcp://h:1,tcp://h:2"] * self.servers
-        return job(f"client {slab}", Role.CLIENT, self.scripts[slab], slab)
+        return job(f"client {slab}", ProcessRole.CLIENT, self.scripts[slab], slab)
 
-    def reference(self) -> Job:
-        return job("reference", Role.REFERENCE, self.reference_script)
-
-
-def job(name: str, role: Role, script: str, slab: int | None = None) -> Job:
-    return Job(name, role, (sys.executable, "-S", "-c", HEAD + script), slab)
+    def reference(self) -> ProcessSpec:
+        return job("reference", ProcessRole.REFERENCE, self.reference_script)
 
 
-async def outcome_of(board: Board | None = None, **changes: Any) -> Outcome:
+def job(name: str, role: ProcessRole, script: str, slab: int | None = None) -> ProcessSpec:
+    return ProcessSpec(name, role, (sys.executable, "-S", "-c", HEAD + script), slab)
+
+
+async def outcome_of(board: RunStatus | None = None, **changes: Any) -> RunOutcome:
     values: dict[str, Any] = {
         "servers": 2,
         "clients": 2,
@@ -84,18 +84,18 @@ async def outcome_of(board: Board | None = None, **changes: Any) -> Outcome:
         "verify": True,
     }
     plan = FakePlan(**(values | changes))
-    board = board or Board()
+    board = board or RunStatus()
     with trio.fail_after(20):
-        stopped_by = await conduct(plan, board, lambda: None, PATIENCE)
+        stopped_by = await run_cluster(plan, board, lambda: None, PATIENCE)
     assert not any(seat.alive for seat in board.seats.values())
     return judge(board, verify=True, stopped_by=stopped_by)
 
 
 async def test_a_good_run_is_verified_and_its_servers_are_asked_to_leave():
-    board = Board()
+    board = RunStatus()
     outcome = await outcome_of(board)
     assert outcome.sentence == "verified: bit-identical"
-    for seat in board.of(Role.SERVER):
+    for seat in board.of(ProcessRole.SERVER):
         assert seat.exit is not None
         assert (seat.exit.code, seat.exit.asked) == (0, True)
 
@@ -109,15 +109,15 @@ async def test_another_result_is_a_mismatch():
     "script", [FAILING, "raise SystemExit('not so')", "import os; os.kill(os.getpid(), 9)"]
 )
 async def test_a_server_that_cannot_start_ends_it_all(script):
-    board = Board()
+    board = RunStatus()
     outcome = await outcome_of(board, server_script=script)
     assert outcome.verdict.code == 3
     assert outcome.sentence.startswith("server 1 failed")
-    assert not board.of(Role.CLIENT)
+    assert not board.of(ProcessRole.CLIENT)
 
 
 async def test_who_waits_for_a_client_that_failed_is_ended_in_the_end():
-    board = Board()
+    board = RunStatus()
     outcome = await outcome_of(board, scripts=(WAITING, FAILING))
     assert outcome.sentence == "client 1 failed: exit code 3"
     assert outcome.remarks == ("client 0 failed: it was still running and was ended, exit code 0",)

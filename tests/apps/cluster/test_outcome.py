@@ -3,20 +3,20 @@ import json
 import pytest
 
 from sphtp_client.cluster.outcome import document, judge
-from sphtp_client.cluster.run_status import Board, Role
-from sphtp_client.program import Verdict
-from sphtp_client.simulation.reports import Failed, PeerLeft
+from sphtp_client.cluster.run_status import ProcessRole, RunStatus
+from sphtp_client.program import ExitStatus
+from sphtp_client.simulation.reports import Failed, PeerGone
 
 
 def test_equal_states_are_verified(good_board):
     outcome = judge(good_board(), verify=True)
-    assert outcome.verdict is Verdict.VERIFIED
+    assert outcome.verdict is ExitStatus.VERIFIED
     assert outcome.verdict.code == 0
     assert outcome.sentence == "verified: bit-identical"
 
 
 def test_without_verification_a_run_is_finished(good_board):
-    assert judge(good_board(reference=None), verify=False).verdict is Verdict.FINISHED
+    assert judge(good_board(reference=None), verify=False).verdict is ExitStatus.FINISHED
 
 
 def test_different_states_are_a_mismatch_that_names_both(good_board):
@@ -37,7 +37,7 @@ def test_a_worker_that_fails_fails_the_run(good_board, name):
 
 def test_the_cause_is_named_before_its_consequences(good_board):
     board = good_board()
-    board.heard("client 0", PeerLeft(slab=1, id=9, reason="timed out"))
+    board.heard("client 0", PeerGone(slab=1, id=9, reason="timed out"))
     board.heard("client 0", Failed(message="slab 1 (id 0x00000009) left: timed out"))
     board.exited("client 0", 3, asked=False)
     board.exited("client 1", -9, asked=False)
@@ -58,13 +58,13 @@ def test_a_lost_server_is_a_remark(good_board):
     board = good_board()
     board.exited("server 1", -9, asked=False)
     outcome = judge(board, verify=True)
-    assert outcome.verdict is Verdict.VERIFIED
+    assert outcome.verdict is ExitStatus.VERIFIED
     assert outcome.remarks == ("server 1 was lost: killed by SIGKILL",)
 
 
 def test_a_server_that_never_listened_fails_the_run(good_board):
     board = good_board()
-    board.take("server 3", Role.SERVER)
+    board.take("server 3", ProcessRole.SERVER)
     board.spawned("server 3", 103)
     board.exited("server 3", 2, asked=False)
     assert judge(board, verify=True).sentence == "server 3 failed: exit code 2"
@@ -77,7 +77,7 @@ def test_a_client_that_ends_without_its_result_fails_the_run(good_board):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "code"), [(Verdict.INTERRUPTED, 130), (Verdict.TERMINATED, 143)]
+    ("verdict", "code"), [(ExitStatus.INTERRUPTED, 130), (ExitStatus.TERMINATED, 143)]
 )
 def test_a_signal_outweighs_what_it_caused(good_board, verdict, code):
     board = good_board()
@@ -112,8 +112,8 @@ def test_the_document_holds_what_a_program_wants_to_know(good_board):
 
 
 def test_the_document_of_a_run_that_never_began_is_still_whole():
-    board = Board()
-    board.take("server 1", Role.SERVER)
+    board = RunStatus()
+    board.take("server 1", ProcessRole.SERVER)
     found = document(judge(board, verify=True), board, {}, 0.1)
     assert found["exit_code"] == 3
     assert found["verified"] is None

@@ -7,19 +7,19 @@ from math import inf
 import trio
 import trio.testing
 
-from sphtp_client.cluster.process import LINE_LIMIT, Patience, split_lines
-from sphtp_client.cluster.run_status import Board, Role
-from sphtp_client.cluster.supervisor import Job, open_supervisor
+from sphtp_client.cluster.process import LINE_LIMIT, StopTimeouts, split_lines
+from sphtp_client.cluster.run_status import ProcessRole, RunStatus
+from sphtp_client.cluster.supervisor import ProcessSpec, open_supervisor
 
 HEAD = "import json, signal, sys, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
 READY = "say(event='connected', id=7, slab=0, slabs=1)\n"
 OBEDIENT = READY + "sys.stdin.read()\n"
 DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + "while True: signal.pause()\n"
-SHORT = Patience(close=0.05, terminate=0.05, kill=5.0)
+SHORT = StopTimeouts(close=0.05, terminate=0.05, kill=5.0)
 
 
-def job(name: str, script: str) -> Job:
-    return Job(name, Role.CLIENT, (sys.executable, "-S", "-c", HEAD + script))
+def job(name: str, script: str) -> ProcessSpec:
+    return ProcessSpec(name, ProcessRole.CLIENT, (sys.executable, "-S", "-c", HEAD + script))
 
 
 def is_gone(pid: int) -> bool:
@@ -31,7 +31,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def test_a_child_that_ends_by_itself_is_heard_to_the_end():
-    board, changes = Board(), []
+    board, changes = RunStatus(), []
     with trio.fail_after(10):
         async with open_supervisor(board, lambda: changes.append(1)) as supervisor:
             seat = await supervisor.start(
@@ -46,7 +46,7 @@ async def test_a_child_that_ends_by_itself_is_heard_to_the_end():
 
 
 async def test_a_failure_keeps_exit_code_and_last_words():
-    board = Board()
+    board = RunStatus()
     with trio.fail_after(10):
         async with open_supervisor(board, lambda: None) as supervisor:
             good = await supervisor.start(job("good", OBEDIENT))
@@ -61,8 +61,8 @@ async def test_a_failure_keeps_exit_code_and_last_words():
 
 
 async def test_closing_its_input_is_enough_for_an_obedient_child():
-    board = Board()
-    patience = Patience(close=inf, terminate=0, kill=0)
+    board = RunStatus()
+    patience = StopTimeouts(close=inf, terminate=0, kill=0)
     with trio.fail_after(10):
         async with open_supervisor(board, lambda: None, patience) as supervisor:
             seat = await supervisor.start(job("a", OBEDIENT))
@@ -72,7 +72,7 @@ async def test_closing_its_input_is_enough_for_an_obedient_child():
 
 
 async def test_a_deaf_child_is_killed_after_its_deadlines():
-    board = Board()
+    board = RunStatus()
     with trio.fail_after(10):
         async with open_supervisor(board, lambda: None, SHORT) as supervisor:
             seat = await supervisor.start(job("a", DEAF))
@@ -84,7 +84,7 @@ async def test_a_deaf_child_is_killed_after_its_deadlines():
 
 
 async def test_cancelling_the_run_leaves_nothing_behind():
-    board = Board()
+    board = RunStatus()
     with trio.fail_after(10), trio.CancelScope() as scope:
         async with open_supervisor(board, lambda: None, SHORT) as supervisor:
             seats = [await supervisor.start(job(name, OBEDIENT)) for name in "abc"]
@@ -98,7 +98,7 @@ async def test_cancelling_the_run_leaves_nothing_behind():
 
 
 async def test_cancelled_before_a_child_has_said_anything():
-    board = Board()
+    board = RunStatus()
     with trio.fail_after(10), trio.CancelScope() as scope:
         async with open_supervisor(board, lambda: None) as supervisor:
             seat = await supervisor.start(job("a", OBEDIENT))
@@ -111,8 +111,8 @@ async def test_cancelled_before_a_child_has_said_anything():
 async def test_a_grandchild_that_keeps_the_pipe_does_not_keep_us(autojump_clock):
     script = "import subprocess; p = subprocess.Popen([sys.executable, '-S', '-c', "
     script += "'import sys; sys.stdin.read()']); say(event='started', id=p.pid, pub='', sub='')\n"
-    board = Board()
-    async with open_supervisor(board, lambda: None, Patience(close=inf)) as supervisor:
+    board = RunStatus()
+    async with open_supervisor(board, lambda: None, StopTimeouts(close=inf)) as supervisor:
         autojump_clock.autojump_threshold = 0.2
         seat = await supervisor.start(job("a", script))
         await supervisor.wait_until(lambda: not seat.alive)
@@ -122,11 +122,13 @@ async def test_a_grandchild_that_keeps_the_pipe_does_not_keep_us(autojump_clock)
 
 
 async def test_a_command_that_does_not_exist_has_failed_and_the_others_are_ended():
-    board = Board()
+    board = RunStatus()
     with trio.fail_after(10):
         async with open_supervisor(board, lambda: None) as supervisor:
             good = await supervisor.start(job("good", OBEDIENT))
-            bad = await supervisor.start(Job("bad", Role.CLIENT, ("/no-such-program",)))
+            bad = await supervisor.start(
+                ProcessSpec("bad", ProcessRole.CLIENT, ("/no-such-program",))
+            )
             assert bad.exit is not None
             assert bad.failure is not None
             assert "/no-such-program" in bad.failure

@@ -1,5 +1,7 @@
 """The command `sphtp`: verbs are found among installed packages, and imported when called."""
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 
 import click
@@ -22,7 +24,16 @@ POINTS = {
     "greet": f"{__name__}:greet",
     "absent": "no_such_module_anywhere:verb",
     "odd": f"{__name__}:NOT_A_COMMAND",
+    "bench": "sphtp_benchmarks:bench",
+    "simulate": "numpy:simulate",
 }
+
+# As on a machine where nobody has installed click.
+WITHOUT_CLICK = """
+import runpy, sys
+sys.modules["click"] = None
+runpy.run_module("sphtp", run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -57,8 +68,38 @@ class TestPlugins:
         assert result.exit_code == 1
         assert "not a click command" in result.output
 
+    @pytest.mark.parametrize(
+        ("verb", "module", "sentence"),
+        [
+            ("bench", "sphtp_benchmarks", "sphtp bench comes with the source and not with"),
+            (
+                "simulate",
+                "numpy",
+                "sphtp simulate needs numpy: pip install 'sphtp[sim]' brings it.",
+            ),
+        ],
+    )
+    def test_a_verb_that_is_not_installed_says_how_to_get_it(
+        self, verb: str, module: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module, None)
+        result = call(verb, "latency", "--rounds", "3")
+        assert (result.exit_code, result.output.count("\n")) == (2, 1)
+        assert sentence in result.output
+        described = call(verb, "--help")
+        assert described.exit_code == 0
+        assert sentence in " ".join(described.output.split())
+
     def test_an_unknown_verb_is_a_wrong_call(self) -> None:
         assert call("nonsense").exit_code == 2
+
+
+def test_without_its_extra_the_command_says_which_one_it_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CLICK], capture_output=True, text=True, check=False
+    )
+    sentence = "sphtp needs click: pip install 'sphtp[cli]' brings it.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
 
 
 def test_the_version_is_that_of_the_package() -> None:

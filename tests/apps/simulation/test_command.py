@@ -4,7 +4,7 @@ from click.testing import CliRunner, Result
 from sphtp_client.simulation import reports
 from sphtp_client.simulation.command import client
 from sphtp_client.simulation.reports import parse_event
-from sphtp_client.simulation.run import run_alone
+from sphtp_client.simulation.run import run_whole_box
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.state import state_sha256
 
@@ -19,7 +19,7 @@ def test_alone_it_ends_in_the_state_of_the_reference(gas_file):
     said = [parse_event(line.encode()) for line in found.stdout.splitlines()]
     (result,) = [event for event in said if isinstance(event, reports.Result)]
     assert result.steps == 30
-    assert result.state_sha256 == state_sha256(run_alone(load_scenario(gas_file), 30))
+    assert result.state_sha256 == state_sha256(run_whole_box(load_scenario(gas_file), 30))
     assert isinstance(said[-1], reports.Finished)
 
 

@@ -17,8 +17,8 @@ from sphtp_client.simulation.frames import (
     EVERY,
     SHARE,
     SLACK,
-    Publisher,
-    Rhythm,
+    FramePublisher,
+    FrameSchedule,
     frame_of,
     frames_sha256,
     read_frame_untrusted,
@@ -142,7 +142,7 @@ def evenly(count, pause, start=0.0):
 
 
 def begun():
-    rhythm = Rhythm()
+    rhythm = FrameSchedule()
     rhythm.note(0, 0.0, 0.0)
     return rhythm
 
@@ -204,7 +204,7 @@ def slab(gas_file):
     return Slab(load_scenario(gas_file))
 
 
-def run(slab: Slab, steps: int, publisher: Publisher) -> None:
+def run(slab: Slab, steps: int, publisher: FramePublisher) -> None:
     publisher.publish(slab)
     for _ in range(steps):
         slab.drift()
@@ -214,7 +214,7 @@ def run(slab: Slab, steps: int, publisher: Publisher) -> None:
 
 def test_the_first_and_the_last_state_are_published(slab):
     outlet = Outlet()
-    run(slab, 30, Publisher(outlet, 30, clock=lambda: 7.0, work=lambda: 0.0))
+    run(slab, 30, FramePublisher(outlet, 30, clock=lambda: 7.0, work=lambda: 0.0))
     assert [frame["step"] for frame in outlet.sent] == [0, 30]
 
 
@@ -225,7 +225,7 @@ def test_without_room_frames_are_skipped_and_counted(slab):
         time.now += 2 * EVERY
         return cast("float", time.now)
 
-    publisher = Publisher(outlet, 20, clock=clock, work=lambda: 0.0)
+    publisher = FramePublisher(outlet, 20, clock=clock, work=lambda: 0.0)
     outlet.has_room = False
     run(slab, 10, publisher)
     assert (outlet.sent, publisher.skipped) == ([], 11)

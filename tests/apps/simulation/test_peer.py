@@ -13,20 +13,20 @@ from sphtp import events as library
 from sphtp.core.control.records import Member
 from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import LocalError, SettingsError, SphtpError, UnreachableError
-from sphtp_client.connection import Reach
+from sphtp_client.connection import ConnectionSettings
 from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted, topic_of
-from sphtp_client.simulation.peer import Pace, run_alone, run_peer
+from sphtp_client.simulation.peer import ProgressMeter, run_alone, run_peer
 from sphtp_client.simulation.peer_links import SlabJob
 from sphtp_client.simulation.reports import (
     Connected,
-    Event,
     Failed,
     Finished,
-    PeerLeft,
-    Progress,
+    PeerGone,
+    ProcessEvent,
     Result,
     ServerCame,
     ServerLost,
+    StepProgress,
 )
 from sphtp_client.simulation.scenario_file import load_scenario
 
@@ -45,20 +45,20 @@ async def test_the_first_step_says_nothing_of_speed_and_later_ones_come_now_and_
     autojump_clock: object,
 ) -> None:
     ear = Collector()
-    pace = Pace(100, ear)
+    pace = ProgressMeter(100, ear)
     await trio.sleep(1.0)
     slab: Any = SimpleNamespace(step=0)
     for slab.step in range(1, 51):
         await pace.on_step(slab)
         await trio.sleep(0.1)
     told = [(event.step, event.steps_per_s) for event in ear.said]
-    assert all(isinstance(event, Progress) for event in ear.said)
+    assert all(isinstance(event, StepProgress) for event in ear.said)
     assert [step for step, _ in told] == pytest.approx([1, 21, 41], abs=1)
     assert told[0][1] is None
     assert [speed for _, speed in told[1:]] == pytest.approx([10.0, 10.0])
 
 
-REACH = Reach(("tcp://127.0.0.1:1",), wait=5.0)
+REACH = ConnectionSettings(("tcp://127.0.0.1:1",), wait=5.0)
 STEPS = 12
 SERVER = Member(6, 1, None)
 
@@ -68,16 +68,16 @@ class Ear:
 
     progress_every = 0.5
 
-    def __init__(self, at: Any = Event, do: Any = None) -> None:
-        self.said: list[Event] = []
+    def __init__(self, at: Any = ProcessEvent, do: Any = None) -> None:
+        self.said: list[ProcessEvent] = []
         self._at, self._do = at, do
 
-    def say(self, event: Event) -> None:
+    def say(self, event: ProcessEvent) -> None:
         self.said.append(event)
         if self._do is not None and isinstance(event, self._at):
             self._do()
 
-    def all(self, kind: type[Event]) -> list[Any]:
+    def all(self, kind: type[ProcessEvent]) -> list[Any]:
         return [event for event in self.said if isinstance(event, kind)]
 
 
@@ -124,7 +124,7 @@ async def test_any_number_of_peers_ends_where_one_process_ends(hub, job, slabs):
     for slab, ear in enumerate(run.ears):
         assert isinstance(ear.said[0], Connected)
         assert isinstance(ear.said[-1], Finished)
-        assert not ear.all(PeerLeft)
+        assert not ear.all(PeerGone)
         assert bool(ear.all(Result)) == (slab == 0)
         assert {slab - 1, slab + 1} & set(range(slabs)) <= {k.slab for k in ear.said[-1].links}
 
@@ -144,7 +144,7 @@ async def test_everybody_says_which_peer_vanished(hub, job, victim):
         hub.of_slab(victim).vanish("timed out")
         run.scopes[victim].cancel()
 
-    run.ears[victim] = Ear(Progress, kill)
+    run.ears[victim] = Ear(StepProgress, kill)
     await run.to_end()
     killed = hub.of_slab(victim).id
     assert set(run.errors) == {0, 1, 2, 3} - {victim}
@@ -158,7 +158,7 @@ async def test_who_fails_tells_the_others_why(hub, job):
     def fail() -> None:
         raise LocalError("sphere 4 is outside the box")
 
-    run.ears[2] = Ear(Progress, fail)
+    run.ears[2] = Ear(StepProgress, fail)
     await run.to_end()
     assert type(run.errors[2]) is LocalError
     text = f"slab 2 (id {hub.of_slab(2).id:#010x}) left: sphere 4 is outside the box"
@@ -260,7 +260,7 @@ async def test_a_slab_that_dies_before_it_hands_over_is_missed(hub, job, autojum
 async def test_progress_is_told_with_speed_and_links(hub, job):
     run = Run(job, 2)
     await run.to_end()
-    first = run.ears[0].all(Progress)[0]
+    first = run.ears[0].all(StepProgress)[0]
     assert (first.step, first.steps, first.steps_per_s) == (1, STEPS, None)
     assert first.servers == (2, 4)
     assert first.links[0].slab == 1
@@ -280,7 +280,7 @@ async def test_servers_that_go_and_come_are_told(hub, job, event, expected):
         hub.of_slab(0).servers = {4: None}
         hub.of_slab(0).hear(event)
 
-    ear = Ear(Progress, change)
+    ear = Ear(StepProgress, change)
     await run_peer(job, REACH, ear)
     assert ear.all(type(expected)) == [expected.model_copy(update={"servers": (4,)})]
 

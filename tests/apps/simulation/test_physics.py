@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sphtp_client.simulation.forces import contacts
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.observables import observe
-from sphtp_client.simulation.run import run_alone
+from sphtp_client.simulation.run import run_whole_box
 from sphtp_client.simulation.scenario import Scenario, contact_time
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import Slab, SphereLostError
@@ -36,7 +36,7 @@ def touching_steps(scenario: Scenario, steps: int) -> int:
 
 def test_two_equal_spheres_exchange_their_velocities(balls):
     scenario = balls(([0.18, 0.04, 0.04], [2.0, 0, 0]), ([0.205, 0.04, 0.04], [-1.0, 0, 0]))
-    end = run_alone(scenario, 200)
+    end = run_whole_box(scenario, 200)
     # First order in dt: the contact begins and ends between two steps.
     assert end.v[:, 0].tolist() == pytest.approx([-1.0, 2.0], rel=2e-3)
     assert end.v[:, 1:].tolist() == [[0, 0], [0, 0]]
@@ -56,7 +56,7 @@ def test_damping_takes_its_share_of_the_speed(balls):
         ([0.18, 0.04, 0.04], [2.0, 0, 0]), ([0.205, 0.04, 0.04], [-2.0, 0, 0]),
         damping=damping, dt=5e-6,
     )  # fmt: skip
-    end = run_alone(scenario, 600)
+    end = run_whole_box(scenario, 600)
     restitution = exp(-pi * damping / sqrt(1 - damping**2))
     parting = float(end.v[1, 0] - end.v[0, 0])
     assert parting / 4.0 == pytest.approx(restitution, rel=0.01)
@@ -72,7 +72,7 @@ def test_a_light_sphere_bounces_off_a_heavy_one(world):
         stiffness=1e5,
         dt=2e-5,
     )
-    end = run_alone(scenario, 400)
+    end = run_whole_box(scenario, 400)
     assert end.v[:, 0].tolist() == pytest.approx([-1.5, 1.5], rel=3e-3)
 
 
@@ -82,7 +82,7 @@ def test_a_wall_reflects(balls, axis, direction):
     position, velocity = [0.2, 0.04, 0.04], [0.0, 0.0, 0.0]
     position[axis] = 0.02 if direction < 0 else (0.4, 0.08, 0.08)[axis] - 0.02
     velocity[axis] = direction * 3.0
-    end = run_alone(balls((position, velocity)), 300)
+    end = run_whole_box(balls((position, velocity)), 300)
     assert end.v[0, axis] == pytest.approx(-direction * 3.0, rel=2e-3)
     assert observe(end, balls((position, velocity))).kinetic == pytest.approx(
         0.5 * float(end.mass[0]) * 9.0, rel=4e-3
@@ -91,7 +91,7 @@ def test_a_wall_reflects(balls, axis, direction):
 
 def test_a_free_sphere_falls_as_galileo_says(balls):
     scenario = balls(([0.1, 0.04, 0.06], [1.0, 0.0, 0.0]), gravity=[0.0, 0.0, -9.81])
-    end, t = run_alone(scenario, 1000), 1000 * scenario.dt
+    end, t = run_whole_box(scenario, 1000), 1000 * scenario.dt
     assert end.x[0].tolist() == pytest.approx([0.1 + t, 0.04, 0.06 - 9.81 / 2 * t * t], rel=1e-9)
     assert end.v[0, 2] == pytest.approx(-9.81 * t, rel=1e-9)
 
@@ -99,7 +99,7 @@ def test_a_free_sphere_falls_as_galileo_says(balls):
 def test_the_gas_keeps_its_energy():
     scenario = load_scenario(SCENARIOS / "gas.toml")
     before = observe(initial_spheres(scenario), scenario)
-    after = observe(run_alone(scenario, 150), scenario)
+    after = observe(run_whole_box(scenario, 150), scenario)
     assert after.count == before.count == 2000
     assert after.potential > 0.01 * before.energy  # there are contacts
     assert after.energy == pytest.approx(before.energy, rel=1e-4)
@@ -145,13 +145,13 @@ def test_observables_of_spheres_known_by_hand(balls):
 def test_a_sphere_that_becomes_too_fast_ends_the_run(balls):
     scenario = balls(([0.1, 0.04, 0.06], [0.0, 9.9, 0.0]), gravity=[1e5, 0.0, 0.0], max_speed=9.95)
     with pytest.raises(SphereLostError, match=r"step 1: sphere 0: .*faster than max_speed, 9\.95"):
-        run_alone(scenario, 100)
+        run_whole_box(scenario, 100)
 
 
 def test_a_sphere_that_leaves_the_box_ends_the_run(balls):
     scenario = balls(([0.2, 0.04, 0.02], [0.0, 0.0, 0.0]), gravity=[0.0, 0.0, -1.5e5])
     with pytest.raises(SphereLostError, match=r"sphere 0: .*(outside the box|faster)"):
-        run_alone(scenario, 100)
+        run_whole_box(scenario, 100)
 
 
 @given(

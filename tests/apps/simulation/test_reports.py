@@ -12,12 +12,12 @@ from sphtp_client.simulation.reports import (
     Failed,
     Finished,
     LinkReport,
-    PeerLeft,
-    Progress,
+    PeerGone,
     Result,
     ServerCame,
     ServerLost,
     Started,
+    StepProgress,
     Totals,
     parse_event,
 )
@@ -25,7 +25,7 @@ from sphtp_client.simulation.reports import (
 
 def test_what_is_written_is_read():
     link = LinkReport(peer=9, slab=1, sent=2, received=3, lost=0, resent=0, rtt_ms=None)
-    event = Progress(step=3, steps=9, steps_per_s=2.5, servers=(2,), links=(link,))
+    event = StepProgress(step=3, steps=9, steps_per_s=2.5, servers=(2,), links=(link,))
     assert parse_event(event.model_dump_json().encode()) == event
 
 
@@ -67,9 +67,12 @@ EVENTS = [
     (Connected(id=7, slab=0, slabs=2, servers=(2, 4)), "slab 0 of 2: connected as id 0x00000007"),
     (ServerCame(id=4, servers=(2, 4)), "server 0x00000004 came; servers 0x00000002, 0x00000004"),
     (ServerLost(id=2, reason="expired"), "server 0x00000002 is gone (expired); servers none"),
-    (Progress(step=1, steps=9, links=(LINK,)), "step 1/9; slab 1: 20 sent"),
-    (Progress(step=3, steps=9, steps_per_s=2, links=(LINK,)), "step 3/9, 2 steps/s; slab 1: 20"),
-    (PeerLeft(slab=1, id=9, reason="timed out"), "slab 1 (id 0x00000009) left: timed out"),
+    (StepProgress(step=1, steps=9, links=(LINK,)), "step 1/9; slab 1: 20 sent"),
+    (
+        StepProgress(step=3, steps=9, steps_per_s=2, links=(LINK,)),
+        "step 3/9, 2 steps/s; slab 1: 20",
+    ),
+    (PeerGone(slab=1, id=9, reason="timed out"), "slab 1 (id 0x00000009) left: timed out"),
     (Result(steps=9, seconds=1, state_sha256="ab", start=TOTALS, end=TOTALS), "60 spheres"),
     (Finished(steps=9, seconds=1.25), "9 steps in 1.2 s"),
 ]

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from sphtp.errors import RemoteError, SettingsError
-from sphtp_client.simulation.run import run_alone, run_slab
+from sphtp_client.simulation.run import run_slab, run_whole_box
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import concat, state_sha256
 
@@ -41,7 +41,7 @@ async def test_slabs_over_links_end_in_the_state_of_one(world, count):
         for slab, left, right in zip(slabs, lefts, rights, strict=True):
             nursery.start_soon(run_slab, slab, left, right, 80)
     state = concat(slab.spheres for slab in slabs)
-    assert state_sha256(state) == state_sha256(run_alone(scenario, 80))
+    assert state_sha256(state) == state_sha256(run_whole_box(scenario, 80))
 
 
 async def test_each_step_is_told(world):

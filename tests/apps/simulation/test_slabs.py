@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 from sphtp.errors import RemoteError, SettingsError, StateError
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.observables import observe
-from sphtp_client.simulation.run import run_alone
+from sphtp_client.simulation.run import run_whole_box
 from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.scenario_file import load_scenario
-from sphtp_client.simulation.slabs import Phase, Side, Slab, borders, halo, max_slabs, stride
+from sphtp_client.simulation.slabs import (
+    Slab,
+    SlabSide,
+    StepPhase,
+    borders,
+    halo,
+    max_slabs,
+    stride,
+)
 from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, unpack_untrusted
 from tests.soaked import soaked
 
@@ -30,8 +38,8 @@ def step(slabs: list[Slab]) -> None:
     for slab in slabs:
         slab.drift()
     for left, right in pairwise(slabs):
-        right.absorb_untrusted(Side.LEFT, left.outgoing(Side.RIGHT))
-        left.absorb_untrusted(Side.RIGHT, right.outgoing(Side.LEFT))
+        right.absorb_untrusted(SlabSide.LEFT, left.outgoing(SlabSide.RIGHT))
+        left.absorb_untrusted(SlabSide.RIGHT, right.outgoing(SlabSide.LEFT))
     for slab in slabs:
         slab.kick()
 
@@ -46,7 +54,7 @@ def run_split(scenario: Scenario, count: int, steps: int) -> Spheres:
 @pytest.mark.parametrize("count", [8, *soaked(range(2, 8))])
 def test_the_gas_is_the_same_over_any_number_of_slabs(count):
     scenario = load_scenario(SCENARIOS / "gas.toml")
-    alone, split = run_alone(scenario, 40), run_split(scenario, count, 40)
+    alone, split = run_whole_box(scenario, 40), run_split(scenario, count, 40)
     assert state_sha256(split) == state_sha256(alone)
     assert observe(split, scenario) == observe(alone, scenario)
     assert len(split) == 2000
@@ -55,7 +63,7 @@ def test_the_gas_is_the_same_over_any_number_of_slabs(count):
 @pytest.mark.parametrize("name", ["billiard", "rain"])
 def test_shipped_scenarios_are_the_same_over_four_slabs(name):
     scenario = load_scenario(SCENARIOS / f"{name}.toml")
-    assert state_sha256(run_split(scenario, 4, 40)) == state_sha256(run_alone(scenario, 40))
+    assert state_sha256(run_split(scenario, 4, 40)) == state_sha256(run_whole_box(scenario, 40))
 
 
 @given(
@@ -77,7 +85,7 @@ def test_any_crowd_is_the_same_over_any_number_of_slabs(
         damping=damping,
         gravity=gravity,
     )
-    assert state_sha256(run_split(scenario, slabs, 50)) == state_sha256(run_alone(scenario, 50))
+    assert state_sha256(run_split(scenario, slabs, 50)) == state_sha256(run_whole_box(scenario, 50))
 
 
 @pytest.mark.soak
@@ -90,7 +98,7 @@ def test_a_break_across_slabs_is_the_same_after_many_collisions(world):
             {"kind": "ball", "position": [0.1, 0.201, 0.02], "velocity": [9.0, 0.0, 0.1], **ball},
         ],
     )
-    alone = run_alone(scenario, 1000)
+    alone = run_whole_box(scenario, 1000)
     assert (np.abs(alone.v).max(axis=1) > 0.05).sum() > 40  # the rack has burst
     assert state_sha256(run_split(scenario, 5, 1000)) == state_sha256(alone)
 
@@ -107,7 +115,9 @@ def test_spheres_cross_borders_both_ways_and_none_is_lost(balls):
         owners.add(tuple(tuple(slab.spheres.id.tolist()) for slab in slabs))
         assert sum(len(slab.spheres) for slab in slabs) == 2
     assert owners == {((0,), (1,)), ((1,), (0,))}
-    assert state_sha256(concat(s.spheres for s in slabs)) == state_sha256(run_alone(scenario, 100))
+    assert state_sha256(concat(s.spheres for s in slabs)) == state_sha256(
+        run_whole_box(scenario, 100)
+    )
 
 
 @pytest.mark.parametrize("speed", [0.0, 1.0, -1.0])
@@ -117,7 +127,9 @@ def test_a_sphere_exactly_on_a_border_has_one_owner(balls, speed):
     assert [slab.spheres.id.tolist() for slab in slabs] == [[1], [0]]
     for _ in range(50):
         step(slabs)
-    assert state_sha256(concat(s.spheres for s in slabs)) == state_sha256(run_alone(scenario, 50))
+    assert state_sha256(concat(s.spheres for s in slabs)) == state_sha256(
+        run_whole_box(scenario, 50)
+    )
 
 
 @pytest.mark.soak
@@ -126,7 +138,7 @@ def test_a_sphere_that_bounces_on_a_border_for_long_is_the_same(balls):
         ([0.2, 0.04, 0.04], [0.5, 0.0, 0.0]), ([0.222, 0.04, 0.04], [-0.5, 0.0, 0.0]),
         ([0.178, 0.04, 0.04], [0.5, 0.0, 0.0]), gravity=[0.0, 0.0, -9.81], damping=0.05,
     )  # fmt: skip
-    alone = run_alone(scenario, 800)
+    alone = run_whole_box(scenario, 800)
     assert state_sha256(run_split(scenario, 6, 800)) == state_sha256(alone)
 
 
@@ -140,31 +152,31 @@ def test_too_many_slabs_are_refused_with_the_number_that_is_allowed(world):
             Slab(scenario, 0, count)
     with pytest.raises(SettingsError, match="slab index = 3: must be 0 to 2"):
         Slab(scenario, 3, 3)
-    assert state_sha256(run_split(scenario, most, 20)) == state_sha256(run_alone(scenario, 20))
+    assert state_sha256(run_split(scenario, most, 20)) == state_sha256(run_whole_box(scenario, 20))
 
 
 def test_commands_out_of_turn_are_refused(world):
     left, right = slabs_of(world(), 2)
-    for early in (left.kick, lambda: left.outgoing(Side.RIGHT)):
+    for early in (left.kick, lambda: left.outgoing(SlabSide.RIGHT)):
         with pytest.raises(StateError):
             early()
-    assert [slab.state for slab in (left, right)] == [Phase.SETTLED] * 2
+    assert [slab.state for slab in (left, right)] == [StepPhase.SETTLED] * 2
     left.drift()
     right.drift()
-    assert [slab.state for slab in (left, right)] == [Phase.MOVED] * 2
+    assert [slab.state for slab in (left, right)] == [StepPhase.MOVED] * 2
     with pytest.raises(StateError, match="MOVED refuses DRIFT"):
         left.drift()
     with pytest.raises(StateError, match="no message yet from RIGHT"):
         left.kick()
     with pytest.raises(StateError, match="slab 0 of 2 has no LEFT neighbour"):
-        left.outgoing(Side.LEFT)
-    left.absorb_untrusted(Side.RIGHT, right.outgoing(Side.LEFT))
+        left.outgoing(SlabSide.LEFT)
+    left.absorb_untrusted(SlabSide.RIGHT, right.outgoing(SlabSide.LEFT))
     left.kick()
-    assert [slab.state for slab in (left, right)] == [Phase.SETTLED, Phase.MOVED]
+    assert [slab.state for slab in (left, right)] == [StepPhase.SETTLED, StepPhase.MOVED]
 
 
 def strange_messages(left: Slab, right: Slab) -> dict[str, bytes]:
-    sound = left.outgoing(Side.RIGHT)
+    sound = left.outgoing(SlabSide.RIGHT)
     table = initial_spheres(left.scenario)
     step, near = unpack_untrusted(sound, table)
     assert len(near) > 0
@@ -191,18 +203,18 @@ def test_strange_messages_are_refused_and_change_nothing(world):
     right.drift()
     for reason, message in strange_messages(left, right).items():
         with pytest.raises(RemoteError, match=reason):
-            right.absorb_untrusted(Side.LEFT, message)
-        assert right.missing == (Side.LEFT,)
+            right.absorb_untrusted(SlabSide.LEFT, message)
+        assert right.missing == (SlabSide.LEFT,)
     with pytest.raises(RemoteError, match="no message awaited from the RIGHT"):
-        right.absorb_untrusted(Side.RIGHT, left.outgoing(Side.RIGHT))
-    right.absorb_untrusted(Side.LEFT, left.outgoing(Side.RIGHT))
+        right.absorb_untrusted(SlabSide.RIGHT, left.outgoing(SlabSide.RIGHT))
+    right.absorb_untrusted(SlabSide.LEFT, left.outgoing(SlabSide.RIGHT))
     with pytest.raises(RemoteError, match="no message awaited from the LEFT"):
-        right.absorb_untrusted(Side.LEFT, left.outgoing(Side.RIGHT))
-    left.absorb_untrusted(Side.RIGHT, right.outgoing(Side.LEFT))
+        right.absorb_untrusted(SlabSide.LEFT, left.outgoing(SlabSide.RIGHT))
+    left.absorb_untrusted(SlabSide.RIGHT, right.outgoing(SlabSide.LEFT))
     left.kick()
     right.kick()
     both = concat([left.spheres, right.spheres])
-    assert state_sha256(both) == state_sha256(run_alone(left.scenario, 1))
+    assert state_sha256(both) == state_sha256(run_whole_box(left.scenario, 1))
 
 
 @pytest.mark.parametrize("stride", [5, *soaked([1])])
@@ -211,7 +223,7 @@ def test_a_flipped_bit_raises_nothing_but_remote_errors(world, stride):
     left, right = slabs_of(world(), 2)
     left.drift()
     right.drift()
-    sound = left.outgoing(Side.RIGHT)
+    sound = left.outgoing(SlabSide.RIGHT)
     initial = initial_spheres(right.scenario)
     refused = 0
     for bit in (*range(96), *range(96, 8 * len(sound), stride)):
@@ -220,7 +232,7 @@ def test_a_flipped_bit_raises_nothing_but_remote_errors(world, stride):
         victim = Slab(right.scenario, 1, 2, initial=initial)
         victim.drift()
         try:
-            victim.absorb_untrusted(Side.LEFT, bytes(flipped))
+            victim.absorb_untrusted(SlabSide.LEFT, bytes(flipped))
         except RemoteError:
             refused += 1
         else:

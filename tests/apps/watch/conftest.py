@@ -11,7 +11,7 @@ from sphtp_client.simulation.frames import Frame, frame_of, read_frame_untrusted
 from sphtp_client.simulation.peer_links import SlabJob
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import Slab
-from sphtp_client.watch.view import Part, Run
+from sphtp_client.watch.view import PublishedSlab, RunIdentity
 
 STEPS = 30
 
@@ -61,10 +61,10 @@ def make_peer(scenario: Any) -> Callable[..., Peer]:
 
 
 @pytest.fixture
-def run() -> Run:
-    return Run(slabs=3, steps=STEPS, scenario="ab" * 32)
+def run() -> RunIdentity:
+    return RunIdentity(slabs=3, steps=STEPS, scenario="ab" * 32)
 
 
 @pytest.fixture
-def part(run: Run) -> Part:
-    return Part(slab=1, **run._asdict())
+def part(run: RunIdentity) -> PublishedSlab:
+    return PublishedSlab(slab=1, **run._asdict())

@@ -7,14 +7,14 @@ import pytest
 from rich.console import Console
 
 from sphtp import Loss, LossReason
-from sphtp_client.watch.display import JsonDisplay, LiveDisplay, PlainDisplay
-from sphtp_client.watch.view import Scene
+from sphtp_client.watch.display import JsonWatchDisplay, LiveWatchDisplay, PlainWatchDisplay
+from sphtp_client.watch.view import SimulationView
 
 
 @pytest.fixture
 def scene(run, make_frame):
     """One slab is ahead, one has a loss and has ended, one has not said anything."""
-    scene = Scene(run)
+    scene = SimulationView(run)
     for slab in range(3):
         scene.expect(slab)
     scene.take(1.0, 0, make_frame(0, 8))
@@ -45,10 +45,14 @@ HOSTILE = "\x1b]0;o\x07\x9b2J\u202e[red]"
 
 
 def test_what_peers_say_steers_no_terminal(run, part, make_frame):
-    scene = Scene(run._replace(scenario=HOSTILE))
+    scene = SimulationView(run._replace(scenario=HOSTILE))
     scene.expect(0)
     scene.take(1.0, 0, make_frame(0, 8))
-    for display in (PlainDisplay, JsonDisplay, lambda output: LiveDisplay(Console(file=output))):
+    for display in (
+        PlainWatchDisplay,
+        JsonWatchDisplay,
+        lambda output: LiveWatchDisplay(Console(file=output)),
+    ):
         output = io.StringIO()
         with display(output) as shown:
             shown.say(scene.end(0, HOSTILE))
@@ -57,15 +61,15 @@ def test_what_peers_say_steers_no_terminal(run, part, make_frame):
         said = output.getvalue().replace("\n", "")
         assert "o" in said
         assert said.isprintable()
-    with_tags = Scene(run._replace(scenario="[red]ab"))
+    with_tags = SimulationView(run._replace(scenario="[red]ab"))
     output = io.StringIO()
-    PlainDisplay(output).finish(2.0, with_tags, with_tags.summary("broken off"))
+    PlainWatchDisplay(output).finish(2.0, with_tags, with_tags.summary("broken off"))
     assert "scenario [red]ab" in output.getvalue()
 
 
 def test_programs_get_a_line_for_each_thing(scene, part):
     output = io.StringIO()
-    lines = shown(JsonDisplay(output), output, scene, part).splitlines()
+    lines = shown(JsonWatchDisplay(output), output, scene, part).splitlines()
     said = [json.loads(line) for line in lines]
     assert [one["event"] for one in said] == ["joined", "lost", "ended", "summary"]
     assert said[0]["slabs"] == 3
@@ -82,7 +86,7 @@ def test_programs_get_a_line_for_each_thing(scene, part):
 
 def test_a_log_gets_sentences_and_the_table_at_the_end(scene, part):
     output = io.StringIO()
-    text = shown(PlainDisplay(output), output, scene, part)
+    text = shown(PlainWatchDisplay(output), output, scene, part)
     assert "slab 1 of 3: joined the stream of id 0x00000009\n" in text
     assert "step 8/30  slabs 2/3  losses 1\n" in text
     assert "slab 0: lost 7 to 7: the source's transmission window moved on\n" in text
@@ -94,7 +98,7 @@ def test_a_log_gets_sentences_and_the_table_at_the_end(scene, part):
 def test_a_terminal_gets_a_table_that_lives(whole_scene, part):
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=80)
-    text = shown(LiveDisplay(console), output, whole_scene, part)
+    text = shown(LiveWatchDisplay(console), output, whole_scene, part)
     assert "slab 0: [b]gone" in text
     assert "3 slabs, 30 steps, scenario abababab" in text
     for word in ("watched", "ended", " 1.0 ", "60", whole_scene.whole.state_sha256[:8]):
@@ -103,7 +107,7 @@ def test_a_terminal_gets_a_table_that_lives(whole_scene, part):
 
 def test_lines_of_a_log_are_seldom(whole_scene):
     output = io.StringIO()
-    display = PlainDisplay(output)
+    display = PlainWatchDisplay(output)
     for now in (1.0, 1.25, 2.9, 3.1):
         display.show(now, whole_scene)
     assert len(output.getvalue().splitlines()) == 2
@@ -112,5 +116,5 @@ def test_lines_of_a_log_are_seldom(whole_scene):
 
 def test_before_anything_is_seen_a_log_stays_empty(run):
     output = io.StringIO()
-    PlainDisplay(output).show(1.0, Scene(run))
+    PlainWatchDisplay(output).show(1.0, SimulationView(run))
     assert output.getvalue() == ""

@@ -11,13 +11,13 @@ from sphtp import Loss, LossReason
 from sphtp_client.simulation.observables import observe
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import state_sha256
-from sphtp_client.watch.events import State, Whole
-from sphtp_client.watch.view import MOST_STEPS, Gathering, Scene, part_of
-from sphtp_client.watch.watcher import Goal
+from sphtp_client.watch.events import SlabState, WholeState
+from sphtp_client.watch.view import MOST_STEPS, SimulationView, StepAssembly, published_slab_of
+from sphtp_client.watch.watcher import StopCondition
 
 
 def test_a_peer_that_publishes_its_slab_is_part_of_a_run(make_peer):
-    part, other = part_of(make_peer(1)), part_of(make_peer(2))
+    part, other = published_slab_of(make_peer(1)), published_slab_of(make_peer(2))
     assert part is not None
     assert other is not None
     assert (part.slab, other.slab) == (1, 2)
@@ -26,7 +26,10 @@ def test_a_peer_that_publishes_its_slab_is_part_of_a_run(make_peer):
 
 
 def test_another_scenario_is_another_run(make_peer):
-    part, other = part_of(make_peer(1)), part_of(make_peer(1, data={"scenario": "other"}))
+    part, other = (
+        published_slab_of(make_peer(1)),
+        published_slab_of(make_peer(1, data={"scenario": "other"})),
+    )
     assert part is not None
     assert other is not None
     assert part.run != other.run
@@ -46,20 +49,20 @@ def test_another_scenario_is_another_run(make_peer):
     ],
 )
 def test_who_talks_nonsense_is_no_part(make_peer, data):
-    assert part_of(make_peer(1, data=data)) is None
+    assert published_slab_of(make_peer(1, data=data)) is None
 
 
 def test_who_says_nothing_or_publishes_nothing_is_no_part(make_peer):
     peer = make_peer(1)
-    assert part_of(peer) is not None
-    assert part_of(replace(peer, packed=b"")) is None
-    assert part_of(replace(peer, packed=msgpack.packb(["slab"]))) is None
-    assert part_of(replace(peer, topics=())) is None
-    assert part_of(replace(peer, topics=("slab/2",))) is None
+    assert published_slab_of(peer) is not None
+    assert published_slab_of(replace(peer, packed=b"")) is None
+    assert published_slab_of(replace(peer, packed=msgpack.packb(["slab"]))) is None
+    assert published_slab_of(replace(peer, topics=())) is None
+    assert published_slab_of(replace(peer, topics=("slab/2",))) is None
 
 
 def test_the_last_slab_of_a_step_makes_it_whole(make_frame):
-    gathering = Gathering(3)
+    gathering = StepAssembly(3)
     frames = [make_frame(slab, 8) for slab in range(3)]
     assert gathering.add(2, frames[2]) is None
     assert gathering.add(0, frames[0]) is None
@@ -67,7 +70,7 @@ def test_the_last_slab_of_a_step_makes_it_whole(make_frame):
 
 
 def test_slabs_that_are_not_equally_far_meet_at_the_steps_they_share(make_frame):
-    gathering = Gathering(2)
+    gathering = StepAssembly(2)
     for step in (4, 8, 12):
         assert gathering.add(0, make_frame(0, step)) is None
     assert gathering.add(1, make_frame(1, 6)) is None
@@ -80,7 +83,7 @@ def test_slabs_that_are_not_equally_far_meet_at_the_steps_they_share(make_frame)
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 200)), max_size=200))
 def test_no_more_is_kept_than_a_few_steps(pairs):
-    gathering = Gathering(4)  # one slab never comes
+    gathering = StepAssembly(4)  # one slab never comes
     for slab, step in pairs:
         frame = Step(step)
         assert gathering.add(slab, frame) is None  # type: ignore[arg-type]
@@ -94,7 +97,7 @@ class Step:
 
 @pytest.fixture
 def scene(run):
-    scene = Scene(run)
+    scene = SimulationView(run)
     for slab in range(3):
         scene.expect(slab)
     return scene
@@ -107,7 +110,7 @@ def take(scene, make_frame, slab, step, **more):
 def test_a_state_is_told_with_its_digest(scene, scenario, make_frame):
     (state,) = take(scene, make_frame, 1, 8, skipped=2)
     spheres = Slab(scenario, 1, 3).spheres
-    assert isinstance(state, State)
+    assert isinstance(state, SlabState)
     assert (state.slab, state.step, state.spheres) == (1, 8, len(spheres))
     assert (state.sha256, state.skipped) == (state_sha256(spheres), 2)
 
@@ -116,7 +119,7 @@ def test_all_slabs_of_one_step_make_a_whole(scene, scenario, make_frame):
     for slab in (2, 0):
         assert len(take(scene, make_frame, slab, 8)) == 1
     _, whole = take(scene, make_frame, 1, 8)
-    assert isinstance(whole, Whole)
+    assert isinstance(whole, WholeState)
     alone = Slab(scenario).spheres
     seen = observe(alone, scenario)
     assert (whole.step, whole.spheres) == (8, 60)
@@ -129,7 +132,7 @@ def test_all_slabs_of_one_step_make_a_whole(scene, scenario, make_frame):
 def test_lag_is_told_in_steps_behind_the_newest(scene, make_frame):
     take(scene, make_frame, 0, 16)
     (state,) = take(scene, make_frame, 1, 12)
-    assert isinstance(state, State)
+    assert isinstance(state, SlabState)
     assert state.lag == 4
     assert [scene.lag_of(slab) for slab in range(3)] == [0, 4, 0]
 
@@ -172,7 +175,7 @@ def test_it_is_over_when_no_slab_is_watched_and_finished_with_the_last_step(scen
 
 
 def test_a_scene_in_which_nothing_was_seen_is_neither(run):
-    scene = Scene(run)
+    scene = SimulationView(run)
     assert not scene.is_over
     assert not scene.is_finished
     assert not scene.is_complete
@@ -181,7 +184,11 @@ def test_a_scene_in_which_nothing_was_seen_is_neither(run):
 
 
 def test_once_wants_every_slab_and_steps_count_from_the_first(scene, make_frame):
-    once, ten, endless = Goal(once=True), Goal(steps=10), Goal(seconds=1.0)
+    once, ten, endless = (
+        StopCondition(once=True),
+        StopCondition(steps=10),
+        StopCondition(seconds=1.0),
+    )
     take(scene, make_frame, 0, 4)
     take(scene, make_frame, 1, 14)
     assert not once.is_reached(scene)

@@ -11,11 +11,18 @@ import trio
 import sphtp
 from sphtp import Loss, LossReason, Peer
 from sphtp.errors import RefusedError, UnreachableError
-from sphtp_client.connection import Reach
-from sphtp_client.watch.events import Ended, Joined, Lost, State, Summary, Whole
-from sphtp_client.watch.watcher import Goal, Watcher
+from sphtp_client.connection import ConnectionSettings
+from sphtp_client.watch.events import (
+    FramesLost,
+    SlabEnded,
+    SlabJoined,
+    SlabState,
+    WatchSummary,
+    WholeState,
+)
+from sphtp_client.watch.watcher import StopCondition, Watcher
 
-REACH = Reach(("tcp://127.0.0.1:1",), wait=5.0)
+REACH = ConnectionSettings(("tcp://127.0.0.1:1",), wait=5.0)
 
 
 class Client:
@@ -91,7 +98,7 @@ class Ear:
     def show(self, now: float, scene: Any) -> None:
         pass
 
-    def finish(self, now: float, scene: Any, summary: Summary) -> None:
+    def finish(self, now: float, scene: Any, summary: WatchSummary) -> None:
         self.said.append(summary)
 
     def all(self, kind: type[Any]) -> list[Any]:
@@ -105,7 +112,7 @@ def client(monkeypatch):
     return client
 
 
-async def watched(goal: Goal = Goal()) -> tuple[str, Ear]:  # noqa: B008 - it is frozen
+async def watched(goal: StopCondition = StopCondition()) -> tuple[str, Ear]:  # noqa: B008 - it is frozen
     ear = Ear()
     watcher = Watcher(REACH, goal, ear)
     with trio.fail_after(20):
@@ -121,10 +128,10 @@ async def test_slabs_are_followed_to_the_end(client, make_peer, make_message):
         client.leave(7 + 2 * slab)
     outcome, ear = await watched()
     assert outcome == "finished"
-    assert {joined.slab for joined in ear.all(Joined)} == {0, 1, 2}
-    assert [whole.step for whole in ear.all(Whole)] == [8, 30]
-    assert [ended.step for ended in ear.all(Ended)] == [30] * 3
-    assert ear.said[-1].frames == len(ear.all(State)) == 6
+    assert {joined.slab for joined in ear.all(SlabJoined)} == {0, 1, 2}
+    assert [whole.step for whole in ear.all(WholeState)] == [8, 30]
+    assert [ended.step for ended in ear.all(SlabEnded)] == [30] * 3
+    assert ear.said[-1].frames == len(ear.all(SlabState)) == 6
 
 
 async def test_slabs_that_come_later_are_followed_too(
@@ -137,9 +144,9 @@ async def test_slabs_that_come_later_are_followed_too(
             await trio.sleep(1)
 
     nursery.start_soon(come)
-    outcome, ear = await watched(Goal(once=True))
+    outcome, ear = await watched(StopCondition(once=True))
     assert outcome == "seen"
-    assert [state.slab for state in ear.all(State)] == [2, 0, 1]
+    assert [state.slab for state in ear.all(SlabState)] == [2, 0, 1]
 
 
 async def test_watching_is_taking_no_part(client, make_peer, autojump_clock):
@@ -157,7 +164,7 @@ async def test_other_runs_and_other_peers_are_left_alone(client, make_peer, make
     client.leave(7)
     outcome, ear = await watched()
     assert outcome == "finished"
-    assert [joined.slab for joined in ear.all(Joined)] == [0]
+    assert [joined.slab for joined in ear.all(SlabJoined)] == [0]
 
 
 async def test_a_run_whose_streams_end_too_soon_broke_off(
@@ -189,9 +196,9 @@ async def test_whose_stream_ends_too_soon_is_joined_again(
         nursery.start_soon(come_back)
         outcome, ear = await watched()
     assert outcome == "finished"
-    assert len(ear.all(Joined)) == 2
-    assert [state.step for state in ear.all(State)] == [4, 30], "nothing is told twice"
-    assert len(ear.all(Lost)) == 1
+    assert len(ear.all(SlabJoined)) == 2
+    assert [state.step for state in ear.all(SlabState)] == [4, 30], "nothing is told twice"
+    assert len(ear.all(FramesLost)) == 1
 
 
 @pytest.mark.parametrize(
@@ -208,7 +215,7 @@ async def test_a_slab_that_cannot_be_joined_is_told_and_ends_nothing(
     client.leave(9)
     outcome, ear = await watched()
     assert outcome == "finished"
-    assert (0, str(error)) in [(ended.slab, ended.reason) for ended in ear.all(Ended)]
+    assert (0, str(error)) in [(ended.slab, ended.reason) for ended in ear.all(SlabEnded)]
 
 
 async def test_losses_are_told_in_their_place_and_nonsense_is_counted(
@@ -221,13 +228,13 @@ async def test_losses_are_told_in_their_place_and_nonsense_is_counted(
     client.leave(7)
     _, ear = await watched()
     kinds = [type(news) for news in ear.said]
-    assert kinds == [Joined, State, Lost, State, Ended, Summary]
+    assert kinds == [SlabJoined, SlabState, FramesLost, SlabState, SlabEnded, WatchSummary]
     assert (ear.said[-1].losses, ear.said[-1].malformed) == (1, 1)
 
 
 async def test_seconds_are_enough_by_themselves(client, make_peer, autojump_clock):
     client.enter(make_peer(0))
-    outcome, ear = await watched(Goal(seconds=3.0))
+    outcome, ear = await watched(StopCondition(seconds=3.0))
     assert outcome == ear.said[-1].outcome == "seen"
     assert trio.current_time() == pytest.approx(3.0)
 
@@ -241,7 +248,7 @@ async def test_once_does_not_wait_for_ever(client, make_peer, make_message, auto
     client.enter(make_peer(0))
     client.sources[7].send_nowait(make_message(0, 4))
     with pytest.raises(UnreachableError, match="1 of 3 slabs were seen within 5 s"):
-        await watched(Goal(once=True))
+        await watched(StopCondition(once=True))
 
 
 async def test_who_is_cancelled_still_has_a_last_word(client, make_peer):
@@ -249,7 +256,7 @@ async def test_who_is_cancelled_still_has_a_last_word(client, make_peer):
     ear = Ear()
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Watcher(REACH, Goal(), ear).run)
+            nursery.start_soon(Watcher(REACH, StopCondition(), ear).run)
             await trio.testing.wait_all_tasks_blocked()
             scope.cancel()
     assert ear.said[-1].outcome == "stopped"
