@@ -573,7 +573,10 @@ class Plain:
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """See ``shell.encoding.Encoding``."""
         if len(payloads) == 1:
-            return _unpack_if_possible(payloads[0])
+            try:
+                return [unpack(payloads[0])]
+            except MALFORMED:
+                return []
         values = unpack_many(payloads)
         if values is not None:
             return values

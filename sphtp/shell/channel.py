@@ -522,8 +522,8 @@ class Channel(trio.abc.Channel[Any]):
 
     def _wake(self) -> bool:
         connection = self._connection
-        while (event := connection.poll_event()) is not None:
-            self._is_open |= isinstance(event, Opened)
+        while connection.events:
+            self._is_open |= isinstance(connection.poll_event(), Opened)
         if self._callbacks.open:
             while (ticket := connection.port.poll_settled()) is not None:
                 self._callbacks.open.pop(ticket)()

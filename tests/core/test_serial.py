@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.serial import HALF, SPAN, SequenceBuffer, SerialNumber, unwrap, wrap
+from sphtp.core.channel.sent_packets import SequenceBuffer
+from sphtp.core.serial import HALF, SPAN, SerialNumber, unwrap, wrap
 from tests.profiles import brisk
 
 STARTS = (0, 32767, 65535, 2**32 - 1)

@@ -78,7 +78,7 @@ class Repeating(Endpoint):
         if receive_side is not None and receive_side.receive_queue._ready:
             queue = receive_side.receive_queue
             queue._ready.append(queue._ready[-1])
-            queue._ready_count += len(queue._ready[-1])
+            queue.ready_count += len(queue._ready[-1])
         return connection
 
 

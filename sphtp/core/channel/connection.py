@@ -126,7 +126,7 @@ class Connection:
         # next packet.
         self._outgoing: deque[Datagrams] = deque()
         self._control: list[Frame] = []
-        self._events: deque[ConnectionEvent] = deque()
+        self.events: deque[ConnectionEvent] = deque()
         self._alarms.set(Timer.HANDSHAKE, now + settings.connect_timeout)
         if self._observer is not None:
             self._observer.instrument.channel_opening(now, self._observer.channel)
@@ -354,8 +354,10 @@ class Connection:
         if due != self._keepalive_due:
             self._keepalive_due = due
             self._alarms.move(Timer.KEEPALIVE, due)
-        assert self.protection is not None
-        return self.protection.seal(self.address, data, size)
+        protection = self.protection
+        assert protection is not None
+        assert protection.sealer is not None
+        return Datagrams(self.address, *protection.sealer.seal(data, size))
 
     def has_more(self, now: float) -> bool:
         """Whether ``poll_transmit`` may give more, right after it gave something."""
@@ -368,11 +370,11 @@ class Connection:
     def has_outcome(self) -> bool:
         """Whether there is an event, or it is known what became of a message."""
         side = self._send_side
-        return bool(self._events) or (side is not None and side.receipts.has_settled)
+        return bool(self.events) or (side is not None and side.receipts.has_settled)
 
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""
-        return self._events.popleft() if self._events else None
+        return self.events.popleft() if self.events else None
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
@@ -496,7 +498,7 @@ class Connection:
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
         # The answering side knows only by our first data that our address is real.
         self._add_control(Ping())
-        self._events.append(Opened())
+        self.events.append(Opened())
         if self._observer is not None:
             self._observer.instrument.channel_opened(now, self._observer.channel)
 
@@ -548,7 +550,7 @@ class Connection:
             self._send_side.close(now, endings.outcome_of(closed))
         if self.closed is None:
             self.closed = closed
-            self._events.append(closed)
+            self.events.append(closed)
             if self._observer is not None:
                 self._observer.instrument.channel_closed(now, self._observer.channel, closed)
 

@@ -46,7 +46,10 @@ class MessagePort:
     @property
     def readable(self) -> bool:
         """Whether ``receive_many`` has a message to give."""
-        return self.receive_side is not None and len(self.receive_side.receive_queue) > 0
+        if self.receive_side is None:
+            return False
+        queue = self.receive_side.receive_queue
+        return queue.ready_count > 0 or queue.unreliable.unread > 0
 
     @property
     def is_credit_due(self) -> bool:
@@ -75,8 +78,10 @@ class MessagePort:
 
         Raises as ``room_for``.
         """
-        sizes = list(map(len, payloads))
-        number = self._sending().send_queue.push(payloads, sizes, lane)
+        send_side, sizes = self.send_side, list(map(len, payloads))
+        if send_side is None or self.state is not State.OPEN:
+            send_side = self._sending()
+        number = send_side.send_queue.push(payloads, sizes, lane)
         self._counters.messages_sent += number
         if self._observer is not None and number:
             self._observer.messages_queued(lane, Delivery.RELIABLE, sizes[:number])

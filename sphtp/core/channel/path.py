@@ -164,13 +164,11 @@ class Path:
 
     def sent(self, now: float, batch: SentBatch) -> None:
         """Count packets that ask for an ack, before recovery does."""
-        in_flight, size = self._recovery.bytes_in_flight, batch.number * batch.size
-        batch.stamp = self._delivery.stamp(now, in_flight)
+        batch.stamp = self._delivery.stamp(now, self._recovery.bytes_in_flight)
         if not batch.has_content:
             # A ping in a pause says nothing of what the path carries.
             batch.stamp = batch.stamp._replace(app_limited=True)
-        self._controller.sent(now, size, in_flight)
-        self._pacer.sent(now, size, self._controller.pacing_rate)
+        self._pacer.sent(now, batch.number * batch.size, self._controller.pacing_rate)
         # Those sent once count, too: they wait in the same line, and are let out by the same claim.
         if batch.has_messages:
             self._allowance.used += batch.number
@@ -215,6 +213,7 @@ class Path:
                 in_flight=self._recovery.bytes_in_flight,
                 limited=limited,
                 delivered_rate=rate,
+                busy_since=self._delivery.busy_since,
             ),
         )
 

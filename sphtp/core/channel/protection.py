@@ -17,13 +17,26 @@ SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
 """Bytes that sealing adds to a datagram: front, counter and tag."""
 
 
-class Plain:
-    """No protection, for nodes in the clear."""
+class _Unsealed:
+    """Stands for a ``Sealer`` where nothing is sealed."""
 
     __slots__ = ()
 
-    def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
+    def seal(self, data: bytes, size: int) -> tuple[bytes, int]:
         """Let datagrams of ``size`` bytes leave as they are."""
+        return data, size
+
+
+class Plain:
+    """No protection, for nodes in the clear."""
+
+    __slots__ = ("sealer",)
+
+    def __init__(self) -> None:
+        self.sealer = _Unsealed()
+
+    def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
+        """Address datagrams of ``size`` bytes."""
         return Datagrams(address, data, size)
 
 
@@ -38,8 +51,8 @@ class AesGcm:
     ``is_used`` once the peer has sealed anything; before that its handshake may still be repeated.
     """
 
-    __slots__ = ("_keys", "_sealer", "data_front", "is_used", "key", "opener", "own", "peer",
-                 "proof")  # fmt: skip
+    __slots__ = ("_keys", "data_front", "is_used", "key", "opener", "own", "peer", "proof",
+                 "sealer")  # fmt: skip
 
     def __init__(
         self, key: bytes, keys: tuple[bytes, bytes], counters: HandshakeCounters, proof: bytes = b""
@@ -53,22 +66,22 @@ class AesGcm:
         self.data_front = b""
         self.opener = Opener(receiving, FRONT.size, counters)
         self._keys = sending
-        self._sealer: Sealer | None = None
+        self.sealer: Sealer | None = None
 
     def name(self, own: int, peer: int) -> None:
         """Take note of the connection ids of both sides; sealing needs the peer's."""
         self.own, self.data_front = own, FRONT.pack(DATA_FIRST, own)
         # There is one sealer for ever: a second one would count from zero with the same key.
-        if peer and self._sealer is None:
+        if peer and self.sealer is None:
             self.peer = peer
-            self._sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
+            self.sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
             # It goes from key to key, and the first one is forgotten like those after it.
             self._keys = b""
 
     def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
         """Seal datagrams of ``size`` bytes to the peer, at an address."""
-        assert self._sealer is not None
-        return Datagrams(address, *self._sealer.seal(data, size))
+        assert self.sealer is not None
+        return Datagrams(address, *self.sealer.seal(data, size))
 
 
 PacketProtection = Plain | AesGcm

@@ -18,6 +18,7 @@ control frames of the connection, are put together at once, and kept in order un
 
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from sphtp.core.channel.flow_control import ReceiveCredit
@@ -353,10 +354,12 @@ class SendSide:
         ``extra`` frames go before the contents of a packet that is alone.
         """
         sequence = self.sent_packets.next_sequence
-        header = Header(sequence, *self._received.ack())
+        ack, ack_bits = self._received.ack()
+        header = (sequence, ack, ack_bits)
         eliciting = bool(extra)
-        late = self._ack_timer.lateness(now)
-        frames = (*late, *extra) if late else extra
+        frames = extra
+        if self._ack_timer.newest_at < now:
+            frames = (*self._ack_timer.lateness(now), *extra)
         data, size = encode_packets(self._peer_id, header, contents, frames)
         if probe:
             # The padding goes to the end, whatever its length says.
@@ -380,8 +383,8 @@ class SendSide:
             self.path.sent(now, batch)
             self.recovery.sent(batch)
         if self._observer is not None:
-            newest, bits = self._received.highest, header.ack_bits
-            self._observer.packets_sent(batch, extra, newest, bits)
+            newest = self._received.highest
+            self._observer.packets_sent(batch, extra, newest, ack_bits)
             if batch.credit:
                 self._observer.credit_sent(now, *self._credit.allowed)
         if 2 * size > self.path.mtu.size and not probe and self.is_sending:
@@ -441,8 +444,14 @@ class SendSide:
             self._credit.forget()
 
 
+Numbers = tuple[int, int, int]
+"""Sequence, ack and ack bits of a header."""
+
+_frame_of: Final = attrgetter("frame")
+
+
 def encode_packets(
-    connection_id: int, header: Header, contents: Contents, extra: Sequence[Frame] = ()
+    connection_id: int, header: Numbers, contents: Contents, extra: Sequence[Frame] = ()
 ) -> tuple[bytes, int]:
     """Put packets together that have consecutive sequences; return them, and the size of each.
 
@@ -460,7 +469,7 @@ def encode_packets(
 
 
 def _encode_one(
-    connection_id: int, header: Header, content: Sequence[SentFrame], extra: Sequence[Frame]
+    connection_id: int, header: Numbers, content: Sequence[SentFrame], extra: Sequence[Frame]
 ) -> bytes:
     sequence, ack, bits = header
     if len(content) == 1 and not extra:
@@ -472,12 +481,12 @@ def _encode_one(
                 DATA_FIRST, connection_id, sequence & MASK, ack, bits,
                 RUN, frame.lane, frame.first_id, 1, len(payload),
             ) + payload  # fmt: skip
-    frames = [*extra, *[sent.frame for sent in content]]
+    frames = [*extra, *map(_frame_of, content)]
     return encode_frames(frames, DATA.pack(DATA_FIRST, connection_id, sequence & MASK, ack, bits))
 
 
 def _encode_message_runs(
-    connection_id: int, header: Header, contents: Sequence[Sequence[SentFrame]]
+    connection_id: int, header: Numbers, contents: Sequence[Sequence[SentFrame]]
 ) -> bytes:
     sequence, ack, bits = header
     parts: list[Buffer] = []
@@ -495,7 +504,7 @@ def _encode_message_runs(
     return b"".join(parts)
 
 
-def _encode_fragments(connection_id: int, header: Header, run: FragmentRun) -> bytes:
+def _encode_fragments(connection_id: int, header: Numbers, run: FragmentRun) -> bytes:
     sequence, ack, bits = header
     kind, lane, message_id = int(FrameKind.FRAGMENT), run.lane_byte, run.first_id & MASK
     view, length, total = memoryview(run.payload), run.length, len(run.payload)

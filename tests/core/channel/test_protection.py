@@ -35,9 +35,9 @@ def test_keys_are_forgotten_while_the_channel_lives(
     for _ in range(2):
         for connection, other in ((left, right), (right, left)):
             keys = keys_of(connection)
-            assert keys._sealer is not None
-            keys._sealer._next_epoch()
-            present, _ = keys._sealer.present
+            assert keys.sealer is not None
+            keys.sealer._next_epoch()
+            present, _ = keys.sealer.present
             assert pair.transfer(connection, other, [b"x"]) == [b"x"]
     held = list(reach(pair.left, pair.right))
     assert present in held

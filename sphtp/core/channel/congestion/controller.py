@@ -24,11 +24,8 @@ class Fixed:
 
     phase = "fixed"
 
-    def sent(self, now: float, size: int, in_flight: int) -> None:
-        """Change nothing, as do all the others."""
-
     def acked(self, now: float, ack: Ack) -> None:
-        """Change nothing."""
+        """Change nothing, as do all the others."""
 
     def lost(self, now: float, loss: Lost) -> None:
         """Change nothing."""
@@ -61,12 +58,8 @@ class Controller(Protocol):
         """What it is up to, by a name in lower case."""
         ...
 
-    def sent(self, now: float, size: int, in_flight: int) -> None:
-        """Packets left, one or a batch; ``in_flight`` is what was under way before them."""
-        ...
-
     def acked(self, now: float, ack: Ack) -> None:
-        """A received header acked something new."""
+        """A received header acked something new: one call, however many packets that are."""
         ...
 
     def lost(self, now: float, loss: Lost) -> None:

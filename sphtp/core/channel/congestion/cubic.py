@@ -30,6 +30,11 @@ class Cubic(LossBased):
     def acked(self, now: float, ack: Ack) -> None:
         """Grow by HyStart++ in the first slow start, and along the curve after it."""
         window = self.window
+        if ack.busy_since > self._used_at:
+            # Nor does a pause count (RFC 9438, 5.8).
+            if self._epoch is not None:
+                self._epoch += ack.busy_since - self._used_at
+            self._used_at = ack.busy_since
         if not ack.limited:
             # Time in which the window was not used does not count.
             if self._epoch is not None:
@@ -58,13 +63,6 @@ class Cubic(LossBased):
         """Part of the way back in slow start, then along the curve (RFC 9438, 4.8)."""
         super().persistent(now)
         self._epoch = None
-
-    def sent(self, now: float, size: int, in_flight: int) -> None:
-        """Take the time of idleness out of the curve (RFC 9438, 5.8)."""
-        if in_flight == 0:
-            if self._epoch is not None:
-                self._epoch += now - self._used_at
-            self._used_at = now
 
     def resize(self, datagram: int) -> None:
         """Take over the new size; the curve counts in datagrams and is drawn anew."""

@@ -34,10 +34,13 @@ class RateSample(NamedTuple):
 class DeliveryRate:
     """Counts bytes delivered. Sizes in bytes, times in seconds."""
 
-    __slots__ = ("_app_limited_until", "_delivered_at", "_first_sent_at", "_latest", "delivered")
+    __slots__ = ("_app_limited_until", "_delivered_at", "_first_sent_at", "_latest", "busy_since",
+                 "delivered")  # fmt: skip
 
     def __init__(self) -> None:
         self.delivered = 0
+        # When a packet left last of which none was in flight before.
+        self.busy_since = 0.0
         self._delivered_at = 0.0
         self._first_sent_at = 0.0
         self._app_limited_until = -1
@@ -46,7 +49,7 @@ class DeliveryRate:
     def stamp(self, now: float, in_flight: int) -> RateSnapshot:
         """Return what a packet that leaves now must carry; ``in_flight`` is without it."""
         if in_flight == 0:
-            self._first_sent_at = self._delivered_at = now
+            self._first_sent_at = self._delivered_at = self.busy_since = now
         latest = self._latest
         if latest is not None and latest.sent_at == now and latest.delivered == self.delivered:
             return latest

@@ -100,10 +100,6 @@ class LossBased(ABC):
     def _shrink(self) -> None:
         """Set threshold and window after a loss."""
 
-    @abstractmethod
-    def sent(self, now: float, size: int, in_flight: int) -> None:
-        """Take note that packets left."""
-
     def lost(self, now: float, loss: Lost) -> None:
         """Shrink the window, once per round trip."""
         if loss.newest_sent_at > self._recovery.started:
@@ -165,9 +161,6 @@ class NewReno(LossBased):
     def __init__(self, datagram: int, limit: int) -> None:
         super().__init__(datagram, limit)
         self._acked = 0
-
-    def sent(self, now: float, size: int, in_flight: int) -> None:
-        """Change nothing: only acks and losses count."""
 
     def acked(self, now: float, ack: Ack) -> None:
         """Grow by what is acked in slow start, and by a datagram per round trip after it."""

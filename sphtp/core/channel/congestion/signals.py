@@ -13,7 +13,8 @@ class Ack(NamedTuple):
     sample, less the receiver's ack delay, or None when it gave none; ``smoothed`` and ``minimum``
     are the estimates by now (0 and infinity before the first sample). ``in_flight`` is what
     remains. ``limited`` says that window or pacing held the sender back, not a lack of messages:
-    without it a window does not grow. ``delivered_rate`` is the sample of ``delivery``.
+    without it a window does not grow. ``delivered_rate`` is the sample of ``delivery_rate``.
+    ``busy_since`` is when a packet left last of which none was in flight before.
     """
 
     size: int
@@ -24,6 +25,7 @@ class Ack(NamedTuple):
     in_flight: int
     limited: bool
     delivered_rate: float | None
+    busy_since: float = 0.0
 
 
 class Lost(NamedTuple):

@@ -239,7 +239,7 @@ class Tolerant:
         self._highest = 0.0
         self._probe_rtt = float("inf")
         self._probe_rtt_end = 0.0
-        self._restarts = False
+        self._busy_since = float("-inf")
         self._judges = {
             TolerantPhase.STARTUP: self._judge_startup,
             TolerantPhase.DRAIN: self._judge_drain,
@@ -254,17 +254,14 @@ class Tolerant:
         """The state, by a name in lower case."""
         return self.state.name.lower()
 
-    def sent(self, now: float, size: int, in_flight: int) -> None:
-        """Note a pause: nothing of ours is in the queue, so what comes next shows the path."""
-        self._restarts = self._restarts or in_flight == 0
-
     def acked(self, now: float, ack: Ack) -> None:
         """Update the model, see whether the phase is over, set window and rate."""
         if ack.round_trip is not None:
             self._probe_rtt = min(self._probe_rtt, ack.round_trip)
-            if self._restarts and self._is_stale(now):
+            # After a pause nothing of ours is in the queue: what comes next shows the path.
+            if ack.busy_since > self._busy_since and self._is_stale(now):
                 self._path.adopt(now, ack.round_trip)
-            self._restarts = False
+            self._busy_since = ack.busy_since
         ends_round = self._path.acked(now, ack)
         if ends_round:
             self._rounds += 1

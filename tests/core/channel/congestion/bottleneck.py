@@ -150,7 +150,6 @@ class Flow:
 
     def _send_one(self, now: float, rate: float | None) -> None:
         stamp = self.delivery.stamp(now, self.in_flight)
-        self.controller.sent(now, self._datagram, self.in_flight)
         self.pacer.sent(now, self._datagram, rate)
         packet = Packet(self._sequence, stamp, self.world.carry(self._datagram))
         self._sequence += 1
@@ -219,6 +218,7 @@ class Flow:
                 in_flight=self.in_flight,
                 limited=self._limited,
                 delivered_rate=rate,
+                busy_since=self.delivery.busy_since,
             ),
         )
         self.peak_window = max(self.peak_window, self.controller.window)

@@ -40,6 +40,7 @@ def ack(
         in_flight=size,
         limited=limited,
         delivered_rate=rate,
+        busy_since=now - round_trip,
     )
 
 
@@ -51,14 +52,13 @@ def ack_rounds(
     for _ in range(rounds):
         now += ROUND_TRIP
         size = controller.window
-        controller.sent(now - ROUND_TRIP, size, 0)
         controller.acked(now, ack(now, size, limited=limited, rate=size / ROUND_TRIP))
     return now
 
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["acked", "acked", "lost", "spurious", "persistent", "sent", "resize"]),
+        st.sampled_from(["acked", "acked", "lost", "spurious", "persistent", "resize"]),
         st.floats(0.0, 2.0),
         st.integers(1, 300_000),
         st.booleans(),
@@ -74,12 +74,11 @@ def tell(
     rate = size / (pause + 0.001)
     actions = {
         "acked": lambda: controller.acked(
-            now, Ack(size, sent_at, pause or None, pause, pause, size, flag, rate)
+            now, Ack(size, sent_at, pause or None, pause, pause, size, flag, rate, sent_at)
         ),
         "lost": lambda: controller.lost(now, Lost(size, sent_at, size)),
         "spurious": lambda: controller.spurious(now, size),
         "persistent": lambda: controller.persistent(now),
-        "sent": lambda: controller.sent(now, size, 0 if flag else size),
     }
     actions[event]()
 

@@ -90,8 +90,7 @@ def test_a_pause_does_not_count() -> None:
     paused, steady = after_loss(100), after_loss(100)
     drive(paused, 1.0)
     drive(steady, 1.0)
-    paused.sent(60.0, DATAGRAM, 0)
-    paused.acked(60.1, ack(60.1, DATAGRAM))
+    paused.acked(60.1, ack(60.1, DATAGRAM)._replace(busy_since=60.0))
     steady.acked(60.1, ack(60.1, DATAGRAM))
     assert paused.window - 70_000 < steady.window - 70_000
     assert paused._curve(60.1) < 100
