@@ -50,7 +50,6 @@ def test_a_good_bye_counts_at_once_and_late_news_do_not_undo_it() -> None:
         PeerLeft(peer(PEER), Reason.LEFT)
     ]
     assert roster.enter(1.1, B, PEER) == []
-    assert roster.replace(1.2, B, [PEER]) == []
     assert roster.enter(1.3, B, replace(PEER, nonce=71)) == [
         PeerEntered(peer(replace(PEER, nonce=71)))
     ]
@@ -108,8 +107,8 @@ def test_a_whole_list_replaces_what_a_server_vouched_for() -> None:
     roster.enter(0.0, A, PEER)
     roster.enter(0.0, A, second)
     roster.enter(0.0, B, second)
-    events = roster.replace(0.0, A, [third])
-    assert events == [PeerLeft(peer(PEER), Reason.EXPIRED), PeerEntered(peer(third))]
+    assert roster.enter(0.0, A, third) == [PeerEntered(peer(third))]
+    assert roster.keep_only(A, [third.id]) == [PeerLeft(peer(PEER), Reason.EXPIRED)]
     assert set(roster.peers) == {9, 11}
     assert roster.drop_server(B) == [PeerLeft(peer(second), Reason.EXPIRED)]
     assert roster.servers == (A,)

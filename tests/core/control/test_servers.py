@@ -8,6 +8,7 @@ from sphtp.core.control.events import IdLost, PeerLeft, ServerEntered, ServerLef
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.server_messages import (
+    Peers,
     Registered,
     Released,
     ServerHeartbeat,
@@ -56,6 +57,25 @@ def test_a_joining_server_learns_everything_from_a_member() -> None:
     assert second.machine.clients == first.machine.clients
     assert len(heard(second, Command.SNAPSHOT)) > 4
     assert second.of(StateChanged) == [StateChanged(ServerState.ACTIVE)]
+
+
+def test_a_record_counts_at_once_and_its_absence_when_the_list_is_whole() -> None:
+    """To clients and servers alike; a part that is lost takes no other with it."""
+    bus = Bus()
+    server, client = alone(bus), bus.client("x", ids=iter((99,)))
+    one, other = PeerRecord(7, 5), PeerRecord(9, 5)
+    bus.run_until(lambda: bool(client.machine.servers))
+    number = server.machine.id
+    for records, index, known in (
+        ((one,), 0, {7}),
+        ((other,), 1, {7, 9}),
+        ((other,), 0, {7, 9}),
+        ((), 1, {9}),
+    ):
+        part = Part(index, 2)
+        bus.inject(server, Snapshot(OTHER.id, number, part, records).encode())
+        bus.inject(client, Peers(number, 99, records, part).encode())
+        assert known == set(server.machine.clients) - {99} == set(client.machine.peers)
 
 
 def test_servers_dial_each_other_through_any_member() -> None:
