@@ -23,7 +23,7 @@ from sphtp.core.control.records import CAPACITY, Candidate, Peer, PeerRecord
 from sphtp.core.control.registry import Claim, MemoryRegistry
 from sphtp.core.control.server_set import Dialler, ExponentialBackoff
 from sphtp.core.control.vocabulary import Reason
-from tests.core.control.bus import address
+from sphtp.testing.cluster import server_address
 
 A, B = 2, 4
 PEER = PeerRecord(7, 70)
@@ -190,14 +190,14 @@ def test_a_registry_decides_by_nonce() -> None:
 
 
 def test_connections_follow_the_wish() -> None:
-    dialler = Dialler([address(0), address(9)], own=address(9))
-    dialler.want([address(1), None, address(9)])
-    dialler.want([address(2)])
+    dialler = Dialler([server_address(0), server_address(9)], own=server_address(9))
+    dialler.want([server_address(1), None, server_address(9)])
+    dialler.want([server_address(2)])
     commands = [dialler.poll() for _ in range(5)]
     assert commands == [
-        Dial(address(0)),
-        Dial(address(1)),
-        HangUp(address(1)),
-        Dial(address(2)),
+        Dial(server_address(0)),
+        Dial(server_address(1)),
+        HangUp(server_address(1)),
+        Dial(server_address(2)),
         None,
     ]
