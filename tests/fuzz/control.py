@@ -19,7 +19,7 @@ from sphtp.core.control.server_messages import IdAck, IdNack, Peers
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.errors import LocalError
-from tests.core.control.bus import Bus, address
+from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, TOPICS
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import EDGES, mutate
@@ -181,8 +181,8 @@ def make_server() -> ServerMachine:
         random.Random(1),
         ControlTimers(),
         secrets=random.Random(2),
-        address=address(0),
-        join=[address(1)],
+        address=server_address(0),
+        join=[server_address(1)],
         new_cluster=True,
         limits=LIMITS,
     )
@@ -194,8 +194,8 @@ def make_joining_server() -> ServerMachine:
         random.Random(1),
         ControlTimers(),
         secrets=random.Random(2),
-        address=address(0),
-        join=[address(1)],
+        address=server_address(0),
+        join=[server_address(1)],
         limits=LIMITS,
     )
 
@@ -206,7 +206,7 @@ def make_client() -> ClientMachine:
         random.Random(1),
         ControlTimers(),
         secrets=random.Random(2),
-        servers=[address(0), address(1)],
+        servers=[server_address(0), server_address(1)],
         candidates=[Candidate("127.0.0.1", 5000)],
         data=b"spheres",
         ids=iter((99,)),
@@ -216,17 +216,18 @@ def make_client() -> ClientMachine:
 @cache
 def overheard() -> Sequence[bytes]:
     """What two servers and two clients said to each other, and one of every message."""
-    bus = Bus()
-    nodes = [bus.server(0, new_cluster=True), bus.server(1, join=[0])]
+    bus = SimulatedCluster()
+    nodes: list[Any] = [bus.server(0, new_cluster=True), bus.server(1, join=[0])]
     bus.run(1)
-    nodes += [bus.client(name, (0, 1), data=b"spheres", ids=iter((id_,))) for name, id_ in CLIENTS]
+    for name, number in CLIENTS:
+        nodes.append(bus.client(name, (0, 1), packed=b"spheres", ids=iter((number,))))
     bus.run(8)
     nodes[-1].machine.leave(bus.now)
     bus.pump(nodes[-1])
     nodes[1].machine.stop(bus.now)
     bus.pump(nodes[1])
     bus.run(12)
-    said = dict.fromkeys(data for node in nodes for data in node.heard)
+    said = dict.fromkeys(data for node in nodes for data in node.received)
     samples = [it.encode() for it in FROM_CLIENT + FROM_SERVER + FROM_MEMBER]
     return (*list(said)[:: max(1, len(said) // 128)], *samples)
 

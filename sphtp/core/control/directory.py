@@ -148,14 +148,11 @@ class Roster:
             return self._remove(known, gone.reason)
         return self._disown(server, known, gone.reason)
 
-    def replace(self, now: float, server: int, records: Iterable[PeerRecord]) -> Events:
-        """Let ``server`` vouch for exactly these."""
-        told = {record.id: record for record in records}
+    def keep_only(self, server: int, peers: Iterable[int]) -> Events:
+        """Let ``server`` vouch for nobody but these, of whom it has told."""
         events: Events = []
-        for number in self._prints(server).ids - told.keys():
+        for number in self._prints(server).ids.difference(peers):
             events += self._disown(server, self._records[number], Reason.EXPIRED)
-        for record in told.values():
-            events += self.enter(now, server, record)
         return events
 
     def drop_server(self, server: int) -> Events:
@@ -211,7 +208,7 @@ class Directory:
         self._servers = ServerSet(timers.expiry, counters, events, standing=servers)
         self.heartbeats = self._servers.heartbeats
         """The last heartbeat of each living server, by its id, as it is at any time."""
-        self._lists: dict[int, Assembly[PeerRecord]] = {}
+        self._lists: dict[int, Assembly[int]] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
         self._searches = Searches()
@@ -310,16 +307,15 @@ class Directory:
         if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
+        if message.part is not None:
+            assembly = self._lists.setdefault(message.sender, Assembly())
+            whole = assembly.add(message.part, [record.id for record in message.records])
+            if whole is not None:
+                self._events.extend(self.roster.keep_only(message.sender, whole))
+        # A record counts at once, though the rest of its list may never come.
         for record in message.records:
             self._searches.found(record.id)
-        if message.part is None:
-            for record in message.records:
-                self._events.extend(self.roster.enter(now, message.sender, record))
-            return
-        assembly = self._lists.setdefault(message.sender, Assembly())
-        whole = assembly.add(message.part, message.records)
-        if whole is not None:
-            self._events.extend(self.roster.replace(now, message.sender, whole))
+            self._events.extend(self.roster.enter(now, message.sender, record))
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
         """Take from a server who is no longer registered."""

@@ -368,7 +368,7 @@ class Replication:
         self._outbox = outbox
         self._counters = counters
         self._expiry = expiry
-        self._snapshots: dict[int, Assembly[PeerRecord]] = {}
+        self._snapshots: dict[int, Assembly[int]] = {}
         self._differing: dict[int, int] = {}
         self._asked: dict[int, float] = {}
 
@@ -386,16 +386,17 @@ class Replication:
     def on_snapshot(self, now: float, message: Snapshot) -> bool:
         """Take a part of another server's list; tell whether it is complete now."""
         assembly = self._snapshots.setdefault(message.sender, Assembly())
-        whole = assembly.add(message.part, message.records)
-        if whole is None:
-            return False
-        told = {record.id for record in whole}
-        for client in self._ledger.sponsored_by(message.sender):
-            if client not in told:
+        whole = assembly.add(message.part, [record.id for record in message.records])
+        if whole is not None:
+            told = set(whole)
+            for client in self._ledger.sponsored_by(message.sender):
+                if client in told:
+                    continue
                 self._ledger.release(now, client, Reason.EXPIRED, tell_servers=False)
-        for record in whole:
+        # A record counts at once, though the rest of its list may never come.
+        for record in message.records:
             self._adopt(now, message.sender, record)
-        return True
+        return whole is not None
 
     def compare(self, now: float, server: int, digest: Digest) -> None:
         """Ask a server for its list when it differs from ours for more than two heartbeats."""

@@ -13,7 +13,6 @@ from sphtp.core.control.client_messages import (
     Lookup,
     StatusRequest,
 )
-from sphtp.core.control.cluster import Cluster
 from sphtp.core.control.codec import Holder, Parameter, check_user_message
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
@@ -40,6 +39,7 @@ from sphtp.core.control.server_messages import (
     Snapshot,
     SnapshotRequest,
 )
+from sphtp.core.control.server_set import Cluster
 from sphtp.core.control.server_table import (
     FROM_CLIENTS,
     SERVER,

@@ -15,8 +15,8 @@ from sphtp.core.control.records import Peer, PeerRecord
 from sphtp.core.control.settings import MAX_RATE, ServerLimits
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
+from sphtp.testing.cluster import SimulatedCluster
 from tests.cases import each
-from tests.core.control.bus import Bus
 from tests.core.control.helpers import ask, established, is_established, said
 
 LIMITS = ServerLimits(max_clients=8, announces_per_second=5, lookups_per_second=3)
@@ -24,7 +24,7 @@ LIMITS = ServerLimits(max_clients=8, announces_per_second=5, lookups_per_second=
 
 def test_a_flood_of_announcements_is_cut_and_clients_stay() -> None:
     """What must hold: so many are answered per second, and who is registered notices nothing."""
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True, limits=LIMITS)
     client = bus.client("x")
     established(bus, client)
@@ -40,7 +40,7 @@ def test_a_flood_of_announcements_is_cut_and_clients_stay() -> None:
 
 def test_a_flood_of_lookups_is_cut() -> None:
     """What must hold: a list is not sent more often than that, whoever asks."""
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True, limits=LIMITS)
     client = bus.client("x")
     established(bus, client)
@@ -55,7 +55,7 @@ def test_a_flood_of_lookups_is_cut() -> None:
 
 def test_a_flood_of_data_is_cut_for_the_one_and_not_for_others() -> None:
     """What must hold: a hundred changes a second cost others ten, and the last one is not lost."""
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     rogue, honest, witness = (bus.client(name) for name in "xyz")
     established(bus, rogue, honest, witness)
@@ -102,7 +102,7 @@ def test_rates_of_those_that_are_gone_are_forgotten() -> None:
 
 
 def test_a_full_server_says_so_by_name() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     limits = ServerLimits(max_clients=2)
     server = bus.server(0, new_cluster=True, limits=limits)
     bus.run(0.5)
@@ -114,7 +114,7 @@ def test_a_full_server_says_so_by_name() -> None:
 
 def test_a_crowd_is_let_in_by_and_by() -> None:
     """What must hold: a limit costs time and nobody's place."""
-    bus = Bus()
+    bus = SimulatedCluster()
     bus.server(0, new_cluster=True, limits=ServerLimits(announces_per_second=5))
     crowd = [bus.client(f"c{n}") for n in range(20)]
     bus.run_until(lambda: is_established(*crowd), 120.0)

@@ -31,8 +31,8 @@ from sphtp.core.control.server_messages import (
     ServerMessage,
 )
 from sphtp.core.control.vocabulary import Command, Reason
-from tests.core.control.bus import Bus, Node, address
-from tests.core.control.helpers import established, is_established, said
+from sphtp.testing.cluster import SimulatedCluster, server_address
+from tests.core.control.helpers import Node, established, is_established, said
 
 STRANGER = -1
 """A connection of nobody else."""
@@ -42,9 +42,9 @@ SECRETS = pytest.mark.parametrize("secret", [None, bytes(range(32))], ids=["open
 ELSEWHERE = (Candidate("192.0.2.66", 66),)
 
 
-def cluster(secret: bytes | None) -> tuple[Bus, Node, Node, Node]:
+def cluster(secret: bytes | None) -> tuple[SimulatedCluster, Node, Node, Node]:
     """A bus with two servers that hear each other, and a client of both."""
-    bus = Bus(secret=secret)
+    bus = SimulatedCluster(secret=secret)
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     bus.run_until(lambda: all(len(s.machine.view.active) == 2 for s in (first, second)))
     client = bus.client("victim", (0, 1))
@@ -88,7 +88,7 @@ def test_nobody_speaks_for_a_client(what: str, secret: bytes | None) -> None:
 
 def other_nonce(server: Node) -> ServerHeartbeat:
     own = server.machine._cluster.own
-    liar = Member(own.id, own.nonce ^ 1, address(7))
+    liar = Member(own.id, own.nonce ^ 1, server_address(7))
     return ServerHeartbeat(liar, ClusterView(1 << 60, (liar,)))
 
 
@@ -174,7 +174,7 @@ def test_a_rival_gets_no_id_that_somebody_holds(secret: bytes | None) -> None:
 @SECRETS
 def test_a_server_is_not_driven_from_id_to_id(secret: bytes | None) -> None:
     """What must hold: whoever repeats our id with other nonces changes it once per expiry."""
-    bus = Bus(secret=secret)
+    bus = SimulatedCluster(secret=secret)
     server = bus.server(0, new_cluster=True)
     bus.run(1.0)
     ids = {server.machine.id}

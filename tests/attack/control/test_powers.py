@@ -36,8 +36,8 @@ from sphtp.core.secure.signing import (
     Verifier,
 )
 from sphtp.core.secure.vouch import Voucher
-from tests.core.control.bus import Bus, Node, address
-from tests.core.control.helpers import established, is_established
+from sphtp.testing.cluster import SimulatedClient, SimulatedCluster, server_address
+from tests.core.control.helpers import Node, established, is_established
 
 SECRET = bytes(range(32))
 AUTHORITY, OTHERS = ClusterKey(bytes(range(32))), ClusterKey(bytes(32))
@@ -47,9 +47,9 @@ ROGUE = 0x666
 ELSEWHERE = (Candidate("192.0.2.66", 66),)
 
 
-def cluster(seed: int = 1) -> tuple[Bus, Node, Node]:
+def cluster(seed: int = 1) -> tuple[SimulatedCluster, Node, Node]:
     """A bus with a secret, a server that signs, and a client of it."""
-    bus = Bus(seed, secret=SECRET, authority=AUTHORITY)
+    bus = SimulatedCluster(seed, secret=SECRET, authority=AUTHORITY)
     server = bus.server(0, new_cluster=True)
     victim = bus.client("victim", key=TRUE_KEY)
     established(bus, victim)
@@ -57,14 +57,14 @@ def cluster(seed: int = 1) -> tuple[Bus, Node, Node]:
 
 
 def say(
-    bus: Bus, node: Node, message: ServerMessage | MemberMessage, key: ServerKey | None
+    bus: SimulatedCluster, node: Node, message: ServerMessage | MemberMessage, key: ServerKey | None
 ) -> None:
     """Let a member say something, signed with a key of its own or not at all."""
     data = message.encode()
     if key is not None:
-        purpose = TO_CLIENTS if node.address is None else TO_SERVERS
-        data = Signer(key, bus._random.getrandbits(64), purpose).sign(data)
-    bus.inject(node, Voucher(SECRET, bus._random.getrandbits(64)).vouch(data), -1)
+        purpose = TO_CLIENTS if isinstance(node, SimulatedClient) else TO_SERVERS
+        data = Signer(key, bus.random.getrandbits(64), purpose).sign(data)
+    bus.inject(node, Voucher(SECRET, bus.random.getrandbits(64)).vouch(data), -1)
 
 
 KEYS: dict[str, ServerKey | None] = {
@@ -76,7 +76,7 @@ WITH = pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 
 
 def heartbeat(state: MemberState = MemberState.ACTIVE) -> ServerHeartbeat:
-    rogue = Member(ROGUE, 666, address(6), state)
+    rogue = Member(ROGUE, 666, server_address(6), state)
     return ServerHeartbeat(rogue, ClusterView(1 << 60, (rogue,)))
 
 
@@ -122,7 +122,7 @@ def test_a_member_is_nobody_else_to_a_newcomer(key: ServerKey | None) -> None:
 
 def test_without_keys_of_servers_a_member_is_whoever_it_likes_to_be() -> None:
     """What the secret alone does not hold, which is why servers have keys."""
-    bus = Bus(secret=SECRET)
+    bus = SimulatedCluster(secret=SECRET)
     server, victim = bus.server(0, new_cluster=True), bus.client("victim", key=TRUE_KEY)
     established(bus, victim)
     lie = replace(server.machine.clients[victim.machine.id], key=MALLORYS_KEY)
@@ -180,9 +180,9 @@ def test_a_server_speaks_for_no_other_server(what: str) -> None:
 
 def test_servers_that_sign_do_all_that_servers_do() -> None:
     """What must hold: several servers that join and leave, restart, clients that come and go."""
-    bus = Bus(secret=SECRET, authority=AUTHORITY)
+    bus = SimulatedCluster(secret=SECRET, authority=AUTHORITY)
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
-    early = bus.client("early", (0, 1), data=b"early", key=TRUE_KEY)
+    early = bus.client("early", (0, 1), packed=b"early", key=TRUE_KEY)
     bus.run_until(lambda: all(len(s.machine.view.active) == 2 for s in (first, second)))
     established(bus, early)
     late = bus.client("late", (0, 1), key=MALLORYS_KEY)
@@ -214,7 +214,7 @@ def test_a_recording_of_a_server_tells_a_newcomer_nothing_of_clients() -> None:
     rogue = bus.client("rogue", key=MALLORYS_KEY, ids=iter((77,)))
     established(bus, rogue)
     bus.run(1.0)
-    recording = list(server.spoken)
+    recording = list(server.published)
     rogue.machine.leave(bus.now)
     bus.pump(rogue)
     bus.run(15.0)

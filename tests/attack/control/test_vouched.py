@@ -10,17 +10,17 @@ from sphtp.core.control.counters import Count
 from sphtp.core.control.events import PeerLeft, ServerLeft
 from sphtp.core.secure.vouch import MARK_SIZE, SPEAKERS_KEPT, Authenticity, Voucher, strip
 from sphtp.errors import MessageTooLargeError
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import established, is_established
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, established, is_established
 
 SECRET = bytes(range(32))
 
 
-def talk() -> tuple[Bus, Node, Node, Node]:
-    bus = Bus(secret=SECRET)
+def talk() -> tuple[SimulatedCluster, Node, Node, Node]:
+    bus = SimulatedCluster(secret=SECRET)
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     bus.run_until(lambda: all(len(s.machine.view.active) == 2 for s in (first, second)))
-    client = bus.client("victim", (0, 1), data=b"data")
+    client = bus.client("victim", (0, 1), packed=b"data")
     established(bus, client)
     bus.run(3.0)
     return bus, first, second, client
@@ -40,7 +40,7 @@ def test_nothing_is_heard_twice() -> None:
     for node in nodes:
         for speaker in nodes:
             if speaker is not node:
-                for data in speaker.spoken:
+                for data in speaker.published:
                     bus.inject(node, data)
     assert state(*nodes) == before
     bus.run(30.0)
@@ -55,7 +55,7 @@ def test_a_goodbye_cannot_be_kept_for_later() -> None:
     client.machine.leave(bus.now)
     bus.pump(client)
     bus.run(2.0)
-    goodbye = client.spoken[-1]
+    goodbye = client.published[-1]
     again = bus.client("again", (0, 1))
     established(bus, again)
     bus.inject(first, goodbye)

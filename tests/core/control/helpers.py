@@ -1,10 +1,14 @@
 """What the tests say often."""
 
+from typing import Any
+
 from sphtp.core.control.client_messages import Announce, Heartbeat
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Message, decode_message_untrusted
 from sphtp.core.control.vocabulary import Command
-from tests.core.control.bus import Bus, Node
+from sphtp.testing.cluster import Participant, SimulatedCluster
+
+Node = Participant[Any]
 
 
 def said(node: Node, command: Command | None = None) -> list[Message]:
@@ -14,7 +18,7 @@ def said(node: Node, command: Command | None = None) -> list[Message]:
 
 
 def heard(node: Node, command: Command) -> list[Message]:
-    messages = [decode_message_untrusted(data) for data in node.heard]
+    messages = [decode_message_untrusted(data) for data in node.received]
     return [message for message in messages if message.command == command]
 
 
@@ -22,11 +26,13 @@ def is_established(*nodes: Node) -> bool:
     return all(node.is_in(ClientState.ESTABLISHED) for node in nodes)
 
 
-def established(bus: Bus, *nodes: Node) -> None:
+def established(bus: SimulatedCluster, *nodes: Node) -> None:
     bus.run_until(lambda: is_established(*nodes))
 
 
-def ask(bus: Bus, server: Node, message: Announce | Heartbeat) -> list[tuple[int, ...]]:
+def ask(
+    bus: SimulatedCluster, server: Node, message: Announce | Heartbeat
+) -> list[tuple[int, ...]]:
     """Return command, simulation id, nonce and reason of each answer to a message."""
     before = len(server.sent)
     bus.inject(server, message.encode())
@@ -38,7 +44,7 @@ def ask(bus: Bus, server: Node, message: Announce | Heartbeat) -> list[tuple[int
     ]
 
 
-def active_server(bus: Bus) -> Node:
+def active_server(bus: SimulatedCluster) -> Node:
     server = bus.server(0, new_cluster=True)
     bus.run(0.5)
     return server

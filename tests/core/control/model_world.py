@@ -10,7 +10,7 @@ from sphtp.core.control.outputs import BusAudience
 from sphtp.core.control.records import Candidate
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.settings import ControlTimers
-from tests.core.control.bus import address
+from sphtp.testing.cluster import server_address
 
 WANTED = 7
 CLIENTS, SERVERS = "XY", "AB"
@@ -125,7 +125,7 @@ def _client(name: str, nonce: int) -> ClientMachine:
         random.Random(ord(name)),
         ControlTimers(),
         secrets=Fixed(ord(name), nonce),
-        servers=[address(0), address(1)],
+        servers=[server_address(0), server_address(1)],
         candidates=[Candidate("127.0.0.1", 5000)],
         ids=iter((WANTED,)),
     )
@@ -136,6 +136,6 @@ def _server(name: str) -> ServerMachine:
         random.Random(ord(name)),
         ControlTimers(),
         secrets=random.Random(f"secrets {name}"),
-        address=address(SERVERS.index(name)),
+        address=server_address(SERVERS.index(name)),
         new_cluster=True,
     )

@@ -13,14 +13,14 @@ from sphtp.core.control.codec import (
 )
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import MemberState, Reason
-from tests.core.control.bus import address
+from sphtp.testing.cluster import server_address
 
 V4, V6 = Candidate("127.0.0.1", 5000), Candidate("::1", 65535)
 KEY = bytes(range(32))
 TOPICS = ("positions", "位置/1")
 RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY, TOPICS)
 PLAIN = PeerRecord(9, 0)
-MEMBERS = (Member(4, 5, address(0)), Member(8, 6, address(1), MemberState.JOINING))
+MEMBERS = (Member(4, 5, server_address(0)), Member(8, 6, server_address(1), MemberState.JOINING))
 
 FROM_CLIENT: list[Any] = [
     client.Heartbeat(7, 1 << 63, 4),

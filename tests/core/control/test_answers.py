@@ -14,14 +14,14 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import StateError
-from tests.core.control.bus import Bus
+from sphtp.testing.cluster import SimulatedCluster
 from tests.core.control.helpers import active_server, ask, established, heard, is_established, said
 
 # 1. Commands below 0x0100 are the protocol's, others the user's.
 
 
 def test_user_commands_travel_both_ways() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x")
     with pytest.raises(StateError):
@@ -43,7 +43,7 @@ def test_user_commands_travel_both_ways() -> None:
 
 @pytest.mark.parametrize(("command", "parameter"), [(0xFF, 0x100), (0x100, 0xFF), (0x100, 3)])
 def test_the_application_has_numbers_of_its_own(command: int, parameter: int) -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x")
     established(bus, client)
@@ -57,7 +57,7 @@ def test_the_application_has_numbers_of_its_own(command: int, parameter: int) ->
 
 
 def test_the_application_sees_no_parameters_of_the_protocol() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x", ids=iter((7,)))
     established(bus, client)
@@ -70,7 +70,7 @@ def test_the_application_sees_no_parameters_of_the_protocol() -> None:
 
 
 def test_user_commands_of_strangers_are_dropped() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     bus.inject(server, Message(7, 7, 0x0100).encode())
     assert server.of(UserMessage) == []
@@ -81,7 +81,7 @@ def test_user_commands_of_strangers_are_dropped() -> None:
 
 
 def test_same_nonce_is_acknowledged_again_and_another_refused() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     for _ in range(2):
         assert ask(bus, server, Announce(7, 5)) == [(Command.ACK, 7, 5, 0)]
@@ -92,7 +92,7 @@ def test_same_nonce_is_acknowledged_again_and_another_refused() -> None:
 
 
 def test_a_plain_client_is_the_same_one_until_its_first_heartbeat() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     for _ in range(2):
         assert ask(bus, server, Announce(7, 0)) == [(Command.ACK, 7, 0, 0)]
@@ -106,7 +106,7 @@ def test_a_plain_client_is_the_same_one_until_its_first_heartbeat() -> None:
 
 
 def test_a_client_is_served_by_a_plain_server() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     client = bus.client("x", ids=iter((7, 9)))
     bus.inject(client, Message(0, 4, Command.HEARTBEAT).encode())
     assert client.is_in(ClientState.ANNOUNCING)
@@ -119,7 +119,7 @@ def test_a_client_is_served_by_a_plain_server() -> None:
 
 
 def test_answers_without_our_nonce_mean_nothing() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x", ids=iter((7,)))
     bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
@@ -136,7 +136,7 @@ def test_answers_without_our_nonce_mean_nothing() -> None:
 
 
 def test_one_acknowledge_of_two_is_not_enough() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     bus.run(5)
     client = bus.client("x", ids=iter((7,)))
@@ -150,7 +150,7 @@ def test_one_acknowledge_of_two_is_not_enough() -> None:
 
 
 def test_a_server_that_joins_later_is_asked_as_well() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     bus.server(0, new_cluster=True)
     client = bus.client("x")
     established(bus, client)
@@ -162,7 +162,7 @@ def test_a_server_that_joins_later_is_asked_as_well() -> None:
 
 
 def test_a_lost_id_is_told_and_replaced() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x", ids=iter((7, 9)))
     established(bus, client)
@@ -177,7 +177,7 @@ def test_a_lost_id_is_told_and_replaced() -> None:
 
 
 def test_a_joining_server_is_silent_to_new_ids() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0)
     bus.run(0.5)
     assert ask(bus, server, Announce(7, 5)) == []
@@ -188,14 +188,14 @@ def test_a_joining_server_is_silent_to_new_ids() -> None:
 
 
 def test_an_unknown_heartbeat_is_asked_for_an_announcement() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     assert ask(bus, server, Heartbeat(7, 5)) == [(Command.NACK, 7, 5, Reason.UNKNOWN)]
     assert server.machine.clients == {}
 
 
 def test_a_joining_server_keeps_an_id_for_whom_it_heard_using_it() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0)
     bus.run(0.5)
     assert ask(bus, server, Heartbeat(7, 5)) == [(Command.NACK, 7, 5, Reason.UNKNOWN)]
@@ -205,9 +205,9 @@ def test_a_joining_server_keeps_an_id_for_whom_it_heard_using_it() -> None:
 
 
 def test_clients_survive_the_restart_of_their_only_server() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
-    clients = [bus.client(name, data=name.encode()) for name in "xyz"]
+    clients = [bus.client(name, packed=name.encode()) for name in "xyz"]
     established(bus, *clients)
     bus.run(2)
     ids = [client.machine.id for client in clients]
@@ -227,7 +227,7 @@ def test_clients_survive_the_restart_of_their_only_server() -> None:
 
 def test_all_periods_can_be_configured() -> None:
     timers = ControlTimers(heartbeat=0.1, expiry=0.5, announce_deadline=0.3, backoff=0.05)
-    bus = Bus(timers=timers)
+    bus = SimulatedCluster(timers=timers)
     server = bus.server(0, new_cluster=True)
     client = bus.client("x")
     start = bus.now
@@ -242,7 +242,7 @@ def test_all_periods_can_be_configured() -> None:
 
 
 def test_another_version_is_refused_for_good() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     answer = ask(bus, server, replace(Announce(7, 5), version=2))
     assert answer == [(Command.NACK, 7, 5, Reason.VERSION)]
@@ -256,7 +256,7 @@ def test_another_version_is_refused_for_good() -> None:
 
 
 def test_the_application_may_refuse_clients() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     bus.server(0, new_cluster=True, admit=lambda record: record.id != 7)
     client, other = bus.client("x", ids=iter((7,))), bus.client("y", ids=iter((9,)))
     bus.run_until(lambda: client.is_in(ClientState.REFUSED))
@@ -274,7 +274,7 @@ def test_another_registry_can_be_used() -> None:
             self.created += 1
             return super().create(now, record)
 
-    bus = Bus()
+    bus = SimulatedCluster()
     registry = Watched(10.0, 5)
     bus.server(0, new_cluster=True, registry=registry)
     established(bus, bus.client("x"))

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from sphtp.core.control.server_table import ServerState
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import is_established
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, is_established
 from tests.soaked import soaked
 
 SERVERS = range(4)
@@ -16,7 +16,7 @@ class Chaos:
     def __init__(self, seed: int) -> None:
         self.entropy = random.Random(seed)
         delay, loss = self.entropy.choice((0.01, 0.3, 0.8)), self.entropy.choice((0, 0.05, 0.3))
-        self.bus = Bus(seed, delay=(0.001, delay), loss=loss)
+        self.bus = SimulatedCluster(seed, delay=(0.001, delay), loss=loss)
         self.alive = {0: self.bus.server(0, join=SERVERS, new_cluster=True)}
         for number in SERVERS[1 : self.entropy.randint(1, len(SERVERS))]:
             self.alive[number] = self.bus.server(number, join=SERVERS)

@@ -24,7 +24,7 @@ from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 from sphtp.errors import MessageTooLargeError, RemoteError
-from tests.core.control.bus import address
+from sphtp.testing.cluster import server_address
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, V4
 
 messages = st.builds(
@@ -220,7 +220,7 @@ def test_a_plain_server_heartbeat_is_a_view_of_one() -> None:
 
 
 def test_too_many_members_are_malformed() -> None:
-    members = tuple(Member(number, 1, address(1)) for number in range(2, 134, 2))
+    members = tuple(Member(number, 1, server_address(1)) for number in range(2, 134, 2))
     heartbeat = server.ServerHeartbeat(members[0], ClusterView(1, members))
     assert take(heartbeat.encode()) is None
 

@@ -14,12 +14,12 @@ from sphtp.core.control.codec import (
 )
 from sphtp.core.control.records import Candidate
 from sphtp.core.control.vocabulary import EVERYBODY, Command
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import is_established, said
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, is_established, said
 from tests.soaked import soaked
 
 
-def batch(bus: Bus, server: Node, *messages: Announce | Lookup) -> list[Message]:
+def batch(bus: SimulatedCluster, server: Node, *messages: Announce | Lookup) -> list[Message]:
     """Give a server several messages at once; return what it says to clients then."""
     before = len(server.sent)
     for message in messages:
@@ -30,7 +30,7 @@ def batch(bus: Bus, server: Node, *messages: Announce | Lookup) -> list[Message]
 
 
 def test_each_client_is_acknowledged_by_itself_and_very_many_together() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     bus.run(0.5)
     news, *acks = batch(bus, server, *(Announce(n, n) for n in (7, 9, 11)))
@@ -47,7 +47,7 @@ def test_each_client_is_acknowledged_by_itself_and_very_many_together() -> None:
 
 
 def test_plain_clients_are_acknowledged_one_by_one() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     bus.run(0.5)
     answers = batch(bus, server, *(Announce(n, 0) for n in (7, 9)))
@@ -56,7 +56,7 @@ def test_plain_clients_are_acknowledged_one_by_one() -> None:
 
 
 def test_the_list_of_peers_goes_to_one_or_to_everybody() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     bus.run(0.5)
     batch(bus, server, *(Announce(n, n) for n in (7, 9, 11)))
@@ -67,7 +67,7 @@ def test_the_list_of_peers_goes_to_one_or_to_everybody() -> None:
 
 
 def test_thousands_of_answers_are_cut_into_messages_that_fit() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     bus.run(0.5)
     candidates = tuple(Candidate("::1", port) for port in range(1, 9))
@@ -82,7 +82,7 @@ def test_thousands_of_answers_are_cut_into_messages_that_fit() -> None:
 
 @pytest.mark.parametrize("number", [100, *soaked([300])])
 def test_hundreds_of_clients_announce_at_once(number: int) -> None:
-    bus = Bus(delay=(0.001, 0.001))
+    bus = SimulatedCluster(delay=(0.001, 0.001))
     server = bus.server(0, new_cluster=True)
     bus.run(0.5)
     clients = [bus.client(str(n)) for n in range(number)]
@@ -99,7 +99,7 @@ def test_hundreds_of_clients_announce_at_once(number: int) -> None:
 
 @pytest.mark.soak
 def test_60_clients_that_want_one_id_all_get_different_ones() -> None:
-    bus = Bus(delay=(0.001, 0.05))
+    bus = SimulatedCluster(delay=(0.001, 0.05))
     servers = [bus.server(0, new_cluster=True), bus.server(1, join=[0])]
     bus.run(5)
     clients = [bus.client(str(n), ids=iter((7,))) for n in range(60)]

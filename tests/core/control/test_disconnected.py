@@ -10,25 +10,25 @@ from sphtp.core.control.events import (
     PeerSuspected,
 )
 from sphtp.core.control.vocabulary import Command, Reason
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import established, is_established
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, established, is_established
 
 SECRET = bytes(range(32))
 SOON = 2.0
 
 
 @pytest.fixture(params=[None, SECRET], ids=["open", "secret"])
-def bus(request: pytest.FixtureRequest) -> Bus:
-    return Bus(secret=request.param)
+def bus(request: pytest.FixtureRequest) -> SimulatedCluster:
+    return SimulatedCluster(secret=request.param)
 
 
-def cluster(bus: Bus, number: int) -> list[Node]:
+def cluster(bus: SimulatedCluster, number: int) -> list[Node]:
     return [bus.server(n, join=[0] if n else [], new_cluster=not n) for n in range(number)]
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_killed_client_is_suspected_at_once_and_told_as_gone_within_two_seconds(
-    bus: Bus, number: int
+    bus: SimulatedCluster, number: int
 ) -> None:
     servers = cluster(bus, number)
     client, other = bus.client("x"), bus.client("y")
@@ -47,7 +47,9 @@ def test_a_killed_client_is_suspected_at_once_and_told_as_gone_within_two_second
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_client_that_comes_back_is_told_as_gone_to_nobody(bus: Bus, number: int) -> None:
+def test_a_client_that_comes_back_is_told_as_gone_to_nobody(
+    bus: SimulatedCluster, number: int
+) -> None:
     servers = cluster(bus, number)
     client, other = bus.client("x"), bus.client("y")
     established(bus, client, other)
@@ -65,7 +67,7 @@ def test_a_client_that_comes_back_is_told_as_gone_to_nobody(bus: Bus, number: in
 
 
 def test_a_client_that_one_server_has_lost_is_there_for_peers_as_long_as_another_hears_it(
-    bus: Bus,
+    bus: SimulatedCluster,
 ) -> None:
     first, _ = cluster(bus, 2)
     client, other = bus.client("x"), bus.client("y")
@@ -85,7 +87,7 @@ def test_a_client_that_one_server_has_lost_is_there_for_peers_as_long_as_another
 
 def test_a_plain_client_that_says_nothing_but_its_heartbeat_may_come_back() -> None:
     """What must hold: who says no hello through a new connection has until its next heartbeat."""
-    bus = Bus()
+    bus = SimulatedCluster()
     (server,) = cluster(bus, 1)
     bus.run(1)
 
@@ -109,7 +111,7 @@ def test_a_plain_client_that_says_nothing_but_its_heartbeat_may_come_back() -> N
     assert server.machine.clients == {}
 
 
-def test_a_server_that_slept_gives_clients_the_time_to_come_back(bus: Bus) -> None:
+def test_a_server_that_slept_gives_clients_the_time_to_come_back(bus: SimulatedCluster) -> None:
     (server,) = cluster(bus, 1)
     client = bus.client("x")
     established(bus, client)

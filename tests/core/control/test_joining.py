@@ -2,8 +2,8 @@
 
 from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.server_table import ServerState
-from tests.core.control.bus import Bus, Node, address
-from tests.core.control.helpers import ask, established
+from sphtp.testing.cluster import SimulatedCluster, server_address
+from tests.core.control.helpers import Node, ask, established
 
 LONG = 600.0
 
@@ -13,16 +13,16 @@ def is_active(*servers: Node) -> bool:
 
 
 def test_who_hears_nobody_that_it_is_to_join_admits_nobody() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     lonely = bus.server(0, join=[7, 9])
     bus.run(LONG)
     assert lonely.is_in(ServerState.JOINING)
-    assert lonely.machine.missing == (address(7), address(9))
+    assert lonely.machine.missing == (server_address(7), server_address(9))
     assert ask(bus, lonely, Announce(4711, 5)) == []
 
 
 def test_it_joins_whoever_comes_later_and_learns_whom_that_one_knows() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     late = bus.server(0, join=[1])
     bus.run(LONG)
     founder = bus.server(1, new_cluster=True)
@@ -36,7 +36,7 @@ def test_it_joins_whoever_comes_later_and_learns_whom_that_one_knows() -> None:
 
 
 def test_those_that_are_to_join_each_other_and_nobody_else_open_after_the_wait() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     servers = [bus.server(n, join=[0, 1]) for n in range(2)]
     bus.run(15)
     assert not is_active(servers[0])
@@ -44,19 +44,19 @@ def test_those_that_are_to_join_each_other_and_nobody_else_open_after_the_wait()
 
 
 def test_who_is_left_by_the_only_one_it_heard_does_not_open_alone() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     left = bus.server(0, join=[1])
     other = bus.server(1, join=[0])
     bus.run(5)
-    assert left.machine.missing == ()
+    assert not left.machine.missing
     bus.kill(other)
     bus.run(LONG)
     assert left.is_in(ServerState.JOINING)
-    assert left.machine.missing == (address(1),)
+    assert left.machine.missing == (server_address(1),)
 
 
 def test_who_is_to_join_only_itself_waits_as_one_that_joins_nobody() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, join=[0])
     assert server.machine.missing == ()
     bus.run(25)
@@ -64,8 +64,8 @@ def test_who_is_to_join_only_itself_waits_as_one_that_joins_nobody() -> None:
 
 
 def test_a_founder_that_is_to_join_others_does_not_wait_and_knows_whom_it_misses() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     founder = bus.server(0, join=[1], new_cluster=True)
     bus.run(1)
     assert is_active(founder)
-    assert founder.machine.missing == (address(1),)
+    assert founder.machine.missing == (server_address(1),)

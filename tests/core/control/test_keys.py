@@ -15,21 +15,21 @@ from sphtp.core.control.server_messages import Peers, Registered
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import DataId
 from sphtp.errors import SettingsError
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import active_server, ask, established
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, active_server, ask, established
 from tests.core.control.samples import KEY
 
 OTHER = bytes(32)
 
 
-def two_servers(bus: Bus) -> tuple[Node, Node]:
+def two_servers(bus: SimulatedCluster) -> tuple[Node, Node]:
     servers = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     bus.run_until(lambda: all(len(server.machine.view.active) == 2 for server in servers))
     return servers
 
 
 def test_every_server_and_peer_learns_a_key() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     servers = two_servers(bus)
     one, other = bus.client("one", (0, 1), key=KEY), bus.client("other", (0, 1))
     established(bus, one, other)
@@ -41,7 +41,7 @@ def test_every_server_and_peer_learns_a_key() -> None:
 
 
 def test_a_server_that_joins_later_learns_keys_from_the_snapshot() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     active_server(bus)
     client = bus.client("x", key=KEY)
     established(bus, client)
@@ -51,7 +51,7 @@ def test_a_server_that_joins_later_learns_keys_from_the_snapshot() -> None:
 
 
 def test_a_holder_keeps_its_first_key() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     assert ask(bus, server, Announce(7, 5, key=KEY)) != []
     assert ask(bus, server, Announce(7, 5, key=OTHER)) == []
@@ -63,7 +63,7 @@ def test_a_holder_keeps_its_first_key() -> None:
 
 
 def test_a_key_may_come_after_a_registration_without() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     ask(bus, server, Announce(7, 5))
     ask(bus, server, Announce(7, 5, key=KEY))
@@ -71,7 +71,7 @@ def test_a_key_may_come_after_a_registration_without() -> None:
 
 
 def test_a_server_that_tells_no_keys_takes_none_away() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     servers = two_servers(bus)
     client = bus.client("x", (0,), key=KEY)
     bus.run_until(lambda: client.machine.id in servers[1].machine.clients)
@@ -82,7 +82,7 @@ def test_a_server_that_tells_no_keys_takes_none_away() -> None:
 
 
 def test_a_peer_keeps_the_key_that_was_told_first() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x")
     established(bus, client)
@@ -95,7 +95,7 @@ def test_a_peer_keeps_the_key_that_was_told_first() -> None:
 
 def test_lists_with_and_without_keys_have_one_digest() -> None:
     """So that programs which know nothing of keys do not ask for a list again and again."""
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     ask(bus, server, Announce(7, 5))
     without = server.machine._registry.digest

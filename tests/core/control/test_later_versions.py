@@ -12,8 +12,8 @@ from sphtp.core.control.records import ClusterView, Member, Peer, PeerRecord
 from sphtp.core.control.server_messages import IdAck, Peers, ServerHeartbeat
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, DataId, MemberState, Reason
-from tests.core.control.bus import Bus, Node, address
-from tests.core.control.helpers import active_server, ask, established, is_established, said
+from sphtp.testing.cluster import SimulatedCluster, server_address
+from tests.core.control.helpers import Node, active_server, ask, established, is_established, said
 
 OLD, LATER = 4, 8
 UNKNOWN_REASON = Parameter(DataId.REASON, b"\xff\xff")
@@ -23,11 +23,11 @@ def heartbeat(state: int, *urls: bytes) -> bytes:
     """A heartbeat of an old server that tells of a later one."""
     member = LATER.to_bytes(4, "little") + (5).to_bytes(8, "little") + bytes([state])
     member += b"".join(len(url).to_bytes(2, "little") + url for url in urls)
-    own = ServerHeartbeat(Member(OLD, 3, address(0)), ClusterView(2)).encode()
+    own = ServerHeartbeat(Member(OLD, 3, server_address(0)), ClusterView(2)).encode()
     return own + Message(0, 0, 0, (Parameter(DataId.MEMBER, member),)).encode()[10:]
 
 
-def announcing(bus: Bus, state: int, *urls: bytes) -> Node:
+def announcing(bus: SimulatedCluster, state: int, *urls: bytes) -> Node:
     """A client that the old server acknowledged."""
     client = bus.client("x", ids=iter((7,)))
     bus.inject(client, heartbeat(state, *urls))
@@ -37,20 +37,20 @@ def announcing(bus: Bus, state: int, *urls: bytes) -> Node:
 
 
 def test_a_member_that_cannot_be_dialled_still_has_to_agree() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     client = announcing(bus, MemberState.ACTIVE, b"quic://a:1", b"quic://a:2")
     assert client.is_in(ClientState.ANNOUNCING)
-    assert list(client.dialled) == [address(0)]
+    assert list(client.dialled) == [server_address(0)]
     bus.inject(client, IdAck(LATER, (client.machine._identity.holder,)).encode())
     assert is_established(client)
 
 
 def test_a_member_in_an_unknown_state_is_not_waited_for() -> None:
-    assert is_established(announcing(Bus(), 9))
+    assert is_established(announcing(SimulatedCluster(), 9))
 
 
 def test_an_unknown_refusal_gives_an_id_up() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x", ids=iter((7, 9, 11)))
 
@@ -70,7 +70,7 @@ def test_an_unknown_refusal_gives_an_id_up() -> None:
 
 
 def test_a_peer_that_left_for_an_unknown_reason_is_gone() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x")
     established(bus, client)
@@ -81,7 +81,7 @@ def test_a_peer_that_left_for_an_unknown_reason_is_gone() -> None:
 
 
 def test_a_server_hears_a_member_of_a_later_version() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0)
     bus.run(0.5)
     later = ServerHeartbeat(Member(LATER, 5, None), ClusterView(1)).encode()
@@ -98,7 +98,7 @@ def test_a_server_hears_a_member_of_a_later_version() -> None:
 
 @pytest.mark.parametrize("version", [0, 2, 0xFFFF])
 def test_versions_that_a_server_does_not_speak_are_refused_with_that_reason(version: int) -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     answer = ask(bus, server, replace(Announce(7, 5), version=version))
     assert answer == [(Command.NACK, 7, 5, Reason.VERSION)]

@@ -14,15 +14,15 @@ from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import MAX_MEMBERS
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Command, DataId
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import established, said
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, established, said
 from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER
 
 
-def world() -> tuple[Bus, Node, Node]:
-    bus = Bus()
+def world() -> tuple[SimulatedCluster, Node, Node]:
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
-    client = bus.client("x", ids=iter((99,)), data=b"spheres")
+    client = bus.client("x", ids=iter((99,)), packed=b"spheres")
     established(bus, client)
     bus.run(2)
     return bus, server, client
@@ -91,7 +91,7 @@ def test_messages_cut_anywhere_change_nothing(message: Any) -> None:
 
 
 def test_a_server_under_fire_holds_no_more_than_its_limits() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     entropy = random.Random(5)
     commands = [c for c in Command if c != Command.STATUS_REQUEST]

@@ -11,12 +11,12 @@ from sphtp.core.control.outputs import BusAudience, BusMessage
 from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import MessageTooLargeError, StateError
-from tests.core.control.bus import Bus
+from sphtp.testing.cluster import SimulatedCluster
 from tests.core.control.helpers import active_server, ask, established, is_established
 
 
 def test_status_comes_in_parts_to_anybody_with_an_odd_id() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     for number in range(3, 1403, 2):
         bus.inject(server, Announce(number, 5).encode())
@@ -34,14 +34,14 @@ def test_status_comes_in_parts_to_anybody_with_an_odd_id() -> None:
 
 
 def test_a_full_server_says_so() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True, registry=MemoryRegistry(10.0, 1))
     assert ask(bus, server, Announce(7, 5)) == [(Command.ACK, 7, 5, 0)]
     assert ask(bus, server, Announce(9, 5)) == [(Command.NACK, 9, 5, Reason.FULL)]
 
 
 def test_clients_that_come_and_go_leave_nothing_behind() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     for number in range(3, 403, 2):
         for message in (Announce(number, 0), Heartbeat(number, 0), Leave(number, 0)):
@@ -51,18 +51,18 @@ def test_clients_that_come_and_go_leave_nothing_behind() -> None:
 
 
 def test_data_are_bounded() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     with pytest.raises(MessageTooLargeError):
-        bus.client("x", data=bytes(4097))
+        bus.client("x", packed=bytes(4097))
     active_server(bus)
-    client = bus.client("y", data=b"1")
+    client = bus.client("y", packed=b"1")
     established(bus, client)
     with pytest.raises(MessageTooLargeError):
         client.machine.set_data(bus.now, bytes(4097))
 
 
 def test_a_server_that_stops_is_dropped_at_once() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     client = bus.client("x")
     bus.run(5)

@@ -18,12 +18,12 @@ from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import established, heard, said
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, established, heard, said
 
 
 def test_a_client_that_hears_nobody_is_suspended_and_resumes_with_its_id() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client, peer = bus.client("x"), bus.client("y")
     established(bus, client, peer)
@@ -48,7 +48,7 @@ def test_a_client_that_hears_nobody_is_suspended_and_resumes_with_its_id() -> No
 
 
 def test_peers_that_nobody_vouches_for_go_one_expiry_after_the_resumption() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client, peer = bus.client("x"), bus.client("y")
     established(bus, client, peer)
@@ -65,7 +65,7 @@ def test_peers_that_nobody_vouches_for_go_one_expiry_after_the_resumption() -> N
 
 
 def test_a_suspended_client_still_tries_the_servers_that_it_was_not_told_of() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     client = bus.client("x", [0])
     bus.run(5)
@@ -79,7 +79,7 @@ def test_a_suspended_client_still_tries_the_servers_that_it_was_not_told_of() ->
 
 
 def test_an_id_taken_meanwhile_is_lost() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x", ids=iter((7, 9)))
     established(bus, client)
@@ -93,7 +93,7 @@ def test_an_id_taken_meanwhile_is_lost() -> None:
 
 
 def test_a_client_without_any_server_left_is_suspended_at_once() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x")
     established(bus, client)
@@ -105,7 +105,7 @@ def test_a_client_without_any_server_left_is_suspended_at_once() -> None:
 
 
 def test_a_short_visit_of_a_server_leads_back_to_suspended() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x")
     established(bus, client)
@@ -123,7 +123,7 @@ def test_a_short_visit_of_a_server_leads_back_to_suspended() -> None:
 
 
 def test_a_client_that_slept_does_not_blame_its_servers() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client, peer = bus.client("x"), bus.client("y")
     established(bus, client, peer)
@@ -140,7 +140,7 @@ def test_a_client_that_slept_does_not_blame_its_servers() -> None:
 
 
 def test_a_server_that_slept_does_not_blame_clients_nor_members() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     clients = [bus.client("x"), bus.client("y")]
     established(bus, *clients)
@@ -160,7 +160,7 @@ def test_a_server_that_slept_does_not_blame_clients_nor_members() -> None:
 
 
 def test_a_joining_server_that_slept_waits_longer() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0)
     bus.run(5)
     bus.sleep(server, 60)
@@ -171,7 +171,7 @@ def test_a_joining_server_that_slept_waits_longer() -> None:
 
 
 def test_leaving_is_told_to_servers_and_peers_at_once() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client, peer = bus.client("x"), bus.client("y")
     established(bus, client, peer)
@@ -185,9 +185,9 @@ def test_leaving_is_told_to_servers_and_peers_at_once() -> None:
 
 
 def test_stale_data_are_noticed_and_sent_again() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
-    client, peer = bus.client("x", data=b"1"), bus.client("y")
+    client, peer = bus.client("x", packed=b"1"), bus.client("y")
     established(bus, client, peer)
     bus.run(1)
     bus.cut(client, server)
@@ -201,12 +201,12 @@ def test_stale_data_are_noticed_and_sent_again() -> None:
 
 
 def test_lost_news_about_peers_are_noticed_by_the_digest() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x")
     established(bus, client)
     bus.run(1)
-    bus.cuts.add((server.name, client.name))
+    bus.cut_way(server, client)
     peer = bus.client("y")
     established(bus, peer)
     bus.run(0.5)
@@ -220,17 +220,17 @@ def test_lost_news_about_peers_are_noticed_by_the_digest() -> None:
 
 
 def test_one_peer_can_be_looked_up() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     bus.server(0, new_cluster=True)
     client, peer = bus.client("x"), bus.client("y")
     established(bus, client, peer)
     bus.run(1)
-    before = len(client.heard)
+    before = len(client.received)
     for number in (peer.machine.id, 9):
         client.machine.lookup(bus.now, number)
     bus.pump(client)
     bus.run(0.1)
-    answers = [Command(data[8] | data[9] << 8) for data in client.heard[before:]]
+    answers = [Command(data[8] | data[9] << 8) for data in client.received[before:]]
     assert answers.count(Command.PEERS) == 1
     assert answers.count(Command.PEER_LEFT) == 1
     assert set(client.machine.peers) == {peer.machine.id}
@@ -238,7 +238,7 @@ def test_one_peer_can_be_looked_up() -> None:
 
 
 def test_a_peer_is_unknown_when_all_servers_say_so() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     client = bus.client("x", ids=iter((7,)))
     bus.run(5)
@@ -265,7 +265,7 @@ def test_a_peer_is_unknown_when_all_servers_say_so() -> None:
 
 
 def test_a_peer_looked_up_while_no_server_is_heard_is_asked_for_on_return() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x")
     client.machine.lookup(bus.now, 9)
@@ -285,7 +285,7 @@ def test_a_peer_looked_up_while_no_server_is_heard_is_asked_for_on_return() -> N
 
 
 def test_a_list_that_stays_different_is_asked_for_ever_less_often() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x")
     established(bus, client)
@@ -320,9 +320,9 @@ def test_searches_are_bounded() -> None:
 
 
 def test_revisions_wrap_around() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
-    client, peer = bus.client("x", data=b"0"), bus.client("y")
+    client, peer = bus.client("x", packed=b"0"), bus.client("y")
     established(bus, client, peer)
     bus.run(1)
     # Two steps to the brink, for a revision is newer only when it is less than half way ahead.
@@ -344,7 +344,7 @@ def test_revisions_wrap_around() -> None:
 
 
 def test_busy_servers_are_asked_again_with_another_id() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x", ids=iter((7, 9)))
     bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))

@@ -23,7 +23,7 @@ from sphtp.core.control.records import CAPACITY, Candidate, Peer, PeerRecord
 from sphtp.core.control.registry import Claim, MemoryRegistry
 from sphtp.core.control.server_set import Dialler, ExponentialBackoff
 from sphtp.core.control.vocabulary import Reason
-from tests.core.control.bus import address
+from sphtp.testing.cluster import server_address
 
 A, B = 2, 4
 PEER = PeerRecord(7, 70)
@@ -50,7 +50,6 @@ def test_a_good_bye_counts_at_once_and_late_news_do_not_undo_it() -> None:
         PeerLeft(peer(PEER), Reason.LEFT)
     ]
     assert roster.enter(1.1, B, PEER) == []
-    assert roster.replace(1.2, B, [PEER]) == []
     assert roster.enter(1.3, B, replace(PEER, nonce=71)) == [
         PeerEntered(peer(replace(PEER, nonce=71)))
     ]
@@ -108,8 +107,8 @@ def test_a_whole_list_replaces_what_a_server_vouched_for() -> None:
     roster.enter(0.0, A, PEER)
     roster.enter(0.0, A, second)
     roster.enter(0.0, B, second)
-    events = roster.replace(0.0, A, [third])
-    assert events == [PeerLeft(peer(PEER), Reason.EXPIRED), PeerEntered(peer(third))]
+    assert roster.enter(0.0, A, third) == [PeerEntered(peer(third))]
+    assert roster.keep_only(A, [third.id]) == [PeerLeft(peer(PEER), Reason.EXPIRED)]
     assert set(roster.peers) == {9, 11}
     assert roster.drop_server(B) == [PeerLeft(peer(second), Reason.EXPIRED)]
     assert roster.servers == (A,)
@@ -191,14 +190,14 @@ def test_a_registry_decides_by_nonce() -> None:
 
 
 def test_connections_follow_the_wish() -> None:
-    dialler = Dialler([address(0), address(9)], own=address(9))
-    dialler.want([address(1), None, address(9)])
-    dialler.want([address(2)])
+    dialler = Dialler([server_address(0), server_address(9)], own=server_address(9))
+    dialler.want([server_address(1), None, server_address(9)])
+    dialler.want([server_address(2)])
     commands = [dialler.poll() for _ in range(5)]
     assert commands == [
-        Dial(address(0)),
-        Dial(address(1)),
-        HangUp(address(1)),
-        Dial(address(2)),
+        Dial(server_address(0)),
+        Dial(server_address(1)),
+        HangUp(server_address(1)),
+        Dial(server_address(2)),
         None,
     ]

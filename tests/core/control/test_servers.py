@@ -8,6 +8,7 @@ from sphtp.core.control.events import IdLost, PeerLeft, ServerEntered, ServerLef
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import ClusterView, Member, PeerRecord
 from sphtp.core.control.server_messages import (
+    Peers,
     Registered,
     Released,
     ServerHeartbeat,
@@ -17,13 +18,13 @@ from sphtp.core.control.server_messages import (
 )
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
-from tests.core.control.bus import Bus, Node, address
-from tests.core.control.helpers import ask, established, heard, is_established
+from sphtp.testing.cluster import SimulatedCluster, server_address
+from tests.core.control.helpers import Node, ask, established, heard, is_established
 
-OTHER = Member(4, 44, address(5))
+OTHER = Member(4, 44, server_address(5))
 
 
-def two(bus: Bus) -> tuple[Node, Node]:
+def two(bus: SimulatedCluster) -> tuple[Node, Node]:
     first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     bus.run(5)
     assert first.machine.view == second.machine.view
@@ -31,7 +32,7 @@ def two(bus: Bus) -> tuple[Node, Node]:
     return first, second
 
 
-def alone(bus: Bus) -> Node:
+def alone(bus: SimulatedCluster) -> Node:
     """One active server that hears another one, which is only pretended."""
     server = bus.server(0, new_cluster=True)
     bus.inject(server, ServerHeartbeat(OTHER, ClusterView(1, (OTHER,))).encode())
@@ -40,7 +41,7 @@ def alone(bus: Bus) -> Node:
 
 
 def test_a_joining_server_learns_everything_from_a_member() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first = bus.server(0, new_cluster=True)
     bus.run(0.5)
     for number in range(3, 603, 2):
@@ -58,8 +59,27 @@ def test_a_joining_server_learns_everything_from_a_member() -> None:
     assert second.of(StateChanged) == [StateChanged(ServerState.ACTIVE)]
 
 
+def test_a_record_counts_at_once_and_its_absence_when_the_list_is_whole() -> None:
+    """To clients and servers alike; a part that is lost takes no other with it."""
+    bus = SimulatedCluster()
+    server, client = alone(bus), bus.client("x", ids=iter((99,)))
+    one, other = PeerRecord(7, 5), PeerRecord(9, 5)
+    bus.run_until(lambda: bool(client.machine.servers))
+    number = server.machine.id
+    for records, index, known in (
+        ((one,), 0, {7}),
+        ((other,), 1, {7, 9}),
+        ((other,), 0, {7, 9}),
+        ((), 1, {9}),
+    ):
+        part = Part(index, 2)
+        bus.inject(server, Snapshot(OTHER.id, number, part, records).encode())
+        bus.inject(client, Peers(number, 99, records, part).encode())
+        assert known == set(server.machine.clients) - {99} == set(client.machine.peers)
+
+
 def test_servers_dial_each_other_through_any_member() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     nodes = [bus.server(0, new_cluster=True), bus.server(1, join=[0]), bus.server(2, join=[1])]
     bus.run(5)
     for node in nodes:
@@ -70,23 +90,23 @@ def test_servers_dial_each_other_through_any_member() -> None:
 
 
 def test_a_member_that_is_gone_is_hung_up_unless_it_is_to_be_joined() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = two(bus)
     bus.kill(second)
     bus.run(12)
     assert first.of(ServerLeft)[0].reason is Reason.EXPIRED
-    assert first.commands == [Dial(address(1)), HangUp(address(1))]
+    assert first.commands == [Dial(server_address(1)), HangUp(server_address(1))]
     again = bus.server(1, join=[0])
     bus.run(5)
     assert len(first.of(ServerEntered)) == 2
     assert first.machine.view == again.machine.view
     bus.kill(first)
     bus.run(12)
-    assert again.commands == [Dial(address(0))]
+    assert again.commands == [Dial(server_address(0))]
 
 
 def test_a_partition_heals_to_one_view_and_one_list() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = two(bus)
     client, other = bus.client("x", [0]), bus.client("y", [1])
     established(bus, client, other)
@@ -102,7 +122,7 @@ def test_a_partition_heals_to_one_view_and_one_list() -> None:
 
 
 def test_two_holders_that_a_partition_made_are_settled() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = two(bus)
     bus.cut(first, second)
     bus.run(12)
@@ -122,7 +142,7 @@ def test_two_holders_that_a_partition_made_are_settled() -> None:
 
 
 def test_a_client_known_from_another_server_lives_as_long_as_that_one_says() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = alone(bus)
     record = PeerRecord(7, 5)
     bus.inject(server, Registered(4, (record, PeerRecord(9, 5))).encode())
@@ -140,7 +160,7 @@ def test_a_client_known_from_another_server_lives_as_long_as_that_one_says() -> 
 
 
 def test_an_expiry_elsewhere_does_not_remove_whom_this_server_hears() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = alone(bus)
     bus.inject(server, Announce(7, 5).encode())
     bus.inject(server, Released(4, (GoneHolder(7, 5, Reason.EXPIRED),)).encode())
@@ -154,7 +174,7 @@ def test_an_expiry_elsewhere_does_not_remove_whom_this_server_hears() -> None:
 
 @pytest.mark.parametrize(("told", "kept"), [(3, 3), (8, 5)])
 def test_the_lower_nonce_keeps_the_id(told: int, kept: int) -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = alone(bus)
     bus.inject(server, Announce(7, 5).encode())
     before = len(server.sent)
@@ -168,7 +188,7 @@ def test_the_lower_nonce_keeps_the_id(told: int, kept: int) -> None:
 
 
 def test_lost_news_between_servers_are_repaired_by_a_snapshot() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = two(bus)
     bus.cut(first, second)
     client = bus.client("x", [0])
@@ -182,7 +202,7 @@ def test_lost_news_between_servers_are_repaired_by_a_snapshot() -> None:
 
 
 def test_a_snapshot_drops_those_whom_only_its_sender_knew() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = alone(bus)
     bus.inject(server, Announce(11, 5).encode())
     bus.inject(server, Registered(4, (PeerRecord(7, 5), PeerRecord(9, 5))).encode())
@@ -192,7 +212,7 @@ def test_a_snapshot_drops_those_whom_only_its_sender_knew() -> None:
 
 
 def test_two_servers_do_not_keep_a_client_alive_for_each_other() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     first, second = two(bus)
     client = bus.client("x")
     established(bus, client)
@@ -208,10 +228,10 @@ def test_two_servers_do_not_keep_a_client_alive_for_each_other() -> None:
 
 
 def test_the_same_id_at_two_servers_is_drawn_again() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     old = server.machine.id
-    clash = Member(old, 12345, address(5))
+    clash = Member(old, 12345, server_address(5))
     bus.inject(server, ServerHeartbeat(clash, ClusterView(1, (clash,))).encode())
     assert server.machine.id != old
     assert server.machine.id % 2 == 0
@@ -221,7 +241,7 @@ def test_the_same_id_at_two_servers_is_drawn_again() -> None:
 
 
 def test_hearing_oneself_is_no_clash() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True, join=[0])
     old = server.machine.id
     assert server.commands == []
@@ -231,7 +251,7 @@ def test_hearing_oneself_is_no_clash() -> None:
 
 
 def test_strangers_may_not_speak_for_servers() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     before = server.machine.status()
     for message in (
@@ -246,7 +266,7 @@ def test_strangers_may_not_speak_for_servers() -> None:
 
 
 def test_requests_and_snapshots_for_others_are_left_alone() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = alone(bus)
     before = len(server.sent)
     bus.inject(server, SnapshotRequest(4, 8).encode())
@@ -256,7 +276,7 @@ def test_requests_and_snapshots_for_others_are_left_alone() -> None:
 
 
 def test_a_released_id_is_kept_from_others_for_one_expiry() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = alone(bus)
     bus.inject(server, Announce(7, 5).encode())
     bus.inject(server, Leave(7, 6).encode())
@@ -270,7 +290,7 @@ def test_a_released_id_is_kept_from_others_for_one_expiry() -> None:
 
 
 def test_a_stopped_server_does_nothing() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = alone(bus)
     server.machine.stop(bus.now)
     bus.pump(server)

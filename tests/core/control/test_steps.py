@@ -13,12 +13,12 @@ from sphtp.core.control.events import (
 )
 from sphtp.core.control.outputs import Dial, Subscribe, Unsubscribe, topic
 from sphtp.core.control.vocabulary import Command, Reason
-from tests.core.control.bus import Bus, address
+from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.core.control.helpers import established, heard, is_established, said
 
 
 def test_1_servers_draw_even_ids_and_send_heartbeats_about_every_second() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     times: list[float] = []
     for _ in range(3000):
@@ -33,9 +33,9 @@ def test_1_servers_draw_even_ids_and_send_heartbeats_about_every_second() -> Non
 
 
 def test_2_and_3_clients_connect_and_wait_for_a_server_heartbeat() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     client = bus.client("x")
-    assert client.commands == [Subscribe(topic(0)), Dial(address(0))]
+    assert client.commands == [Subscribe(topic(0)), Dial(server_address(0))]
     bus.run(30)
     assert client.is_in(ClientState.SEARCHING)
     assert client.sent == []
@@ -44,7 +44,7 @@ def test_2_and_3_clients_connect_and_wait_for_a_server_heartbeat() -> None:
 
 
 def test_4_and_5_an_odd_id_is_drawn_subscribed_to_and_announced_until_answered() -> None:
-    bus = Bus(seed=4)
+    bus = SimulatedCluster(seed=4)
     server = bus.server(0, new_cluster=True)
     client = bus.client("x", ids=iter((7, 9)))
     bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
@@ -61,7 +61,7 @@ def test_4_and_5_an_odd_id_is_drawn_subscribed_to_and_announced_until_answered()
 
 
 def test_6_to_8_a_free_id_is_registered_and_acknowledged() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x", ids=iter((7,)))
     established(bus, client)
@@ -72,7 +72,7 @@ def test_6_to_8_a_free_id_is_registered_and_acknowledged() -> None:
 
 
 def test_7_and_9_a_registered_id_is_refused_and_another_one_drawn() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     first = bus.client("x", ids=iter((7,)))
     established(bus, first)
@@ -87,11 +87,11 @@ def test_7_and_9_a_registered_id_is_refused_and_another_one_drawn() -> None:
 
 
 def test_9_without_a_response_in_three_seconds_another_id_is_drawn() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
     client = bus.client("x", ids=iter((7, 9)))
-    bus.run_until(lambda: bool(bus.links))
-    bus.cuts.add((client.name, server.name))
+    bus.run_until(lambda: bool(client.links))
+    bus.cut_way(client, server)
     bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
     start = bus.now
     bus.run_until(lambda: client.is_in(ClientState.BACKING_OFF))
@@ -103,9 +103,9 @@ def test_9_without_a_response_in_three_seconds_another_id_is_drawn() -> None:
 
 
 def test_10_an_established_client_sends_normal_heartbeats_and_its_initial_data() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
-    client = bus.client("x", data=b"spheres")
+    client = bus.client("x", packed=b"spheres")
     established(bus, client)
     bus.run(5)
     commands = [m.command for m in said(client)]
@@ -120,9 +120,9 @@ def test_10_an_established_client_sends_normal_heartbeats_and_its_initial_data()
 
 
 def test_11_a_silent_client_is_suspected_then_de_registered_and_its_data_deleted() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)
-    client, other = bus.client("x", data=b"spheres"), bus.client("y")
+    client, other = bus.client("x", packed=b"spheres"), bus.client("y")
     established(bus, client, other)
     bus.run(3)
     bus.cut(client, server)
@@ -142,9 +142,9 @@ def test_11_a_silent_client_is_suspected_then_de_registered_and_its_data_deleted
 
 def test_all_steps_with_loss_and_delay_on_three_servers() -> None:
     for seed in range(4):
-        bus = Bus(seed, delay=(0.001, 0.3), loss=0.1)
+        bus = SimulatedCluster(seed, delay=(0.001, 0.3), loss=0.1)
         servers = [bus.server(n, join=[0], new_cluster=n == 0) for n in range(3)]
-        clients: list[Any] = [bus.client(str(n), data=b"%d" % n) for n in range(5)]
+        clients: list[Any] = [bus.client(str(n), packed=b"%d" % n) for n in range(5)]
         established(bus, *clients)
         bus.loss = 0.0
         bus.run(15)

@@ -24,7 +24,7 @@ from sphtp.core.control.server_table import (
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.fsm import diagram, table
 from sphtp.errors import StateError
-from tests.core.control.bus import address
+from sphtp.testing.cluster import server_address
 
 TABLES: list[Any] = [
     (CLIENT, ClientState, ClientSignal, ClientAction),
@@ -35,7 +35,7 @@ TABLES: list[Any] = [
 def machines() -> list[Any]:
     entropy, timers = random.Random(1), ControlTimers()
     client = ClientMachine(entropy, timers, secrets=entropy, servers=[], candidates=[])
-    return [client, ServerMachine(entropy, timers, secrets=entropy, address=address(0))]
+    return [client, ServerMachine(entropy, timers, secrets=entropy, address=server_address(0))]
 
 
 @pytest.mark.parametrize(("machine", "states", "signals", "actions"), TABLES)

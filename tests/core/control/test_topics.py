@@ -32,26 +32,26 @@ from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.core.topics import LONGEST_TOPIC
 from sphtp.errors import SettingsError, WireError
-from tests.core.control.bus import Bus, Node
-from tests.core.control.helpers import active_server, ask, established, said
+from sphtp.testing.cluster import SimulatedCluster
+from tests.core.control.helpers import Node, active_server, ask, established, said
 
 ONE, MANY = ("positions",), ("positions", "位置/1")
 FULL = tuple(f"{number:031}" for number in range(MAX_TOPICS))
 
 
-def two_servers(bus: Bus) -> tuple[Node, Node]:
+def two_servers(bus: SimulatedCluster) -> tuple[Node, Node]:
     servers = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     bus.run_until(lambda: all(len(server.machine.view.active) == 2 for server in servers))
     return servers
 
 
-def introduced(bus: Bus, *clients: Node) -> None:
+def introduced(bus: SimulatedCluster, *clients: Node) -> None:
     """Let all know each other, and nothing be on its way any more."""
     established(bus, *clients)
     bus.run(2)
 
 
-def tell(bus: Bus, client: Node, *topics: str) -> None:
+def tell(bus: SimulatedCluster, client: Node, *topics: str) -> None:
     client.machine.set_topics(bus.now, topics)
     bus.pump(client)
 
@@ -72,9 +72,9 @@ def seen_of(observer: Node, number: int) -> tuple[str, ...]:
 
 
 def test_every_server_and_peer_learns_topics() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     servers = two_servers(bus)
-    one, other = bus.client("one", (0, 1)), bus.client("other", (0, 1), data=b"spheres")
+    one, other = bus.client("one", (0, 1)), bus.client("other", (0, 1), packed=b"spheres")
     established(bus, one, other)
     tell(bus, one, *MANY)
     bus.run_until(lambda: seen(other, one) == MANY)
@@ -84,9 +84,9 @@ def test_every_server_and_peer_learns_topics() -> None:
 
 
 def test_a_change_is_told_as_one() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     active_server(bus)
-    one, other = bus.client("one", data=b"spheres"), bus.client("other")
+    one, other = bus.client("one", packed=b"spheres"), bus.client("other")
     introduced(bus, one, other)
     for topics in (ONE, MANY, ()):
         other.events.clear()
@@ -98,7 +98,7 @@ def test_a_change_is_told_as_one() -> None:
 
 
 def test_data_that_changes_leaves_topics_as_they_are() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     active_server(bus)
     one, other = bus.client("one"), bus.client("other")
     introduced(bus, one, other)
@@ -110,7 +110,7 @@ def test_data_that_changes_leaves_topics_as_they_are() -> None:
 
 
 def test_topics_told_before_the_registration_are_seen_after_it() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     active_server(bus)
     one, other = bus.client("one"), bus.client("other")
     tell(bus, one, *ONE)
@@ -119,7 +119,7 @@ def test_topics_told_before_the_registration_are_seen_after_it() -> None:
 
 
 def test_whoever_comes_later_learns_them_from_lists() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     active_server(bus)
     one = bus.client("one")
     established(bus, one)
@@ -130,7 +130,7 @@ def test_whoever_comes_later_learns_them_from_lists() -> None:
 
 
 def test_topics_that_got_lost_are_told_again() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     one, other = bus.client("one"), bus.client("other")
     established(bus, one, other)
@@ -142,7 +142,7 @@ def test_topics_that_got_lost_are_told_again() -> None:
 
 
 def test_a_client_keeps_them_under_another_id() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     one, other = bus.client("one", ids=iter((7,))), bus.client("other")
     established(bus, one, other)
@@ -155,7 +155,7 @@ def test_a_client_keeps_them_under_another_id() -> None:
 
 
 def test_topics_are_deleted_with_their_client() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     one = bus.client("one")
     established(bus, one)
@@ -170,13 +170,13 @@ def test_topics_are_deleted_with_their_client() -> None:
 # Beside programs that know nothing of them
 
 
-def registered(bus: Bus, server: Node, *topics: str, revision: int = 1) -> None:
+def registered(bus: SimulatedCluster, server: Node, *topics: str, revision: int = 1) -> None:
     ask(bus, server, Announce(7, 5))
     bus.inject(server, ClientData(7, 5, revision, b"", topics).encode())
 
 
 def test_data_without_topics_means_none() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     registered(bus, server, *ONE)
     assert server.machine.clients[7].topics == ONE
@@ -185,7 +185,7 @@ def test_data_without_topics_means_none() -> None:
 
 
 def test_a_peer_keeps_the_topics_of_a_revision() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     client = bus.client("x")
     established(bus, client)
@@ -207,7 +207,7 @@ def test_a_peer_keeps_the_topics_of_a_revision() -> None:
 
 
 def test_a_server_that_tells_no_topics_takes_none_away() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     servers = two_servers(bus)
     client = bus.client("x", (0,))
     established(bus, client)
@@ -219,7 +219,7 @@ def test_a_server_that_tells_no_topics_takes_none_away() -> None:
 
 
 def test_topics_come_after_a_server_that_told_the_revision_without_them() -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     servers = two_servers(bus)
     record = PeerRecord(7, 5, data=b"data", revision=1)
     bus.inject(servers[1], Registered(servers[0].machine.id, (record,)).encode())
@@ -235,7 +235,7 @@ def test_lists_with_and_without_topics_have_one_digest() -> None:
     """So that programs which know nothing of topics do not ask for a list again and again."""
     digests = []
     for topics in ((), ONE):
-        bus = Bus()
+        bus = SimulatedCluster()
         server = active_server(bus)
         registered(bus, server, *topics)
         digests.append(server.machine._registry.digest)
@@ -269,7 +269,7 @@ def test_an_older_reader_sees_record_and_data_as_before() -> None:
     ],
 )
 def test_topics_over_the_bounds_are_refused_by_name(topics: list[str], complaint: str) -> None:
-    bus = Bus()
+    bus = SimulatedCluster()
     active_server(bus)
     client = bus.client("x")
     established(bus, client)
@@ -316,7 +316,7 @@ def packed(*names: bytes) -> bytes:
 def test_malformed_topics_change_nothing(data: bytes) -> None:
     with pytest.raises(WireError):
         read(data)
-    bus = Bus()
+    bus = SimulatedCluster()
     server = active_server(bus)
     registered(bus, server, *ONE)
     topics = Parameter(DataId.TOPICS, data)

@@ -13,13 +13,13 @@ from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.server_set import ServerSet, ViewKeeper, current_view
 from sphtp.core.control.vocabulary import MemberState, Reason
-from tests.core.control.bus import address
+from sphtp.testing.cluster import server_address
 
 Heard = set[tuple[int, int]]
 
 
 def member(number: int, nonce: int = 1) -> Member:
-    return Member(number, nonce, address(number))
+    return Member(number, nonce, server_address(number))
 
 
 def heartbeat(own: int, number: int, *others: int) -> ServerHeartbeat:
@@ -111,7 +111,7 @@ def test_a_client_takes_the_highest_number_and_the_union_of_a_tie() -> None:
 
 
 def test_what_a_server_tells_about_itself_counts_most() -> None:
-    joining = ServerHeartbeat(Member(4, 1, address(4), MemberState.JOINING), ClusterView(1))
+    joining = ServerHeartbeat(Member(4, 1, server_address(4), MemberState.JOINING), ClusterView(1))
     view = current_view([heartbeat(2, 3, 4), joining])
     assert view.active == {2}
 

@@ -1,0 +1,466 @@
+"""A cluster in virtual time: the real machines of servers and clients on a simulated bus.
+
+The bus carries messages between publishers and subscribers as the real one does. Each connection
+delivers in order, after a delay drawn from the seed; what is lost, cut or asleep follows from what
+the test says. Subscriptions pick messages out where they leave: whoever is not subscribed costs
+nothing, so that thousands of clients can take part.
+
+There is no network, task or clock. ``run`` jumps from event to event, and one seed gives one trace.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.outputs import (
+    BusAudience,
+    BusMessage,
+    Dial,
+    HangUp,
+    Subscribe,
+    Unsubscribe,
+)
+from sphtp.core.control.records import Candidate, KnownPeers, Peer, ServerAddress
+from sphtp.core.control.server import ServerMachine
+from sphtp.core.control.settings import ControlTimers
+from sphtp.core.packing import pack
+from sphtp.core.secure.signing import (
+    TO_CLIENTS,
+    TO_SERVERS,
+    ClusterKey,
+    ServerKey,
+    Signer,
+    Verifier,
+)
+from sphtp.core.secure.vouch import Voucher
+from sphtp.shell.bus import BusArrival
+from sphtp.shell.vouching import Vouching
+from sphtp.testing.simulation import NeverIdleError
+
+REDIAL: Final = 0.2
+"""Seconds after which a connection that could not be made is tried again."""
+
+ELSEWHERE: Final = Candidate("127.0.0.1", 5000)
+"""Where a simulated client says that it can be reached, unless it is told otherwise."""
+
+Machine = TypeVar("Machine", ServerMachine, ClientMachine)
+Admit = Callable[[Peer], bool]
+
+
+def server_address(number: int) -> ServerAddress:
+    """Return the address of a simulated server."""
+    return ServerAddress.parse(f"tcp://127.0.0.1:{8764 + 2 * number}")
+
+
+@dataclass(eq=False)
+class Participant(Generic[Machine]):
+    """One process of a cluster: its machine, and all that passed between the machine and the bus.
+
+    A command to the machine takes effect with ``SimulatedCluster.pump``.
+    """
+
+    name: str
+    machine: Machine
+    trust: Vouching
+    """The marks of what it sends to clients, or to servers if it is a client; and its checks."""
+    events: list[Any] = field(default_factory=list)
+    """All that its program was told, in order."""
+    sent: list[Any] = field(default_factory=list)
+    """What the machine had to send."""
+    published: list[bytes] = field(default_factory=list)
+    """The same as it left, marked by secrets and keys."""
+    received: list[bytes] = field(default_factory=list)
+    """What the machine was given, without marks."""
+    commands: list[Any] = field(default_factory=list)
+    """What the machine asked of the bus."""
+    dialled: dict[ServerAddress, None] = field(default_factory=dict)
+    is_alive: bool = True
+    wakes_at: float | None = None
+    sleeps_until: float = 0.0
+    links: dict["Participant[Any]", int] = field(default_factory=dict)
+    """Those that what it publishes reaches, with the number by which each knows the connection."""
+
+    @property
+    def id(self) -> int:
+        """The id that it has drawn."""
+        return self.machine.id
+
+    def is_in(self, state: object) -> bool:
+        """Tell whether the machine is in a state."""
+        return self.machine.state is state
+
+    def of(self, kind: type) -> list[Any]:
+        """Return the events of one type."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@dataclass(eq=False)
+class SimulatedServer(Participant[ServerMachine]):
+    """A server of a simulated cluster."""
+
+    address: ServerAddress = field(kw_only=True)
+    admit: Admit | None = field(default=None, kw_only=True)
+    among_servers: Vouching = field(kw_only=True)
+    """The marks of what it sends to servers."""
+
+    @property
+    def clients(self) -> Mapping[int, Peer]:
+        """Whoever is registered, here or at another server, by id."""
+        return KnownPeers(self.machine.clients)
+
+
+@dataclass(eq=False)
+class SimulatedClient(Participant[ClientMachine]):
+    """A client of a simulated cluster."""
+
+    subscriptions: set[bytes] = field(default_factory=set)
+
+    @property
+    def is_established(self) -> bool:
+        """Whether all servers have acknowledged its id."""
+        return self.machine.state is ClientState.ESTABLISHED
+
+    @property
+    def peers(self) -> Mapping[int, Peer]:
+        """The other clients that servers have introduced, by id."""
+        return KnownPeers(self.machine.peers)
+
+
+Link = tuple[Participant[Any], SimulatedServer]
+"""Who has dialled whom."""
+
+
+class SimulatedCluster:
+    """Servers and clients on a simulated bus, in virtual time.
+
+    ``delay`` is the range of seconds from which that of each message is drawn, ``loss`` the share
+    of messages that are lost. With a ``secret`` all have it; ``authority`` vouches for the keys of
+    servers, and all but servers without a key go by them.
+    """
+
+    def __init__(
+        self,
+        seed: int = 1,
+        *,
+        delay: tuple[float, float] = (0.001, 0.02),
+        loss: float = 0.0,
+        timers: ControlTimers | None = None,
+        secret: bytes | None = None,
+        authority: ClusterKey | None = None,
+    ) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        """What decides delays, losses and the seeds of the machines."""
+        self.now = 100.0
+        """The present, in seconds."""
+        self.timers = timers or ControlTimers()
+        self.loss = loss
+        self.nodes: list[Participant[Any]] = []
+        self._delay = delay
+        self._secret = secret
+        self._authority = authority
+        self._servers: dict[ServerAddress, SimulatedServer] = {}
+        self._cuts: set[tuple[str, str]] = set()
+        self._queue: list[tuple[float, int, Callable[[], Iterable[Participant[Any]]]]] = []
+        self._ticket = itertools.count()
+        self._busy: dict[tuple[Participant[Any], Participant[Any]], float] = {}
+        self._made: dict[Link, None] = {}
+        self._next_pipe = itertools.count(1)
+
+    # Who takes part
+
+    def server(
+        self,
+        number: int,
+        *,
+        join: Iterable[int] = (),
+        admit: Admit | None = None,
+        signs: bool = True,
+        **options: Any,
+    ) -> SimulatedServer:
+        """Start a server at ``server_address(number)``; it joins those of other numbers.
+
+        The first of a cluster needs ``new_cluster=True``. ``admit`` is asked about each new client.
+        With an authority it has a key unless ``signs`` is false. Other ``options`` are those of
+        ``ServerMachine``.
+        """
+        key = None
+        address = server_address(number)
+        seed = self.random.getrandbits(32)
+        machine = ServerMachine(
+            random.Random(seed),
+            self.timers,
+            secrets=random.Random(f"secrets {seed}"),
+            address=address,
+            join=[server_address(n) for n in join],
+            asks_admission=admit is not None,
+            **options,
+        )
+        if signs and self._authority is not None:
+            key = ServerKey.draw(self.random).certified(self._authority)
+        node = SimulatedServer(
+            f"server{number}",
+            machine,
+            self._vouching(key, TO_CLIENTS, is_client=False),
+            address=address,
+            admit=admit,
+            among_servers=self._vouching(key, TO_SERVERS, is_client=False),
+        )
+        self._servers[address] = node
+        self._start(node)
+        return node
+
+    def client(
+        self,
+        name: str,
+        servers: Iterable[int] = (0,),
+        *,
+        data: Any = None,
+        packed: bytes | None = None,
+        candidates: Sequence[Candidate] = (ELSEWHERE,),
+        **options: Any,
+    ) -> SimulatedClient:
+        """Start a client that dials the servers of these numbers.
+
+        ``data`` is what peers learn of it, or ``packed`` where it is bytes that need not be
+        msgpack. Other ``options`` are those of ``ClientMachine``, such as ``ids``.
+        """
+        if packed is None:
+            packed = b"" if data is None else pack(data)
+        seed = self.random.getrandbits(32)
+        machine = ClientMachine(
+            random.Random(seed),
+            self.timers,
+            secrets=random.Random(f"secrets {seed}"),
+            servers=[server_address(n) for n in servers],
+            candidates=candidates,
+            data=packed,
+            **options,
+        )
+        node = SimulatedClient(name, machine, self._vouching(None, TO_CLIENTS, is_client=True))
+        self._start(node)
+        return node
+
+    def kill(self, node: Participant[Any]) -> None:
+        """End a process without a word; its connections end with it."""
+        node.is_alive = False
+        self._drop([link for link in self._made if node in link])
+
+    def sleep(self, node: Participant[Any], seconds: float) -> None:
+        """Let a process not run for a while; what comes meanwhile waits for it."""
+        node.sleeps_until = self.now + seconds
+
+    def cut(self, one: Participant[Any], other: Participant[Any]) -> None:
+        """Lose all messages between two, both ways; the connection stays."""
+        self._cuts |= {(one.name, other.name), (other.name, one.name)}
+
+    def cut_way(self, sender: Participant[Any], receiver: Participant[Any]) -> None:
+        """Lose all messages of one to the other."""
+        self._cuts.add((sender.name, receiver.name))
+
+    def heal(self) -> None:
+        """End all cuts."""
+        self._cuts.clear()
+
+    def reconnect(self, one: Participant[Any], other: Participant[Any]) -> None:
+        """End the connection between two; whoever dialled it comes back."""
+        self._drop([link for link in self._made if set(link) == {one, other}])
+
+    # Time
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        while self._queue and self._queue[0][0] <= end:
+            self._step()
+        self.now = end
+
+    def run_until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Let time pass until a condition holds.
+
+        Raises ``NeverIdleError``, with the seed, when it does not within so many seconds.
+        """
+        end = self.now + seconds
+        while not condition():
+            if not self._queue or self._queue[0][0] > end:
+                self.now = end
+                raise NeverIdleError(f"not reached within {seconds:g} s; seed {self.seed}")
+            self._step()
+
+    def pump(self, node: Participant[Any]) -> None:
+        """Perform what a machine asks for; needed after a command to it, and only then."""
+        machine = node.machine
+        if isinstance(node, SimulatedServer) and node.admit is not None:
+            while (record := node.machine.poll_applicant()) is not None:
+                is_admitted = node.admit(Peer.from_record(record))
+                node.machine.handle_admission(self.now, record, is_admitted=is_admitted)
+        while (command := machine.poll_bus()) is not None:
+            node.commands.append(command)
+            self._obey(node, command)
+        while (message := machine.poll_transmit()) is not None:
+            node.sent.append(message)
+            self._publish(node, message)
+        while (event := machine.poll_event()) is not None:
+            node.events.append(event)
+        due = machine.poll_timeout()
+        if due is not None and due != node.wakes_at:
+            node.wakes_at = due
+            self._at(due, partial(self._wake, node, due))
+
+    # Strangers
+
+    def inject(self, node: Participant[Any], data: bytes, pipe: int | None = None) -> None:
+        """Give a process these bytes, as whoever sends them sends them.
+
+        ``pipe`` is the number of the connection; None stands for one that proves its sender.
+        """
+        self._receive(node, data, pipe)
+        self.pump(node)
+
+    def pipe(self, sender: Participant[Any], receiver: Participant[Any]) -> int:
+        """Return the number by which a receiver knows the connection of a sender."""
+        return sender.links[receiver]
+
+    def _receive(self, node: Participant[Any], data: bytes, pipe: int | None) -> None:
+        arrival = BusArrival(data, pipe)  # type: ignore[arg-type] # None proves its sender
+        if (checked := node.trust.check(arrival, node.machine.counters)) is not None:
+            node.received.append(checked.data)
+            node.machine.handle_message(self.now, *checked, through=pipe)
+
+    def _start(self, node: Participant[Any]) -> None:
+        self.nodes.append(node)
+        node.machine.handle_start(self.now)
+        self.pump(node)
+
+    def _vouching(self, key: ServerKey | None, purpose: bytes, *, is_client: bool) -> Vouching:
+        boot = self.random.getrandbits(64) if self._secret or key else 0
+        verifier = None
+        if self._authority is not None and (is_client or key is not None):
+            heard = TO_CLIENTS if is_client else TO_SERVERS
+            verifier = Verifier([self._authority.public], heard)
+        return Vouching(
+            None if self._secret is None else Voucher(self._secret, boot),
+            None if key is None else Signer(key, boot, purpose),
+            verifier,
+        )
+
+    def _step(self) -> None:
+        self.now = self._queue[0][0]
+        touched: dict[Participant[Any], None] = {}
+        while self._queue and self._queue[0][0] == self.now:
+            for node in heapq.heappop(self._queue)[2]():
+                touched[node] = None
+        for node in touched:
+            self.pump(node)
+
+    def _at(self, when: float, what: Callable[[], Iterable[Participant[Any]]]) -> None:
+        heapq.heappush(self._queue, (max(when, self.now), next(self._ticket), what))
+
+    def _wake(self, node: Participant[Any], due: float) -> Iterable[Participant[Any]]:
+        if not node.is_alive or node.wakes_at != due:
+            return ()
+        if node.sleeps_until > self.now:
+            self._at(node.sleeps_until, partial(self._wake, node, due))
+            return ()
+        node.wakes_at = None
+        node.machine.handle_timeout(self.now)
+        return (node,)
+
+    # Connections
+
+    def _obey(self, node: Participant[Any], command: Any) -> None:
+        match command:
+            case Subscribe(topic) if isinstance(node, SimulatedClient):
+                node.subscriptions.add(topic)
+            case Unsubscribe(topic) if isinstance(node, SimulatedClient):
+                node.subscriptions.discard(topic)
+            case Dial(where):
+                node.dialled[where] = None
+                self._at(self.now + self._lag(), partial(self._connect, node, where))
+            case HangUp(where):
+                del node.dialled[where]
+                self._drop([(a, b) for a, b in self._made if a is node and b.address == where])
+
+    def _connect(self, node: Participant[Any], where: ServerAddress) -> Iterable[Participant[Any]]:
+        if not node.is_alive or where not in node.dialled:
+            return ()
+        target = self._servers.get(where)
+        if target is None or not target.is_alive or self._is_cut(node, target):
+            self._at(self.now + REDIAL + self._lag(), partial(self._connect, node, where))
+            return ()
+        if (node, target) in self._made:
+            return ()
+        self._made[node, target] = None
+        for sender, receiver in _ways((node, target)):
+            sender.links[receiver] = next(self._next_pipe)
+        for each in (node, target):
+            each.machine.handle_connected(self.now)
+        return (node, target)
+
+    def _drop(self, links: list[Link]) -> None:
+        for link in links:
+            del self._made[link]
+            dial = partial(self._connect, link[0], link[1].address)
+            self._at(self.now + REDIAL + self._lag(), dial)
+            for sender, receiver in _ways(link):
+                pipe = sender.links.pop(receiver)
+                if receiver.is_alive:
+                    receiver.machine.handle_disconnected(self.now, pipe)
+                    self._at(self.now, partial(_touched, receiver))
+
+    def _publish(self, node: Participant[Any], message: bytes | BusMessage) -> None:
+        trust, is_to_servers = node.trust, True
+        if isinstance(message, BusMessage):
+            is_to_servers = message.audience is BusAudience.SERVERS
+            if isinstance(node, SimulatedServer) and is_to_servers:
+                trust = node.among_servers
+            message = message.data
+        topic, data = message[:4], trust.mark(message)
+        node.published.append(data)
+        for target, pipe in node.links.items():
+            if isinstance(target, SimulatedServer) is not is_to_servers:
+                continue
+            if isinstance(target, SimulatedClient) and topic not in target.subscriptions:
+                continue
+            if not self._is_cut(node, target) and not self._is_lost():
+                link = node, target
+                arrival = max(self.now + self._lag(), self._busy.get(link, 0.0))
+                self._busy[link] = arrival
+                self._at(arrival, partial(self._deliver, node, target, data, pipe))
+
+    def _deliver(
+        self, sender: Participant[Any], target: Participant[Any], data: bytes, pipe: int
+    ) -> Iterable[Participant[Any]]:
+        # Nothing comes out of a connection after its end, but the last words of who has died.
+        is_over = sender.is_alive and sender.links.get(target) != pipe
+        if is_over or not target.is_alive:
+            return ()
+        if target.sleeps_until > self.now:
+            self._at(target.sleeps_until, partial(self._deliver, sender, target, data, pipe))
+            return ()
+        self._receive(target, data, pipe)
+        return (target,)
+
+    def _is_cut(self, one: Participant[Any], other: Participant[Any]) -> bool:
+        return (one.name, other.name) in self._cuts
+
+    def _is_lost(self) -> bool:
+        return self.loss > 0 and self.random.random() < self.loss
+
+    def _lag(self) -> float:
+        return self.random.uniform(*self._delay)
+
+
+def _touched(node: Participant[Any]) -> Iterable[Participant[Any]]:
+    return (node,)
+
+
+def _ways(link: Link) -> list[tuple[Participant[Any], Participant[Any]]]:
+    """A client dials both sockets of a server, a server only the one that the other hears."""
+    return [link] if isinstance(link[0], SimulatedServer) else [link, link[::-1]]
