@@ -18,8 +18,14 @@ from typing import Any, Final, NamedTuple
 import click
 
 PACKAGE: Final = Path(__file__).resolve().parents[1] / "sphtp"
-CHANNEL: Final = PACKAGE / "core" / "channel"
-STREAM: Final = PACKAGE / "core" / "stream"
+CORE: Final = PACKAGE / "core"
+CHANNEL: Final = CORE / "channel"
+STREAM: Final = CORE / "stream"
+
+CONTROL_CALLABLES: Final = (
+    # Predicates of the control plane's machines.
+    "sphtp/core/control/",
+)
 
 TERMS: Final[Mapping[str, str]] = {
     # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
@@ -72,13 +78,6 @@ STREAM_TERMS: Final[Mapping[str, str]] = {
     "delivery controller": "delivery",
     "status message": "wire",
 }
-
-USER_PREDICATES: Final = (
-    "sphtp/core/channel/security.py: AllowKeys._allow",
-    "sphtp/core/channel/security.py: PeerPin.pin",
-    "sphtp/core/channel/security.py: Security.allow",
-)
-"""The callables that the channel does store: which keys its user trusts (see ``security``)."""
 
 
 class Found(NamedTuple):

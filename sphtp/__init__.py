@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from sphtp.core.channel.reassembly import Arriving as Arriving
     from sphtp.core.channel.receipts import Outcome as Outcome
     from sphtp.core.channel.security import HandshakeLimits as HandshakeLimits
-    from sphtp.core.channel.security import PeerAuthenticator as PeerAuthenticator
     from sphtp.core.channel.security import Security as Security
-    from sphtp.core.channel.security import Verdict as Verdict
     from sphtp.core.channel.settings import ChannelSettings as ChannelSettings
     from sphtp.core.channel.settings import Delivery as Delivery
     from sphtp.core.channel.settings import Lane as Lane
@@ -95,7 +93,7 @@ else:
         "sphtp.core.channel.instrument": "Instrument",
         "sphtp.core.channel.reassembly": "Arriving",
         "sphtp.core.channel.receipts": "Outcome",
-        "sphtp.core.channel.security": "HandshakeLimits PeerAuthenticator Security Verdict",
+        "sphtp.core.channel.security": "HandshakeLimits Security",
         "sphtp.core.channel.settings": "ChannelSettings Delivery Lane",
         "sphtp.core.channel.statistics": "ChannelStatistics",
         "sphtp.core.control.client_table": "ClientState",

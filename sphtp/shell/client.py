@@ -403,7 +403,7 @@ async def open_client(
 def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
     return Security(
         identity=identity,
-        authenticator=RosterAuthenticator(peers),
+        roster=RosterAuthenticator(peers),
         limits=limits or HandshakeLimits(),
     )
 

@@ -6,9 +6,9 @@ moves datagrams between the two, the streams, and the task that runs callbacks. 
 reports. Its block ends all of them; then it stays a while, for peers whose last ack got lost.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,6 @@ from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import Lasting, block, running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
-from sphtp.shell.predicates import asked
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
 from sphtp.shell.streams.node_streams import NodeStreams
@@ -166,7 +165,6 @@ class Node(Lasting):
         *more: Address,
         wanted: int = 0,
         key: bytes | None = None,
-        pin: Callable[[bytes], bool] | None = None,
     ) -> AsyncIterator[Channel]:
         """Open a channel for the length of the block; leaving it drains and closes.
 
@@ -174,22 +172,19 @@ class Node(Lasting):
             host, port: where the peer listens.
             more: other addresses of it; all are dialled at once, the first to answer is used.
             wanted: its id in the cluster; whoever has another one refuses.
-            key: its public key, 32 bytes, if it is known; whoever has another one is refused.
-            pin: is asked whether the key of whoever answers is the right one; an error of its own
-                is logged, and means no. With neither, any is: what is sent is then sealed for
-                whoever that may be.
+            key: its public key, 32 bytes; a peer with another one is refused. By default any key
+                is taken, and what is sent is sealed for the peer that has it: see
+                ``Channel.peer_key``.
 
         Raises:
             UnreachableError: nobody answered within ``connect_timeout``, a peer that did was then
                 silent for as long, or no address is one that this node's socket can send to.
             RefusedError: the peer is full, leaving, not the one wanted, does not want this one, or
                 speaks of messages of other types; ``reason`` says it in a word.
-            SettingsError: ``key`` is no public key, or ``key`` or ``pin`` is given for a channel in
-                the clear.
+            SettingsError: ``key`` is no public key, or is given for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """
-        expectation = _expect(key, pin)
-        dialling = self._open([(host, port), *more], wanted, expectation)
+        dialling = self._open([(host, port), *more], wanted, _pin(key))
         async with dialling as channel:
             yield channel
 
@@ -222,7 +217,6 @@ class Node(Lasting):
         topic: str,
         wanted: int = 0,
         key: bytes | None = None,
-        pin: Callable[[bytes], bool] | None = None,
         terms: "Terms | None" = None,
     ) -> "AsyncIterator[Stream]":
         """Subscribe to a topic of a source at another node for the length of the block.
@@ -233,8 +227,7 @@ class Node(Lasting):
         node has no such topic, or all receivers that it may have, and ``"session"`` when its source
         is not the one whose session ``terms`` name.
         """
-        expectation = _expect(key, pin)
-        dial = partial(self._open, [(host, port), *more], wanted, expectation, STREAMS)
+        dial = partial(self._open, [(host, port), *more], wanted, _pin(key), STREAMS)
         async with self._streams.subscribe(dial, topic, terms) as stream:
             yield stream
 
@@ -264,12 +257,12 @@ class Node(Lasting):
         self,
         addresses: Sequence[Address],
         wanted: int,
-        expectation: PeerPin | None,
+        pin: PeerPin | None,
         schema: Schema | None = None,
     ) -> AsyncIterator[Channel]:
         candidates = await resolve(addresses, self._udp.family)
         self._check_open()
-        connection = self._dial(candidates, wanted, expectation, schema)
+        connection = self._dial(candidates, wanted, pin, schema)
         channel = self._adopt(connection)
         wait_open = self._channels[connection].wait_open
         self._loop.flush_now()
@@ -281,11 +274,11 @@ class Node(Lasting):
         self,
         candidates: Sequence[Address],
         wanted: int,
-        expectation: PeerPin | None,
+        pin: PeerPin | None,
         schema: Schema | None,
     ) -> Connection:
         now = trio.current_time()
-        return self._endpoint.dial(now, candidates, wanted, expectation, schema=schema)
+        return self._endpoint.dial(now, candidates, wanted, pin, schema=schema)
 
     def _welcome(self) -> None:
         """See to the channels that others opened."""
@@ -359,10 +352,8 @@ class Node(Lasting):
             raise trio.ClosedResourceError("this node is closed")
 
 
-def _expect(key: bytes | None, pin: Callable[[bytes], bool] | None) -> PeerPin | None:
-    if key is None and pin is None:
-        return None
-    return PeerPin(key, asked("pin", pin) if pin is not None else None)
+def _pin(key: bytes | None) -> PeerPin | None:
+    return None if key is None else PeerPin(key)
 
 
 @block
@@ -397,7 +388,7 @@ async def open_node(
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
     """
-    settings, security = settings or ChannelSettings(), _guarded(security)
+    settings = settings or ChannelSettings()
     schema = Schema(messages.describe() if messages else ())
     with (
         open_socket(host, port, impairment, seed) as udp,
@@ -417,13 +408,6 @@ async def open_node(
             yield node
 
 
-def _guarded(security: Security | None) -> Security | None:
-    """The same security, which no error in what the program says of keys brings down."""
-    if security is None or security.allow is None:
-        return security
-    return replace(security, allow=asked("allow", security.allow))
-
-
 @block
 async def open_channel(
     host: str,
@@ -432,14 +416,13 @@ async def open_channel(
     settings: ChannelSettings | None = None,
     messages: "MessageCodec | None" = None,
     key: bytes | None = None,
-    pin: Callable[[bytes], bool] | None = None,
     security: Security | None = SEALED,
     instruments: Sequence[Instrument] = (),
 ) -> AsyncIterator[Channel]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
 
-    ``key`` and ``pin``, of which either says who has to answer, are those of ``Node.open_channel``;
-    the others are those of ``open_node``. Raises as both do.
+    ``key``, the public key of the node that has to answer, is that of ``Node.open_channel``; the
+    others are those of ``open_node``. Raises as both do.
     """
     here = await local_address_towards(host, port)
     async with (
@@ -450,6 +433,6 @@ async def open_channel(
             security=security,
             instruments=instruments,
         ) as node,
-        node.open_channel(host, port, key=key, pin=pin) as channel,
+        node.open_channel(host, port, key=key) as channel,
     ):
         yield channel

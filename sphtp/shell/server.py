@@ -24,7 +24,6 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.secure.signing import ServerKey
 from sphtp.errors import SettingsError
-from sphtp.shell import predicates
 from sphtp.shell.addresses import is_loopback
 from sphtp.shell.bus import (
     AcceptLimits,
@@ -55,11 +54,15 @@ def everybody(_: Peer) -> bool:
 
 def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
     """Ask ``admit``, and take an error of it for a no, which is logged."""
-    return predicates.guarded(
-        lambda record: admit(Peer.from_record(record)),
-        admission_log,
-        lambda record: f"admit failed for client {record.id:#010x}, which is denied",
-    )
+
+    def ask(record: PeerRecord) -> bool:
+        try:
+            return bool(admit(Peer.from_record(record)))
+        except Exception:
+            admission_log.exception("admit failed for client %#010x, which is denied", record.id)
+            return False
+
+    return ask
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,9 @@ def test_imports_run_downwards_in_few_layers(folder: Path) -> None:
     assert legibility.folder_cycles(graph) == []
 
 
-def test_the_channel_calls_nobody_back_but_its_users_predicates() -> None:
-    found = legibility.stored_callables(legibility.CHANNEL)
-    assert found == list(legibility.USER_PREDICATES)
-
-
-def test_streams_call_nobody_back() -> None:
-    assert legibility.stored_callables(legibility.STREAM) == []
+def test_the_core_calls_nobody_back() -> None:
+    found = legibility.stored_callables(legibility.CORE)
+    assert [one for one in found if not one.startswith(legibility.CONTROL_CALLABLES)] == []
 
 
 @PARTS

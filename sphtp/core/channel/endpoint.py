@@ -165,7 +165,7 @@ class Endpoint:
         context = SecurityContext(
             identity,
             self._secrets,
-            security.peer_authenticator,
+            security.authenticator,
             security.psk,
             reset_key,
             counters,

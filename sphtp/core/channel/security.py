@@ -1,6 +1,7 @@
 """How safe a node is: its identity, whom it lets in, and how much strangers may ask of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Final, Protocol
@@ -79,41 +80,29 @@ class HandshakeCounters:
 
 
 class Verdict(Enum):
-    """What to make of somebody who has proven an identity and claims an id in the cluster."""
+    """The decision about a peer that has proven an identity and claims an id in the cluster."""
 
     ACCEPT = "is who it says"
     REJECT = "is not, or is not wanted"
     RETRY = "may be, but was not introduced yet; it asks again"
 
 
-class PeerAuthenticator(Protocol):
-    """Says which peers a node speaks with, and under which ids.
+class AllowKeys:
+    """Accepts every key, or those in a set: for nodes dialled by address.
 
-    Keys are public ones, 32 bytes; ids are those of a cluster, 0 for none.
+    The set is kept, not copied: a program may add keys to it and remove keys at any time.
     """
 
-    def key_of(self, peer_id: int) -> bytes | None:
-        """The key that the peer with this id must have; None when nobody said."""
-        ...
-
-    def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Whether who has this key may have this id, and speak with this node."""
-        ...
-
-
-class AllowKeys:
-    """Accepts every key, or those that ``allow`` approves of: for nodes dialled by address."""
-
-    def __init__(self, allow: Callable[[bytes], bool] | None = None) -> None:
-        self._allow = allow
+    def __init__(self, keys: AbstractSet[bytes] | None = None) -> None:
+        self._keys = keys
 
     def key_of(self, peer_id: int) -> bytes | None:
-        """Nobody is introduced here."""
+        """None: nobody is introduced here."""
         return None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Ask ``allow``; an id in a cluster means nothing without one."""
-        is_wanted = self._allow is None or self._allow(key)
+        """Accept a key in the set. An id means nothing where there is no cluster."""
+        is_wanted = self._keys is None or key in self._keys
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 
 
@@ -136,27 +125,29 @@ class RosterAuthenticator:
         self._peers = peers
 
     def key_of(self, peer_id: int) -> bytes | None:
-        """What the servers said."""
+        """The key that the servers told of the peer with this id; None if they told none."""
         peer = self._peers.get(peer_id)
         return peer.key or None if peer is not None else None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Let in who has the key that goes with the id, and nobody without an id."""
+        """Accept the peer whose key goes with its id, and nobody without an id."""
         peer = self._peers.get(peer_id)
         if peer is not None:
             return Verdict.ACCEPT if peer.key == key else Verdict.REJECT
         return Verdict.RETRY if peer_id else Verdict.REJECT
 
 
+PeerAuthenticator = AllowKeys | RosterAuthenticator
+
+
 @dataclass(frozen=True, slots=True)
 class PeerPin:
-    """The peer that a dialler expects: by its ``key``, or by what ``pin`` says of its key.
+    """The key that a dialled peer must have, 32 bytes; any will do when it is None.
 
     Raises ``SettingsError`` for a ``key`` that is none.
     """
 
     key: bytes | None = None
-    pin: Callable[[bytes], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.key is None:
@@ -169,38 +160,40 @@ class PeerPin:
             raise SettingsError(f"key is {error}") from error
 
     def is_met_by(self, key: bytes) -> bool:
-        """Whether the one who answered is the one expected."""
-        if self.key is not None and key != self.key:
-            return False
-        return self.pin is None or self.pin(key)
+        """Whether the peer that answered is the one expected."""
+        return self.key is None or key == self.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """Of a node whose channels are sealed. Raises ``SettingsError`` for a ``psk`` that is none."""
+    """The security of a node whose channels are sealed.
+
+    Raises ``SettingsError`` for a ``psk`` of another length, and for an ``allow`` that is no set.
+    """
 
     identity: Identity | None = None
-    """Who it is to its peers; drawn anew by default."""
-    allow: Callable[[bytes], bool] | None = None
-    """Which public keys of peers it opens channels with; all by default.
+    """Its key pair, by which its peers know it; drawn anew by default."""
+    allow: AbstractSet[bytes] | None = None
+    """The public keys of the peers with which it opens channels; all by default.
 
-    An error of its own is logged under ``sphtp.security``, and means no.
-    """
+    The set is kept, not copied: what a program adds or removes counts for the next handshake."""
     psk: bytes | None = field(default=None, repr=False)
     """A secret of 32 bytes that both sides need; nobody else gets further than a cookie."""
     limits: HandshakeLimits = field(default_factory=HandshakeLimits)
-    """How much strangers may ask of it."""
-    authenticator: PeerAuthenticator | None = None
-    """Who is who, instead of ``allow``: for members of a cluster."""
+    """The limits of what strangers may ask of it."""
+    roster: RosterAuthenticator | None = None
+    """The members of its cluster, which take the place of ``allow``."""
 
     def __post_init__(self) -> None:
         if self.psk is not None and len(self.psk) != KEY_SIZE:
             raise SettingsError(f"psk has {len(self.psk)} bytes; allowed is {KEY_SIZE}")
+        if self.allow is not None and not isinstance(self.allow, AbstractSet):
+            raise SettingsError("allow is no set; allowed is a set of public keys, or None")
 
     @property
-    def peer_authenticator(self) -> PeerAuthenticator:
-        """Who says who is who."""
-        return self.authenticator or AllowKeys(self.allow)
+    def authenticator(self) -> PeerAuthenticator:
+        """The decision about keys and ids: by the members of the cluster, or by ``allow``."""
+        return self.roster or AllowKeys(self.allow)
 
 
 SEALED: Final = Security()

@@ -437,14 +437,11 @@ class Optional(Shape):
 class Record(Shape):
     """A dataclass, carried as the row of the fields that its constructor takes."""
 
-    def __init__(self, kind: type, shape_of: Callable[[str], Shape]) -> None:
+    def __init__(self, kind: type, shapes: dict[str, Shape]) -> None:
         self._kind = kind
-        carried = [field for field in fields(kind) if field.init]
-        names = [field.name for field in carried]
-        check_constructor(kind, names)
-        self.shapes = {name: shape_of(name) for name in names}
-        self._by_name = any(field.kw_only for field in carried)
-        self._values_of = _getter(names)
+        self.shapes = shapes
+        self._by_name = any(field.kw_only for field in fields(kind) if field.init)
+        self._values_of = _getter(list(shapes))
         self._packers = [(name, shape.pack) for name, shape in self.shapes.items()]
         self._unpackers = [(name, shape.unpack) for name, shape in self.shapes.items()]
         exact = tuple(shape.exact for shape in self.shapes.values())
@@ -588,7 +585,9 @@ def _record(kind: type, within: Within) -> Record:
         except SettingsError as error:
             raise SettingsError(f"{kind.__name__}.{name}: {error}") from error
 
-    return Record(kind, shape)
+    names = [field.name for field in fields(kind) if field.init]
+    check_constructor(kind, names)
+    return Record(kind, {name: shape(name) for name in names})
 
 
 @cache

@@ -1,11 +1,12 @@
 """Sealed endpoints for tests: on the simulated network, as scripts drive them."""
 
+from collections.abc import Set as AbstractSet
 from random import Random
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.protection import AesGcm
-from sphtp.core.channel.security import HandshakeLimits, PeerAuthenticator, PeerPin, Security
+from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenticator, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
@@ -25,7 +26,8 @@ def make_sealed(
     name: str,
     *,
     peer_id: int = 0,
-    trust: PeerAuthenticator | None = None,
+    trust: RosterAuthenticator | None = None,
+    allow: AbstractSet[bytes] | None = None,
     settings: ChannelSettings | None = None,
     limits: HandshakeLimits | None = None,
     psk: bytes | None = None,
@@ -36,7 +38,7 @@ def make_sealed(
     """A sealed endpoint of somebody by this name."""
     entropy = Random(f"{seed} {name}")
     limits = limits or HandshakeLimits()
-    security = Security(identity=identity(name), authenticator=trust, limits=limits, psk=psk)
+    security = Security(identity=identity(name), roster=trust, allow=allow, limits=limits, psk=psk)
     settings = settings or ChannelSettings()
     return Endpoint(entropy, settings, peer_id, schema, security=security, port=port)
 

@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -20,22 +21,22 @@ from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_se
 from tests.core.channel.talk import offer
 
 
-def refuses_right(key: bytes) -> bool:
-    return key != identity("right").public
-
-
 @pytest.mark.parametrize(
-    ("expectation", "trust"),
+    ("expectation", "more"),
     [
-        pytest.param(PeerPin(pin=refuses_right), None, id="its key is not pinned"),
-        pytest.param(PeerPin(), AllowKeys(refuses_right), id="XX, trust says no"),
         pytest.param(
-            PeerPin(identity("right").public), AllowKeys(refuses_right), id="IK, trust says no"
+            PeerPin(identity("another").public), {"psk": bytes(32)}, id="XXpsk0, not the pinned key"
+        ),
+        pytest.param(PeerPin(), {"allow": {identity("left").public}}, id="XX, not allowed"),
+        pytest.param(
+            PeerPin(identity("right").public),
+            {"allow": {identity("left").public}},
+            id="IK, not allowed",
         ),
     ],
 )
-def test_an_impostor_is_called_one(expectation: PeerPin, trust: AllowKeys | None):
-    pair = SealedPair(trust=trust)
+def test_an_impostor_is_called_one(expectation: PeerPin, more: dict[str, Any]):
+    pair = SealedPair(**more)
     left = pair.left.dial(pair.now, [RIGHT], 0, expectation)
     pair.drive(lambda: left.closed is not None, seconds=1.0)
     assert left.closed is not None

@@ -10,7 +10,7 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.handshake import Refusal, Refuse, decode_refuse_untrusted, encode_refuse
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.noise import SMALLEST_GREET
-from sphtp.core.channel.security import AllowKeys, PeerPin, RosterAuthenticator
+from sphtp.core.channel.security import PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import VERSION, Datagrams, Kind
 from sphtp.core.schema import Schema
@@ -71,7 +71,7 @@ def test_full(expectation: PeerPin):
 
 @WAYS
 def test_denied(expectation: PeerPin):
-    right = make_sealed("right", trust=AllowKeys(lambda key: key != identity("left").public))
+    right = make_sealed("right", allow={identity("another").public})
     text = refused(right, make_sealed("left"), expectation)
     assert text.endswith("it does not let this peer in")
     assert right.handshake_counters.denied == 1
@@ -98,18 +98,13 @@ def test_gone(expectation: PeerPin):
     assert refused(right, make_sealed("left"), expectation).endswith("it has given up")
 
 
-def test_an_impostor_is_refused_by_this_side():
-    left = make_sealed("left")
-    asked: list[bytes] = []
-
-    def disapprove(key: bytes) -> bool:
-        asked.append(key)
-        return False
-
-    text = refused(make_sealed("right"), left, PeerPin(pin=disapprove))
-    assert text.endswith("its key is not that of the peer wanted")
-    assert set(asked) == {identity("right").public}
-    assert left.handshake_counters.denied == 1
+def test_keys_are_allowed_and_forbidden_while_an_endpoint_runs():
+    allow = set[bytes]()
+    right = make_sealed("right", allow=allow)
+    assert refused(right, make_sealed("left"), KNOWN).endswith("it does not let this peer in")
+    allow.add(identity("left").public)
+    stage = Stage(1, {LEFT: make_sealed("left"), RIGHT: right})
+    stage.connect(LEFT, RIGHT)
 
 
 def test_a_member_that_has_anothers_id_is_an_impostor():
