@@ -394,7 +394,7 @@ class ClientMachine:
 
     def signal(self, now: float, event: ClientSignal) -> None:
         """Take an event of the table. Raises ``StateError`` when it is to leave and cannot."""
-        self._RUNNER.step(self, event, now)
+        _RUNNER.step(self, event, now)
 
     def handle_start(self, now: float) -> None:
         """Connect to the servers (seed, step 2)."""
@@ -441,7 +441,7 @@ class ClientMachine:
         self._wake(now)
         self._directory.handle_timeout(now)
         self._handler.signal_servers(now)
-        self._RUNNER.handle_timeout(self, now)
+        _RUNNER.handle_timeout(self, now)
 
     def lookup(self, now: float, peer_id: int) -> None:
         """Ask servers for one peer; it comes as an event, and so does it when all know nobody.
@@ -570,30 +570,35 @@ class ClientMachine:
     def _count_refused(self) -> None:
         self.counters.add(Count.REFUSED_BY_STATE)
 
-    _RUNNER = Runner(
-        CLIENT,
-        {
-            _A.DRAW_ID: _draw_id,
-            _A.ANNOUNCE: _announce,
-            _A.CONFIRM: _confirm,
-            _A.HEARTBEAT: _heartbeat,
-            _A.SEND_DATA: _send_data,
-            _A.LOOKUP: _lookup,
-            _A.AWAIT_ANSWERS: _await_answers,
-            _A.PAUSE: _pause,
-            _A.FORGET_ANSWERS: _forget_answers,
-            _A.WITHDRAW: _withdraw,
-            _A.KEEP_PEERS: _keep_peers,
-            _A.TELL_ESTABLISHED: _tell_established,
-            _A.TELL_RESUMED: _tell_resumed,
-            _A.TELL_SUSPENDED: _tell_suspended,
-            _A.TELL_ID_LOST: _tell_id_lost,
-            _A.TELL_REFUSED: _tell_refused,
-            _A.TELL_LEFT: _tell_left,
-        },
-        raised={_E.LEAVE},
-        counted=NACKS,
-        ignored=set(_E) - NACKS - {_E.LEAVE},
-        count=_count_refused,
-        timed=True,
-    )
+    @classmethod
+    def runner(cls) -> Runner[ClientState, ClientSignal, ClientAction]:
+        return Runner(
+            CLIENT,
+            {
+                _A.DRAW_ID: cls._draw_id,
+                _A.ANNOUNCE: cls._announce,
+                _A.CONFIRM: cls._confirm,
+                _A.HEARTBEAT: cls._heartbeat,
+                _A.SEND_DATA: cls._send_data,
+                _A.LOOKUP: cls._lookup,
+                _A.AWAIT_ANSWERS: cls._await_answers,
+                _A.PAUSE: cls._pause,
+                _A.FORGET_ANSWERS: cls._forget_answers,
+                _A.WITHDRAW: cls._withdraw,
+                _A.KEEP_PEERS: cls._keep_peers,
+                _A.TELL_ESTABLISHED: cls._tell_established,
+                _A.TELL_RESUMED: cls._tell_resumed,
+                _A.TELL_SUSPENDED: cls._tell_suspended,
+                _A.TELL_ID_LOST: cls._tell_id_lost,
+                _A.TELL_REFUSED: cls._tell_refused,
+                _A.TELL_LEFT: cls._tell_left,
+            },
+            raised={_E.LEAVE},
+            counted=NACKS,
+            ignored=set(_E) - NACKS - {_E.LEAVE},
+            count=cls._count_refused,
+            timed=True,
+        )
+
+
+_RUNNER = ClientMachine.runner()

@@ -270,7 +270,7 @@ class ServerMachine:
 
         Raises ``StateError`` when it is to stop, or to found a cluster, and cannot.
         """
-        self._RUNNER.step(self, event, now, *subject)
+        _RUNNER.step(self, event, now, *subject)
 
     def handle_start(self, now: float) -> None:
         """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
@@ -339,7 +339,7 @@ class ServerMachine:
         self._ledger.handle_timeout(now)
         if self._joins and self.state is _S.JOINING:
             self._await_company(now)
-        self._RUNNER.handle_timeout(self, now)
+        _RUNNER.handle_timeout(self, now)
 
     def publish(
         self, now: float, simulation: int, command: int, parameters: Sequence[Parameter]
@@ -493,26 +493,31 @@ class ServerMachine:
     def _count_refused(self) -> None:
         self.counters.add(Count.REFUSED_BY_STATE)
 
-    _RUNNER = Runner(
-        SERVER,
-        {
-            _A.HEARTBEAT: _heartbeat,
-            _A.REGISTER: _register,
-            _A.REGISTER_RESERVED: _register_reserved,
-            _A.ACKNOWLEDGE: _acknowledge,
-            _A.REFRESH: _refresh,
-            _A.REFUSE: _refuse,
-            _A.REFUSE_UNKNOWN: _refuse_unknown,
-            _A.RESERVE: _reserve,
-            _A.REQUEST_SNAPSHOT: _request_snapshot,
-            _A.SEND_SNAPSHOT: _send_snapshot,
-            _A.OPEN: _open,
-            _A.SEND_LEAVE: _send_leave,
-            _A.TELL_STATE: _tell_state,
-        },
-        raised={_E.NEW_CLUSTER, _E.STOP},
-        counted={*FROM_CLIENTS, _E.SNAPSHOT_REQUESTED},
-        ignored={_E.SNAPSHOT_COMPLETE, _E.ACTIVE_HEARD, _E.WAITED, _E.HEARTBEAT_DUE},
-        count=_count_refused,
-        timed=True,
-    )
+    @classmethod
+    def runner(cls) -> Runner[ServerState, ServerSignal, ServerAction]:
+        return Runner(
+            SERVER,
+            {
+                _A.HEARTBEAT: cls._heartbeat,
+                _A.REGISTER: cls._register,
+                _A.REGISTER_RESERVED: cls._register_reserved,
+                _A.ACKNOWLEDGE: cls._acknowledge,
+                _A.REFRESH: cls._refresh,
+                _A.REFUSE: cls._refuse,
+                _A.REFUSE_UNKNOWN: cls._refuse_unknown,
+                _A.RESERVE: cls._reserve,
+                _A.REQUEST_SNAPSHOT: cls._request_snapshot,
+                _A.SEND_SNAPSHOT: cls._send_snapshot,
+                _A.OPEN: cls._open,
+                _A.SEND_LEAVE: cls._send_leave,
+                _A.TELL_STATE: cls._tell_state,
+            },
+            raised={_E.NEW_CLUSTER, _E.STOP},
+            counted={*FROM_CLIENTS, _E.SNAPSHOT_REQUESTED},
+            ignored={_E.SNAPSHOT_COMPLETE, _E.ACTIVE_HEARD, _E.WAITED, _E.HEARTBEAT_DUE},
+            count=cls._count_refused,
+            timed=True,
+        )
+
+
+_RUNNER = ServerMachine.runner()
