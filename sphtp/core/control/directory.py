@@ -157,7 +157,7 @@ class Roster:
         """Let ``server`` vouch for exactly these."""
         told = {record.id: record for record in records}
         events: Events = []
-        for number in self._prints(server).ids - told.keys():
+        for number in self._prints(server).ids.difference(told):
             events += self._disown(server, self._records[number], Reason.EXPIRED)
         for record in told.values():
             events += self.enter(now, server, record)
