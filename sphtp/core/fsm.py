@@ -18,10 +18,9 @@ event has one cause. So a runner is told when it is made, for each event that an
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sphtp.errors import LocalError, StateError
 
@@ -40,8 +39,7 @@ class TableError(LocalError):
     """A table with duplicate, unreachable, dead-end or missing rows, or a runner without a rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Generic[S, E, A]):
+class Row(NamedTuple, Generic[S, E, A]):
     """In state ``at``, event ``on`` leads to ``to`` and does ``do`` in order, because ``why``."""
 
     at: S
@@ -314,8 +312,10 @@ def _check_rules(
     has_count: bool,
 ) -> None:
     refused = {event for events in machine.refused.values() for event in events}
-    problems = [f"{name.name} has no method" for name in machine.actions - methods.keys()]
-    problems += [f"{name.name} is no action of it" for name in methods.keys() - machine.actions]
+    problems = [f"{name.name} has no method" for name in machine.actions.difference(methods)]
+    problems += [
+        f"{name.name} is no action of it" for name in set(methods).difference(machine.actions)
+    ]
     for event in refused:
         decided = sum(event in rule for rule in rules)
         if decided != 1:

@@ -449,7 +449,7 @@ class Connection:
 
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
         """Take an event; ``closed`` is the ending that it means, if it ends this."""
-        self._RUNNER.step(self, event, now, closed or endings.CLOSED_HERE)
+        _RUNNER.step(self, event, now, closed or endings.CLOSED_HERE)
         self.port.state = self.state
 
     # Actions
@@ -523,26 +523,28 @@ class Connection:
     def _finish(self, now: float, _: Closed) -> None:
         self._end(now, endings.CLOSED_HERE)
 
-    _RUNNER = Runner(
-        LIFECYCLE,
-        {
-            Action.SEND_CONNECT: _send_connect,
-            Action.SEND_ACCEPT: _send_accept,
-            Action.ARM_RETRY: _arm_retry,
-            Action.NEXT_FLIGHT: _next_flight,
-            Action.EXTEND: _extend,
-            Action.SEND_CLOSE: _send_close,
-            Action.SEND_LAST_WORD: _send_last_word,
-            Action.OPEN: _open,
-            Action.ARM_CLOSE: _arm_close,
-            Action.LINGER: _linger,
-            Action.END: _end,
-            Action.FINISH: _finish,
-        },
-        # What comes from the network or a timer comes too late to matter, and so does a command to
-        # a connection that ends already.
-        ignored=Event,
-    )
+    @classmethod
+    def runner(cls) -> Runner[State, Event, Action]:
+        return Runner(
+            LIFECYCLE,
+            {
+                Action.SEND_CONNECT: cls._send_connect,
+                Action.SEND_ACCEPT: cls._send_accept,
+                Action.ARM_RETRY: cls._arm_retry,
+                Action.NEXT_FLIGHT: cls._next_flight,
+                Action.EXTEND: cls._extend,
+                Action.SEND_CLOSE: cls._send_close,
+                Action.SEND_LAST_WORD: cls._send_last_word,
+                Action.OPEN: cls._open,
+                Action.ARM_CLOSE: cls._arm_close,
+                Action.LINGER: cls._linger,
+                Action.END: cls._end,
+                Action.FINISH: cls._finish,
+            },
+            # What comes from the network or a timer comes too late to matter, and so does a command
+            # to a connection that ends already.
+            ignored=Event,
+        )
 
     def _report(self, now: float, closed: Closed) -> None:
         self.initiator = self.responder = None
@@ -586,3 +588,6 @@ class Connection:
         self._receive_side = self.port.receive_side = ReceiveSide(
             settings, queue, received, ack_timer, send_side, counters, observer
         )
+
+
+_RUNNER = Connection.runner()

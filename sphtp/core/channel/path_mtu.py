@@ -286,7 +286,7 @@ class PathMtu:
         return (good + bad) // 2 if is_worthwhile else None
 
     def _step(self, now: float, sign: MtuEvent) -> None:
-        self._RUNNER.step(self, sign, now)
+        _RUNNER.step(self, sign, now)
 
     def _grow(self, now: float) -> None:
         self.size = max(self.size, self._probe)
@@ -331,18 +331,23 @@ class PathMtu:
         self._too_large = self._ceiling + 1
         self._tries = 0
 
-    _RUNNER = Runner(
-        PATH_MTU,
-        {
-            MtuAction.GROW: _grow,
-            MtuAction.COUNT: _count,
-            MtuAction.CONDEMN: _condemn,
-            MtuAction.FALL_BACK: _fall_back,
-            MtuAction.FALL_DEEP: _fall_deep,
-            MtuAction.REST: _rest,
-            MtuAction.REST_SHORTLY: _rest_shortly,
-            MtuAction.FORGET: _forget,
-        },
-        # Acks and losses of probes that are not awaited any more.
-        ignored=MtuEvent,
-    )
+    @classmethod
+    def runner(cls) -> Runner[Search, MtuEvent, MtuAction]:
+        return Runner(
+            PATH_MTU,
+            {
+                MtuAction.GROW: cls._grow,
+                MtuAction.COUNT: cls._count,
+                MtuAction.CONDEMN: cls._condemn,
+                MtuAction.FALL_BACK: cls._fall_back,
+                MtuAction.FALL_DEEP: cls._fall_deep,
+                MtuAction.REST: cls._rest,
+                MtuAction.REST_SHORTLY: cls._rest_shortly,
+                MtuAction.FORGET: cls._forget,
+            },
+            # Acks and losses of probes that are not awaited any more.
+            ignored=MtuEvent,
+        )
+
+
+_RUNNER = PathMtu.runner()

@@ -1,7 +1,7 @@
 """Messages larger than a packet, put together again."""
 
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sphtp.core.channel.frames import Buffer, Fragment
 from sphtp.errors import RemoteError
@@ -37,8 +37,8 @@ class Reassembly:
 
     __slots__ = ("_chunks", "_most", "_starts", "islands", "size", "total")
 
-    JOINED = 1024
-    FEW = 4
+    JOINED: Final = 1024
+    FEW: Final = 4
 
     def __init__(self, total: int) -> None:
         self.total = total

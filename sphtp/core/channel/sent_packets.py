@@ -381,8 +381,8 @@ class SequenceBuffer(Generic[T]):
 
     __slots__ = ("_entries", "_sequences", "highest", "size")
 
-    EMPTY = -(1 << 64)
-    SMALL = 32
+    EMPTY: Final = -(1 << 64)
+    SMALL: Final = 32
 
     def __init__(self, size: int, start: int = 0) -> None:
         self.size = size

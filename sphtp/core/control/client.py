@@ -203,7 +203,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         ids: Iterator[int] | None = None,
         limits: ClientLimits = _DEFAULT_LIMITS,
     ) -> None:
-        super().__init__(CLIENT, entropy, timers)
+        super().__init__(CLIENT, _RUNNER, entropy, timers)
         self.last_refusal: Reason | None = None
         """What the last NACK said; None when there was none."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
@@ -437,30 +437,35 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def _why_refused(self) -> Reason:
         return Reason.CONFLICT if self.last_refusal is None else self.last_refusal
 
-    _RUNNER = Runner(
-        CLIENT,
-        {
-            _A.DRAW_ID: _draw_id,
-            _A.ANNOUNCE: _announce,
-            _A.CONFIRM: _confirm,
-            _A.HEARTBEAT: _heartbeat,
-            _A.SEND_DATA: _send_data,
-            _A.LOOKUP: _lookup,
-            _A.AWAIT_ANSWERS: _await_answers,
-            _A.PAUSE: _pause,
-            _A.FORGET_ANSWERS: _forget_answers,
-            _A.WITHDRAW: _withdraw,
-            _A.KEEP_PEERS: _keep_peers,
-            _A.TELL_ESTABLISHED: _tell_established,
-            _A.TELL_RESUMED: _tell_resumed,
-            _A.TELL_SUSPENDED: _tell_suspended,
-            _A.TELL_ID_LOST: _tell_id_lost,
-            _A.TELL_REFUSED: _tell_refused,
-            _A.TELL_LEFT: _tell_left,
-        },
-        raised={_E.LEAVE},
-        counted=NACKS,
-        ignored=set(_E) - NACKS - {_E.LEAVE},
-        count=ControlMachine.count_refused,
-        timed=True,
-    )
+    @classmethod
+    def runner(cls) -> Runner[ClientState, ClientSignal, ClientAction]:
+        return Runner(
+            CLIENT,
+            {
+                _A.DRAW_ID: cls._draw_id,
+                _A.ANNOUNCE: cls._announce,
+                _A.CONFIRM: cls._confirm,
+                _A.HEARTBEAT: cls._heartbeat,
+                _A.SEND_DATA: cls._send_data,
+                _A.LOOKUP: cls._lookup,
+                _A.AWAIT_ANSWERS: cls._await_answers,
+                _A.PAUSE: cls._pause,
+                _A.FORGET_ANSWERS: cls._forget_answers,
+                _A.WITHDRAW: cls._withdraw,
+                _A.KEEP_PEERS: cls._keep_peers,
+                _A.TELL_ESTABLISHED: cls._tell_established,
+                _A.TELL_RESUMED: cls._tell_resumed,
+                _A.TELL_SUSPENDED: cls._tell_suspended,
+                _A.TELL_ID_LOST: cls._tell_id_lost,
+                _A.TELL_REFUSED: cls._tell_refused,
+                _A.TELL_LEFT: cls._tell_left,
+            },
+            raised={_E.LEAVE},
+            counted=NACKS,
+            ignored=set(_E) - NACKS - {_E.LEAVE},
+            count=cls.count_refused,
+            timed=True,
+        )
+
+
+_RUNNER = ClientMachine.runner()

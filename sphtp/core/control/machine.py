@@ -15,7 +15,7 @@ every expiry by as much.
 """
 
 from collections import deque
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import ControlCounters, Count
@@ -39,19 +39,23 @@ Event = TypeVar("Event")
 class ControlMachine(Generic[State, Signal, Event]):
     """The base of ``ClientMachine`` and ``ServerMachine``, which have the tables."""
 
-    _RUNNER: ClassVar[Runner[Any, Any, Any]]
     _reader: MessageReader
     _proofs: SignatureProofs
     _senders: SenderCheck
 
     def __init__(
-        self, table: Machine[State, Signal, Any], entropy: Entropy, timers: ControlTimers
+        self,
+        table: Machine[State, Signal, Any],
+        runner: Runner[State, Signal, Any],
+        entropy: Entropy,
+        timers: ControlTimers,
     ) -> None:
         self.state: State = table.initial
         """Where it is in its table."""
         self.alarms = Alarms[Signal]()
         self.counters = ControlCounters()
         self._final = table.final
+        self._runner = runner
         self._entropy = entropy
         self._timers = timers
         self._events: deque[Event] = deque()
@@ -62,7 +66,7 @@ class ControlMachine(Generic[State, Signal, Event]):
 
         Raises ``StateError`` when the application caused it and the state refuses it.
         """
-        self._RUNNER.step(self, event, now, *subject)
+        self._runner.step(self, event, now, *subject)
 
     def handle_message(
         self,
@@ -107,7 +111,7 @@ class ControlMachine(Generic[State, Signal, Event]):
         self._wake(now)
         if self.state not in self._final:
             self._expire(now)
-            self._RUNNER.handle_timeout(self, now)
+            self._runner.handle_timeout(self, now)
 
     def poll_timeout(self) -> float | None:
         """Return the absolute time of the next ``handle_timeout``; None once it is over."""

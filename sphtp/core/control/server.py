@@ -125,7 +125,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     ) -> None:
         if not address.is_dialable:
             raise SettingsError(f"server address {address}: others cannot dial port 0")
-        super().__init__(SERVER, entropy, timers)
+        super().__init__(SERVER, _RUNNER, entropy, timers)
         self._new_cluster = new_cluster
         self._joins = tuple(each for each in join if each != address)
         self._opens_at = 0.0
@@ -391,26 +391,31 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     def _tell_state(self, _: float) -> None:
         self._events.append(StateChanged(self.state))
 
-    _RUNNER = Runner(
-        SERVER,
-        {
-            _A.HEARTBEAT: _heartbeat,
-            _A.REGISTER: _register,
-            _A.REGISTER_RESERVED: _register_reserved,
-            _A.ACKNOWLEDGE: _acknowledge,
-            _A.REFRESH: _refresh,
-            _A.REFUSE: _refuse,
-            _A.REFUSE_UNKNOWN: _refuse_unknown,
-            _A.RESERVE: _reserve,
-            _A.REQUEST_SNAPSHOT: _request_snapshot,
-            _A.SEND_SNAPSHOT: _send_snapshot,
-            _A.OPEN: _open,
-            _A.SEND_LEAVE: _send_leave,
-            _A.TELL_STATE: _tell_state,
-        },
-        raised={_E.NEW_CLUSTER, _E.STOP},
-        counted={*FROM_CLIENTS, _E.SNAPSHOT_REQUESTED},
-        ignored={_E.SNAPSHOT_COMPLETE, _E.ACTIVE_HEARD, _E.WAITED, _E.HEARTBEAT_DUE},
-        count=ControlMachine.count_refused,
-        timed=True,
-    )
+    @classmethod
+    def runner(cls) -> Runner[ServerState, ServerSignal, ServerAction]:
+        return Runner(
+            SERVER,
+            {
+                _A.HEARTBEAT: cls._heartbeat,
+                _A.REGISTER: cls._register,
+                _A.REGISTER_RESERVED: cls._register_reserved,
+                _A.ACKNOWLEDGE: cls._acknowledge,
+                _A.REFRESH: cls._refresh,
+                _A.REFUSE: cls._refuse,
+                _A.REFUSE_UNKNOWN: cls._refuse_unknown,
+                _A.RESERVE: cls._reserve,
+                _A.REQUEST_SNAPSHOT: cls._request_snapshot,
+                _A.SEND_SNAPSHOT: cls._send_snapshot,
+                _A.OPEN: cls._open,
+                _A.SEND_LEAVE: cls._send_leave,
+                _A.TELL_STATE: cls._tell_state,
+            },
+            raised={_E.NEW_CLUSTER, _E.STOP},
+            counted={*FROM_CLIENTS, _E.SNAPSHOT_REQUESTED},
+            ignored={_E.SNAPSHOT_COMPLETE, _E.ACTIVE_HEARD, _E.WAITED, _E.HEARTBEAT_DUE},
+            count=cls.count_refused,
+            timed=True,
+        )
+
+
+_RUNNER = ServerMachine.runner()

@@ -183,10 +183,8 @@ class Float(Shape):
 class Boolean(Shape):
     """True or false."""
 
-    exact = bool
-
     def __init__(self, bound: Any) -> None:
-        pass
+        self.exact = bool
 
     @property
     def text(self) -> str:

@@ -9,7 +9,7 @@ to them; ``NoiseHandshake`` adds whose turn it is, and that what is not authenti
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Self
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -122,9 +122,9 @@ class SymmetricState:
         self._cipher: AESGCM | None = None
         self._nonce = 0
 
-    def copy(self) -> Self:
+    def copy(self) -> "SymmetricState":
         """Another one that has come as far."""
-        twin = object.__new__(type(self))
+        twin: SymmetricState = SymmetricState.__new__(SymmetricState)
         twin.hash, twin._chaining_key = self.hash, self._chaining_key
         twin._cipher, twin._nonce = self._cipher, self._nonce
         return twin
@@ -225,9 +225,9 @@ class HandshakeState:
             known = self._theirs["s"] if initiator else static.public
             self.symmetric.mix_hash(known)
 
-    def copy(self) -> Self:
+    def copy(self) -> "HandshakeState":
         """Another one that has come as far."""
-        twin = object.__new__(type(self))
+        twin: HandshakeState = HandshakeState.__new__(HandshakeState)
         twin._pattern, twin._initiator = self._pattern, self._initiator
         twin._secrets, twin._psk = self._secrets, self._psk
         twin._own, twin._theirs = self._own.copy(), self._theirs.copy()

@@ -478,7 +478,7 @@ class DeliveryController:
     # Actions of the table
 
     def _step(self, event: DeliveryEvent) -> None:
-        self._RUNNER.step(self, event)
+        _RUNNER.step(self, event)
 
     def _begin(self) -> None:
         self._pipeline.begin(self.live)
@@ -493,13 +493,18 @@ class DeliveryController:
     def _tell_end(self) -> None:
         self._queue.end(StreamEnd(self._end_reason, self._pending.top))
 
-    _RUNNER = Runner(
-        DELIVERY,
-        {
-            DeliveryAction.BEGIN: _begin,
-            DeliveryAction.FOLLOW: _follow,
-            DeliveryAction.GIVE_UP: _give_all_up,
-            DeliveryAction.END: _tell_end,
-        },
-        raised=DeliveryEvent,
-    )
+    @classmethod
+    def runner(cls) -> Runner[DeliveryState, DeliveryEvent, DeliveryAction]:
+        return Runner(
+            DELIVERY,
+            {
+                DeliveryAction.BEGIN: cls._begin,
+                DeliveryAction.FOLLOW: cls._follow,
+                DeliveryAction.GIVE_UP: cls._give_all_up,
+                DeliveryAction.END: cls._tell_end,
+            },
+            raised=DeliveryEvent,
+        )
+
+
+_RUNNER = DeliveryController.runner()

@@ -370,7 +370,7 @@ class Fetcher:
     # What the table does
 
     def _step(self, now: float, event: FetchEvent) -> None:
-        self._RUNNER.step(self, event, now)
+        _RUNNER.step(self, event, now)
 
     def _start(self, now: float) -> None:
         self._tries = 0
@@ -420,16 +420,21 @@ class Fetcher:
         self._alarms.clear()
         self._window.clear()
 
-    _RUNNER = Runner(
-        FETCH,
-        {
-            FetchAction.START: _start,
-            FetchAction.ASK: _ask,
-            FetchAction.ASK_AGAIN: _ask_again,
-            FetchAction.BACK_OFF: _back_off,
-            FetchAction.GIVE_UP: _give_up,
-            FetchAction.FORGO: _forgo,
-            FetchAction.STOP: _stop,
-        },
-        ignored=FetchEvent,
-    )
+    @classmethod
+    def runner(cls) -> Runner[FetchState, FetchEvent, FetchAction]:
+        return Runner(
+            FETCH,
+            {
+                FetchAction.START: cls._start,
+                FetchAction.ASK: cls._ask,
+                FetchAction.ASK_AGAIN: cls._ask_again,
+                FetchAction.BACK_OFF: cls._back_off,
+                FetchAction.GIVE_UP: cls._give_up,
+                FetchAction.FORGO: cls._forgo,
+                FetchAction.STOP: cls._stop,
+            },
+            ignored=FetchEvent,
+        )
+
+
+_RUNNER = Fetcher.runner()

@@ -282,7 +282,7 @@ class NakGenerator:
 
     def _step(self, gap: Gap, event: GapEvent, time: float) -> None:
         """Step the table of a range; ``time`` is when its timer should fire, or when it came."""
-        self._RUNNER.step_of(gap, self, event, event, time)
+        _RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:
         # However short the wait that an NCF names: a range is asked for at most once in half a NAK
@@ -309,15 +309,21 @@ class NakGenerator:
                 span = Span(self.given_up.pop().span.first, span.last)
         self.given_up.append(GivenUp(span, reason))
 
-    _RUNNER = Runner(
-        GAP,
-        {
-            GapAction.ARM: _arm,
-            GapAction.COUNT_RECOVERED: _count_recovered,
-            GapAction.COUNT_OUT_OF_ORDER: _count_out_of_order,
-            GapAction.GIVE_UP: _give_up,
-        },
-        # NCFs and NAKs of others name whole ranges: some of it is suppressed already, here by now,
-        # given up, or nothing that this receiver asks for. Neither is a fault of who sent them.
-        ignored=GapEvent,
-    )
+    @classmethod
+    def runner(cls) -> Runner[GapState, GapEvent, GapAction]:
+        return Runner(
+            GAP,
+            {
+                GapAction.ARM: cls._arm,
+                GapAction.COUNT_RECOVERED: cls._count_recovered,
+                GapAction.COUNT_OUT_OF_ORDER: cls._count_out_of_order,
+                GapAction.GIVE_UP: cls._give_up,
+            },
+            # NCFs and NAKs of others name whole ranges: some of it is suppressed already, here by
+            # now, given up, or nothing that this receiver asks for. Neither is a fault of who sent
+            # them.
+            ignored=GapEvent,
+        )
+
+
+_RUNNER = NakGenerator.runner()

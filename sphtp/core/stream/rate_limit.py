@@ -163,9 +163,14 @@ class RateLimit:
             self._step(now, RateEvent.CALM)
 
     def _step(self, now: float, event: RateEvent) -> None:
-        self._RUNNER.step(self, event, now)
+        _RUNNER.step(self, event, now)
 
     def _wait(self, now: float) -> None:
         self._calm_at = now + CALM
 
-    _RUNNER = Runner(RATE_LIMIT, {RateAction.WAIT: _wait}, ignored=RateEvent)
+    @classmethod
+    def runner(cls) -> Runner[RateState, RateEvent, RateAction]:
+        return Runner(RATE_LIMIT, {RateAction.WAIT: cls._wait}, ignored=RateEvent)
+
+
+_RUNNER = RateLimit.runner()

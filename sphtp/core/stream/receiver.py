@@ -364,7 +364,7 @@ class Receiver:
     # Actions of the table
 
     def _step(self, event: ReceiverEvent) -> None:
-        self._RUNNER.step(self, event)
+        _RUNNER.step(self, event)
 
     def _linger(self) -> None:
         # One session message that gets lost is not the end.
@@ -376,15 +376,20 @@ class Receiver:
     def _settle(self) -> None:
         self._naks.end()
 
-    _RUNNER = Runner(
-        RECEIVER,
-        {
-            ReceiverAction.LINGER: _linger,
-            ReceiverAction.HURRY: _hurry,
-            ReceiverAction.SETTLE: _settle,
-        },
-        ignored=ReceiverEvent,
-    )
+    @classmethod
+    def runner(cls) -> Runner[ReceiverState, ReceiverEvent, ReceiverAction]:
+        return Runner(
+            RECEIVER,
+            {
+                ReceiverAction.LINGER: cls._linger,
+                ReceiverAction.HURRY: cls._hurry,
+                ReceiverAction.SETTLE: cls._settle,
+            },
+            ignored=ReceiverEvent,
+        )
+
+
+_RUNNER = Receiver.runner()
 
 
 def _start_of(body: Body) -> int:

@@ -397,7 +397,7 @@ class SourceTransport:
             self._step(now, SourceInput.SAID)
 
     def _step(self, now: float, event: SourceInput) -> None:
-        self._RUNNER.step(self, event, now)
+        _RUNNER.step(self, event, now)
 
     def _linger(self, now: float) -> None:
         self._linger_over = now + self._settings.linger
@@ -412,12 +412,17 @@ class SourceTransport:
     def _report(self, _now: float) -> None:
         self._events.append(SourceClosed(self.unrepaired))
 
-    _RUNNER = Runner(
-        SOURCE,
-        {
-            SourceAction.LINGER: _linger,
-            SourceAction.FINISH: _finish,
-            SourceAction.REPORT: _report,
-        },
-        raised=SourceInput,
-    )
+    @classmethod
+    def runner(cls) -> Runner[SourceState, SourceInput, SourceAction]:
+        return Runner(
+            SOURCE,
+            {
+                SourceAction.LINGER: cls._linger,
+                SourceAction.FINISH: cls._finish,
+                SourceAction.REPORT: cls._report,
+            },
+            raised=SourceInput,
+        )
+
+
+_RUNNER = SourceTransport.runner()

@@ -93,7 +93,7 @@ class Cubic(LossBased):
         # Fast convergence: a window that shrinks again makes room for a newcomer.
         self._peak = self._prior * (1 + BETA) / 2 if self._prior < self._peak else self._prior
         self._set_window(int(self.window * BETA))
-        self._threshold = self.window
+        self._threshold = float(self.window)
         self._epoch = None
 
     def _begin_epoch(self, now: float) -> None:

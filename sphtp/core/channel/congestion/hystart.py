@@ -124,12 +124,17 @@ class HyStart:
         return min(max(self._last * RISE_SHARE, SHORTEST_RISE), LONGEST_RISE)
 
     def _step(self, sign: HyStartEvent) -> None:
-        self._RUNNER.step(self, sign)
+        _RUNNER.step(self, sign)
 
     def _take_baseline(self) -> None:
         self._baseline = self._shortest
         self._careful_rounds = 0
 
-    _RUNNER = Runner(
-        SLOW_START, {HyStartAction.TAKE_BASELINE: _take_baseline}, ignored=HyStartEvent
-    )
+    @classmethod
+    def runner(cls) -> Runner[HyStartPhase, HyStartEvent, HyStartAction]:
+        return Runner(
+            SLOW_START, {HyStartAction.TAKE_BASELINE: cls._take_baseline}, ignored=HyStartEvent
+        )
+
+
+_RUNNER = HyStart.runner()

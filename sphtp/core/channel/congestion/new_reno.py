@@ -178,4 +178,4 @@ class NewReno(LossBased):
     def _shrink(self) -> None:
         self._acked = 0
         self._set_window(int(self.window * BETA))
-        self._threshold = self.window
+        self._threshold = float(self.window)

@@ -329,7 +329,7 @@ class Tolerant:
         return TolerantEvent.SEEN if is_seen else None
 
     def _step(self, now: float, sign: TolerantEvent) -> None:
-        self._RUNNER.step(self, sign, now)
+        _RUNNER.step(self, sign, now)
 
     def _age_rate(self, now: float) -> None:
         self._path.age_rate()
@@ -393,15 +393,20 @@ class Tolerant:
         is_starting = self.state is TolerantPhase.STARTUP and self.pacing_rate is not None
         self.pacing_rate = max(rate, self.pacing_rate or 0.0) if is_starting else rate
 
-    _RUNNER = Runner(
-        TOLERANT,
-        {
-            TolerantAction.AGE_RATE: _age_rate,
-            TolerantAction.BEGIN_ROUNDS: _begin_rounds,
-            TolerantAction.RAISE_BOUND: _raise_bound,
-            TolerantAction.BEGIN_PROBE_RTT: _begin_probe_rtt,
-            TolerantAction.ADOPT: _adopt,
-            TolerantAction.FORGET: _forget,
-        },
-        ignored=TolerantEvent,
-    )
+    @classmethod
+    def runner(cls) -> Runner[TolerantPhase, TolerantEvent, TolerantAction]:
+        return Runner(
+            TOLERANT,
+            {
+                TolerantAction.AGE_RATE: cls._age_rate,
+                TolerantAction.BEGIN_ROUNDS: cls._begin_rounds,
+                TolerantAction.RAISE_BOUND: cls._raise_bound,
+                TolerantAction.BEGIN_PROBE_RTT: cls._begin_probe_rtt,
+                TolerantAction.ADOPT: cls._adopt,
+                TolerantAction.FORGET: cls._forget,
+            },
+            ignored=TolerantEvent,
+        )
+
+
+_RUNNER = Tolerant.runner()
