@@ -21,7 +21,7 @@ from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError, StateError
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.streams.hosted_source import HostedSource
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
+from sphtp.shell.streams.hosted_subscription import HostedSubscription, SubscriptionCounters
 from sphtp.shell.udp import UdpSocket
 
 MOST: Final = 4 << 20
@@ -100,12 +100,14 @@ class TimedParty(Protocol):
 class StreamDispatcher:
     """Hands datagrams of streams to whom they are for, and what these send to the socket.
 
+    ``counters`` are of datagrams that reached nobody here, ``seals`` of those that were not let in.
     ``is_busy`` says whether there is any stream at all, or will be, and ``is_blocked`` whether the
     socket had no room for what should leave next.
     """
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
         self.counters = StreamCounters()
+        self.seals = SubscriptionCounters()
         self._limits = limits or LimitLog()
         self._udp = udp
         self._hosted: dict[int, HostedSource] = {}

@@ -109,12 +109,13 @@ class HostedSource:
         topics: Sequence[str],
         outlet: FanOutSocket,
         touched: Callable[[], None],
+        seals: SealCounters,
         *,
         is_sealed: bool,
     ) -> None:
         self.topics = tuple(topics)
         self.touched = touched
-        self.seals = SealCounters()
+        self.seals = seals
         self.source = SourceTransport(
             secrets,
             settings,

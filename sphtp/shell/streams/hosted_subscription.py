@@ -33,12 +33,13 @@ class HostedSubscription:
         channel: Channel,
         subscription: Subscription,
         touched: Callable[[], None],
+        counters: SubscriptionCounters,
     ) -> None:
         self.topic = topic
         self.welcome = welcome
         self.channel = channel
         self.subscription = subscription
-        self.counters = SubscriptionCounters()
+        self.counters = counters
         self.changed = trio.lowlevel.ParkingLot()
         self.count_unread: Callable[[], int] = int
         """Counts bytes of messages that were polled, and that the reader has not read."""
