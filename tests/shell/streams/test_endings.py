@@ -235,7 +235,8 @@ async def test_who_comes_back_goes_on_behind_the_number_that_it_knows() -> None:
         here.open_source(TOPIC, settings=StreamSettings(retention_count=6)) as source,
     ):
         await source.send_many(range(10))
-        session = here._streams.dispatcher.find_topic(TOPIC).session  # type: ignore[union-attr]
+        async with there.subscribe(*here.address, topic=TOPIC) as brief:
+            session = brief.session
         for after, lost in ((6, 0), (1, 2), (9, 0), (-1, 4)):
             terms = Terms(after=after, session=session, numbered=True)
             async with there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:
