@@ -10,9 +10,9 @@ import trio
 
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
+from sphtp.core.stream.events import ALL_RECEIVERS
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.retention import FetchServer
-from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
     SealCounters,
