@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp_client.watch.gathering import MOST_STEPS, Gathering
+from tests.reach import reach
 
 
 def test_the_last_slab_of_a_step_makes_it_whole(make_frame):
@@ -32,7 +33,8 @@ def test_no_more_is_kept_than_a_few_steps(pairs):
     for slab, step in pairs:
         frame = Step(step)
         assert gathering.add(slab, frame) is None  # type: ignore[arg-type]
-        assert len(gathering._parts) <= MOST_STEPS
+        kept = {it.step for it in reach(gathering) if isinstance(it, Step)}
+        assert len(kept) <= MOST_STEPS
 
 
 class Step:

@@ -9,9 +9,11 @@ from sphtp.core.channel.security import HandshakeLimits, PeerAuthenticator, Peer
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
+from sphtp.core.secure.noise_framework import NoiseHandshake
 from sphtp.testing import Faults
 from sphtp.testing.pair import LEFT, RIGHT
 from sphtp.testing.stage import Stage
+from tests.reach import count
 
 __all__ = ["LEFT", "RIGHT", "SealedPair", "check_forgotten", "identity", "keys_of", "make_sealed"]
 
@@ -32,9 +34,10 @@ def make_sealed(
     schema: Schema | None = None,
     seed: int = 0,
     port: int = 0,
+    entropy: Random | None = None,
 ) -> Endpoint:
     """A sealed endpoint of somebody by this name."""
-    entropy = Random(f"{seed} {name}")
+    entropy = entropy or Random(f"{seed} {name}")
     limits = limits or HandshakeLimits()
     security = Security(identity=identity(name), authenticator=trust, limits=limits, psk=psk)
     settings = settings or ChannelSettings()
@@ -54,9 +57,7 @@ def check_forgotten(endpoint: Endpoint) -> None:
     assert endpoint.poll_timeout() is None
     while endpoint.poll_active() is not None:
         pass
-    table = endpoint._table
-    for kept in (table.peers, table._by_origin, table.ready, endpoint._dials, endpoint._outgoing):
-        assert not kept
+    assert not count((Connection, AesGcm, NoiseHandshake), endpoint)
 
 
 class SealedPair(Stage):

@@ -14,7 +14,7 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.events import EndReason, Loss, LossReason, StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream, StreamMessage, Terms
 from sphtp.shell.udp import UdpSocket
@@ -97,7 +97,7 @@ async def test_an_end_of_which_no_datagram_comes_is_told_over_the_channel(
     ):
         await source.send(1)
         assert await stream.receive() == 1
-        monkeypatch.setattr(StreamDispatcher, "_handle_stream_untrusted", lambda *_: None)
+        monkeypatch.setattr(HostedSubscription, "handle_row_untrusted", lambda *_: None)
         await source.send_many([2, 3])
         await source.aclose()
         with trio.fail_after(5):
