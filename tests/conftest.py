@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import profiles  # noqa: F401  (loads what the properties are tried with)
+from tests.sockets import sockets  # noqa: F401  (a fixture)
 
 SEED = "1"
 

@@ -38,7 +38,7 @@ class Happenings:
         if isinstance(event, ViewChanged):
             self._tell_view(event.view)
         else:
-            level, words, fields = _LINES[type(event)]
+            level, words, fields = LINES[type(event)]
             getattr(self._log, level(event))(words, **fields(event))
 
     def _tell_view(self, view: ClusterView) -> None:
@@ -80,7 +80,7 @@ def _member(member: Member) -> Fields:
 
 _Line = tuple[Callable[[Any], LogLevel], str, Callable[[Any], Fields]]
 
-_LINES: Final[dict[type[ServerEvent], _Line]] = {
+LINES: Final[dict[type[ServerEvent], _Line]] = {
     PeerEntered: (_always("info"), "client entered", lambda event: _client(event.peer)),
     PeerChanged: (_always("debug"), "client changed", lambda event: _client(event.peer)),
     PeerSuspected: (

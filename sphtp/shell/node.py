@@ -50,8 +50,11 @@ class NodeStatistics:
     """Datagrams at a node's socket, and those that reached no channel, since it opened.
 
     What was done to those ``received`` on purpose follows from ``Impairment``. From
-    ``in_the_clear`` on it is what was not let in by a sealed node: see ``HandshakeCounters``. From
-    ``over_receive_buffer`` on it is what bounds of its channels held back: see ``BoundCounters``.
+    ``in_the_clear`` on it is what was not let in by a sealed node: see ``HandshakeCounters``. Those
+    of ``stream_...`` belong to streams: ``malformed``, of an ``unknown`` session or receiver, and
+    what no source or subscription here let in, for it was ``forged``, ``replayed``, sealed with an
+    ``unknown_key``, or ``foreign``: from elsewhere than the source. From ``over_receive_buffer`` on
+    it is what bounds of its channels held back: see ``BoundCounters``.
     """
 
     sent: int
@@ -89,6 +92,10 @@ class NodeStatistics:
     paths_changed: int
     stream_malformed: int
     stream_unknown: int
+    stream_forged: int
+    stream_replayed: int
+    stream_unknown_key: int
+    stream_foreign: int
     over_receive_buffer: int
     over_receive_buffer_bytes: int
     over_max_message: int
@@ -149,11 +156,13 @@ class Node(Lasting):
 
     def statistics(self) -> NodeStatistics:
         """Return the figures so far."""
+        dispatcher = self._streams.dispatcher
         return NodeStatistics(
             **asdict(self._udp.counters),
             **asdict(self._endpoint.counters),
             **asdict(self._endpoint.handshake_counters),
-            **asdict(self._streams.dispatcher.counters),
+            **asdict(dispatcher.counters),
+            **{f"stream_{name}": count for name, count in asdict(dispatcher.seals).items()},
             **asdict(self._endpoint.bounds),
         )
 

@@ -8,8 +8,7 @@ from operator import attrgetter
 from random import Random
 from typing import Any, Final
 
-from sphtp.core.stream.ordered_delivery import Item
-from sphtp.core.stream.retransmission import OutgoingBodies
+from sphtp.core.stream.events import Item, OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError

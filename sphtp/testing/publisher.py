@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.events import SourceEvent
+from sphtp.core.stream.events import ALL_RECEIVERS, OutgoingBodies, SourceEvent
 from sphtp.core.stream.retention import FetchServer
-from sphtp.core.stream.retransmission import ALL_RECEIVERS, OutgoingBodies
 from sphtp.core.stream.sealing import envelope
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceState, SourceTransport

@@ -6,8 +6,7 @@ from sys import maxsize
 from typing import NamedTuple
 
 from sphtp.core.stream.delivery import DeliveryState
-from sphtp.core.stream.events import Batch, StreamEnd
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Batch, Item, StreamEnd
 from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription

@@ -1,6 +1,8 @@
 """Workers in lock step: what is compared, how steps are counted, and real processes on loopback."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
@@ -123,10 +125,21 @@ async def test_workers_keep_step() -> None:
 
 
 async def test_workers_that_are_not_in_step_are_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def reports(_part: Part) -> list[dict[str, float]]:
-        return [{"steps": 3.0}, {"steps": 4.0}]
+    class Half:
+        def __init__(self, number: int) -> None:
+            self.said: dict[str, Any] = {"ports": {"ports": []}, "steps": {"steps": 3.0 + number}}
 
-    monkeypatch.setattr(pair, "_workers", reports)
+        async def hear(self, word: str) -> Any:
+            return self.said[word]
+
+        async def tell(self, what: Any) -> None:
+            pass
+
+    @asynccontextmanager
+    async def open_half(part: Part) -> AsyncIterator[Half]:
+        yield Half(part.number)
+
+    monkeypatch.setattr(pair, "open_half", open_half)
     with pytest.raises(MeasurementError, match="not in step"):
         await measure(Task("2x4kB", "tcp", **SHORT))
 

@@ -80,8 +80,8 @@ def test_a_publication_counts_what_each_receiver_got_and_was_told() -> None:
 def test_losses_are_counted_and_taken_out(capsys: pytest.CaptureFixture[str]) -> None:
     tally, message = Tally(size=2, warm_up=0.0), b"\0\0"
     items = [message, Loss(5, 9, LossReason.OVERRUN), message, Loss(12, 12, LossReason.WINDOW)]
-    assert stream._messages([message], tally) == [message]
-    assert stream._messages(items, tally) == [message, message]
+    assert stream.without_losses([message], tally) == [message]
+    assert stream.without_losses(items, tally) == [message, message]
     tally.take([message])
     tally.end()
     assert json.loads(capsys.readouterr().out)["reported"] == 6

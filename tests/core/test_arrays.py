@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core import arrays
 from sphtp.core.arrays import EXTENSION, MAX_DIMENSIONS
 from sphtp.core.packing import (
     LARGE,
@@ -329,38 +328,34 @@ def test_a_leaf_is_taken_out_of_its_own_place_only() -> None:
             unpack(payload)
 
 
-def test_without_numpy_an_array_is_malformed_and_nothing_else_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    payload = pack({"x": np.zeros(3)})
-    arrays._numpy.cache_clear()
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    try:
-        with pytest.raises(RemoteError, match="NumPy is not installed"):
-            unpack(payload)
-        assert unpack(pack({"x": [0.0] * 3, "y": b"z" * LARGE})) == {
-            "x": [0.0] * 3,
-            "y": b"z" * LARGE,
-        }
-        with pytest.raises(TypeError, match="set"):
-            pack({1, 2})
-    finally:
-        arrays._numpy.cache_clear()
-
-
 WITHOUT = """
 import sys
-from sphtp.core.packing import pack, unpack
+from sphtp.core.packing import LARGE, pack, unpack
+from sphtp.errors import RemoteError
+array, nested = (bytes.fromhex(each) for each in sys.argv[1:])
+sys.modules["numpy"] = None
+for payload in (array, nested):
+    try:
+        raise AssertionError(unpack(payload))
+    except RemoteError as error:
+        assert "NumPy is not installed" in str(error), error
+value = {"x": [0.0] * 3, "y": b"z" * LARGE}
+assert unpack(pack(value)) == value
+try:
+    raise AssertionError(pack({1, 2}))
+except TypeError as error:
+    assert "set" in str(error), error
+del sys.modules["numpy"]
 unpack(pack([1, b"x" * 9999, bytearray(9999)]))
 assert "numpy" not in sys.modules
-assert unpack(bytes.fromhex(sys.argv[1])).tolist() == [1.5, 2.5]
+assert unpack(array).tolist() == [1.5, 2.5]
 assert "numpy" in sys.modules
 """
 
 
-def test_numpy_is_loaded_when_an_array_comes() -> None:
-    payload = pack(np.array([1.5, 2.5])).hex()
-    subprocess.run([sys.executable, "-c", WITHOUT, payload], check=True, timeout=60)
+def test_without_numpy_an_array_is_malformed_and_it_is_loaded_when_one_comes() -> None:
+    payloads = [pack(np.array([1.5, 2.5])).hex(), pack({"x": np.zeros(3)}).hex()]
+    subprocess.run([sys.executable, "-c", WITHOUT, *payloads], check=True, timeout=60)
 
 
 def test_threads_do_not_mix_their_messages() -> None:

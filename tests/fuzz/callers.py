@@ -29,13 +29,14 @@ from sphtp.shell.streams.history import (
     HELLO,
     SALT_SIZE,
     HistoryConnection,
-    _receive_answers_untrusted,
-    _serve,
+    receive_answers_untrusted,
+    serve_connection,
 )
 from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from tests.fuzz.choices import Choices, Script
 from tests.fuzz.mutations import mutate
 from tests.fuzz.stands import Socket, make_attendance, make_hosting
+from tests.reach import count
 
 SALT: Final = bytes(range(SALT_SIZE))
 CHUNKS: Final = (1, 7, 100, 70_000)
@@ -50,12 +51,12 @@ async def call_history(choices: Choices) -> None:
     here, there = memory_stream_pair()
     strangers = PendingReceivers(4, 5.0)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_serve, hosting, strangers, Random(3), cast("Any", there))
+        nursery.start_soon(serve_connection, hosting, strangers, Random(3), cast("Any", there))
         with suppress(trio.BrokenResourceError):
             await _send_requests(choices, attendance, here)
         nursery.start_soon(_read_out, here)
     assert not len(strangers)
-    assert not hosting._connections
+    assert not count(trio.CancelScope, hosting)
 
 
 async def _send_requests(
@@ -105,7 +106,7 @@ async def hear_history(choices: Choices) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_send, choices, here, sealed)
         with suppress(RemoteError, trio.BrokenResourceError):
-            await _receive_answers_untrusted(attendance, line)
+            await receive_answers_untrusted(attendance, line)
         nursery.cancel_scope.cancel()
 
 

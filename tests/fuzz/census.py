@@ -1,10 +1,9 @@
 """How much something holds: what lies in its tables, queues and buffers, whoever made them."""
 
-import gc
 from collections import deque
-from collections.abc import Iterator
-from types import FunctionType, ModuleType
 from typing import NamedTuple
+
+from tests.reach import reach
 
 TABLES = (dict, list, set, deque)
 BUFFERS = (bytes, bytearray)
@@ -20,20 +19,9 @@ class Census(NamedTuple):
 def census(*roots: object) -> Census:
     """Count everything that something holds, directly or not, but for code."""
     entries = size = 0
-    for it in _reachable(*roots):
+    for it in reach(*roots):
         if isinstance(it, TABLES):
             entries += len(it)
         elif isinstance(it, BUFFERS):
             size += len(it)
     return Census(entries, size)
-
-
-def _reachable(*roots: object) -> Iterator[object]:
-    seen, waiting = set(map(id, roots)), list(roots)
-    while waiting:
-        it = waiting.pop()
-        yield it
-        for held in gc.get_referents(it):
-            if id(held) not in seen and not isinstance(held, type | ModuleType | FunctionType):
-                seen.add(id(held))
-                waiting.append(held)

@@ -63,28 +63,28 @@ class Forger:
         """Some datagrams that come together."""
         return self._choices.pick(KINDS)(self)
 
-    def _replay(self) -> Sequence[bytes]:
+    def replay(self) -> Sequence[bytes]:
         return [self._any() for _ in range(self._number())]
 
-    def _mutants(self) -> Sequence[bytes]:
+    def mutants(self) -> Sequence[bytes]:
         """One datagram changed here and there, each time in another way."""
         model = self._any()
         return [mutate(self._choices, model, self._packets) for _ in range(self._number())]
 
-    def _renumbered(self) -> Sequence[bytes]:
+    def renumbered(self) -> Sequence[bytes]:
         """The same, under numbers that the node waits for."""
         model = self._any()[DATA.size :]
         bodies = [mutate(self._choices, model, self._packets) for _ in range(self._number())]
         return [self._front() + body for body in bodies]
 
-    def _noise(self) -> Sequence[bytes]:
+    def noise(self) -> Sequence[bytes]:
         return [self._choices.some_bytes(100) for _ in range(self._number())]
 
-    def _frames(self) -> Sequence[bytes]:
+    def frames(self) -> Sequence[bytes]:
         """Frames that are well formed and say what nobody said."""
         return [self._front() + encode_frames(self._sentence()) for _ in range(self._number())]
 
-    def _run(self) -> Sequence[bytes]:
+    def run(self) -> Sequence[bytes]:
         """Packets that follow one another, perhaps one of them changed."""
         choices, number = self._choices, self._number()
         say = choices.pick(RUNS)(self)
@@ -115,49 +115,49 @@ class Forger:
 
     # What frames hold
 
-    def _messages(self) -> Frame:
+    def messages(self) -> Frame:
         payloads = [self._payload() for _ in range(1 + self._choices.below(4))]
         return Messages(self._lane(), self._id(), payloads)
 
-    def _unreliable(self) -> Frame:
+    def unreliable(self) -> Frame:
         return Unreliable(self._lane(), self._id(), [self._payload()])
 
-    def _fragment(self) -> Frame:
+    def fragment(self) -> Frame:
         offset, total = self._choices.pick(TOTALS) - 1, self._choices.pick(TOTALS)
         return Fragment(self._lane(), self._id(), offset, total, self._payload() or b"x")
 
-    def _skip(self) -> Frame:
+    def skip(self) -> Frame:
         return Skip(self._lane(), self._id(), self._choices.pick(TOTALS))
 
-    def _credit(self) -> Frame:
+    def credit(self) -> Frame:
         return Credit(self._choices.pick(TOTALS), self._choices.pick((0, 10**6, 2**64 - 1)))
 
-    def _ack_delay(self) -> Frame:
+    def ack_delay(self) -> Frame:
         return AckDelay(self._choices.pick((0.0, 0.01, 6.0)))
 
-    def _ping(self) -> Frame:
+    def ping(self) -> Frame:
         return Ping()
 
-    def _padding(self) -> Frame:
+    def padding(self) -> Frame:
         return Padding(1 + self._choices.below(200))
 
-    def _close(self) -> Frame:
+    def close(self) -> Frame:
         # Rarely, for nothing that comes after it goes as deep.
         if self._choices.below(16):
             return Ping()
         return Close(self._choices.below(256), "?" * self._choices.below(150))
 
-    def _messages_in_a_row(self) -> Callable[[int], list[Frame]]:
+    def messages_in_a_row(self) -> Callable[[int], list[Frame]]:
         lane, first, count = self._lane(), self._id(), 1 + self._choices.below(4)
         payloads = [bytes(1 + self._choices.below(20))] * count
         return lambda place: [Messages(lane, (first + place * count) & MASK, payloads)]
 
-    def _fragments_in_a_row(self) -> Callable[[int], list[Frame]]:
+    def fragments_in_a_row(self) -> Callable[[int], list[Frame]]:
         lane, message_id, total = self._lane(), self._id(), self._choices.pick(TOTALS)
         part = bytes(1 + self._choices.below(200))
         return lambda place: [Fragment(lane, message_id, place * len(part), total, part)]
 
-    def _acks_in_a_row(self) -> Callable[[int], list[Frame]]:
+    def acks_in_a_row(self) -> Callable[[int], list[Frame]]:
         return lambda _: []
 
     def _lane(self) -> int:
@@ -171,34 +171,34 @@ class Forger:
 
 
 KINDS: Final[Sequence[Callable[[Forger], Sequence[bytes]]]] = (
-    Forger._replay,
-    Forger._mutants,
-    Forger._mutants,
-    Forger._mutants,
-    Forger._renumbered,
-    Forger._renumbered,
-    Forger._noise,
-    Forger._frames,
-    Forger._frames,
-    Forger._run,
+    Forger.replay,
+    Forger.mutants,
+    Forger.mutants,
+    Forger.mutants,
+    Forger.renumbered,
+    Forger.renumbered,
+    Forger.noise,
+    Forger.frames,
+    Forger.frames,
+    Forger.run,
 )
 
 RUNS: Final[Sequence[Callable[[Forger], Callable[[int], list[Frame]]]]] = (
-    Forger._messages_in_a_row,
-    Forger._fragments_in_a_row,
-    Forger._acks_in_a_row,
+    Forger.messages_in_a_row,
+    Forger.fragments_in_a_row,
+    Forger.acks_in_a_row,
 )
 
 FRAMES: Final[Sequence[Callable[[Forger], Frame]]] = (
-    Forger._messages,
-    Forger._messages,
-    Forger._fragment,
-    Forger._fragment,
-    Forger._unreliable,
-    Forger._skip,
-    Forger._credit,
-    Forger._ack_delay,
-    Forger._close,
-    Forger._ping,
-    Forger._padding,
+    Forger.messages,
+    Forger.messages,
+    Forger.fragment,
+    Forger.fragment,
+    Forger.unreliable,
+    Forger.skip,
+    Forger.credit,
+    Forger.ack_delay,
+    Forger.close,
+    Forger.ping,
+    Forger.padding,
 )

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from sphtp.core.stream.events import Loss, StreamEnd
+from sphtp.core.stream.events import Item, Loss, StreamEnd
 from sphtp.core.stream.late_join_wire import (
     EndAnswer,
     GoneAnswer,
@@ -22,7 +22,6 @@ from sphtp.core.stream.late_join_wire import (
     encode_info,
     encode_msg,
 )
-from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.records import FragmentRecord, Record, RunRecord, encode_fragment, encode_run
@@ -222,19 +221,19 @@ class Reading:
     def _question(self) -> Question:
         return Question(self._source.session, TOPIC, 1 + self._choices.below(8))
 
-    def _info(self) -> bytes:
+    def info(self) -> bytes:
         low = self._choices.pick((0, self._choices.below(300), 2**64 - 1))
         return encode_info(InfoAnswer(self._question(), low, max(low, self._choices.pick(EDGES))))
 
-    def _msg(self) -> bytes:
+    def msg(self) -> bytes:
         return encode_msg(MessagesAnswer(self._question(), self._record()))
 
-    def _gone(self) -> bytes:
+    def gone(self) -> bytes:
         first = self._choices.pick((0, self._choices.below(300)))
         last = max(first, self._choices.pick(EDGES))
         return encode_gone(GoneAnswer(self._question(), Span(first, last)))
 
-    def _done(self) -> bytes:
+    def done(self) -> bytes:
         return encode_done(EndAnswer(self._question()))
 
     def _settle(self) -> None:
@@ -270,11 +269,11 @@ class Reading:
 
 
 ANSWERS: Final[Sequence[Callable[[Reading], bytes]]] = (
-    Reading._info,
-    Reading._msg,
-    Reading._msg,
-    Reading._gone,
-    Reading._done,
+    Reading.info,
+    Reading.msg,
+    Reading.msg,
+    Reading.gone,
+    Reading.done,
 )
 
 _SHARES: Final[Mapping[Callable[[Reading], None], int]] = {

@@ -9,6 +9,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
+from sphtp.core.stream.events import ALL_RECEIVERS
 from sphtp.core.stream.late_join_wire import (
     AskRequest,
     FetchRequest,
@@ -18,7 +19,6 @@ from sphtp.core.stream.late_join_wire import (
 )
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.retention import FetchServer
-from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.core.stream.wire import (

@@ -15,11 +15,12 @@ from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.events import Batch
 from sphtp.core.stream.membership import Join, StreamKey
 from sphtp.core.stream.receiver import Receiver
+from sphtp.core.stream.sealing import SealCounters
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.dispatcher import StreamDispatcher
 from sphtp.shell.streams.hosted_source import FanOutSocket, HostedSource
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
+from sphtp.shell.streams.hosted_subscription import HostedSubscription, SubscriptionCounters
 from sphtp.shell.udp import UdpSocket
 from sphtp.testing.network import Delivery as Arrival
 from sphtp.testing.rows import rows
@@ -63,7 +64,10 @@ def make_channel(peer: Address) -> Channel:
 def make_hosting(socket: Socket, *, is_sealed: bool) -> HostedSource:
     """A source on its node; in here Trio has to run."""
     outlet = FanOutSocket(cast("UdpSocket", socket))
-    return HostedSource(Random(1), SETTINGS, [TOPIC], outlet, lambda: None, is_sealed=is_sealed)
+    seals = SealCounters()
+    return HostedSource(
+        Random(1), SETTINGS, [TOPIC], outlet, lambda: None, seals, is_sealed=is_sealed
+    )
 
 
 def make_attendance(hosting: HostedSource, now: float, *, late_join: int = 0) -> HostedSubscription:
@@ -81,7 +85,10 @@ def make_attendance(hosting: HostedSource, now: float, *, late_join: int = 0) ->
         recover=False,
         reach=welcome.reach,
     )
-    return HostedSubscription(TOPIC, welcome, make_channel(SOURCE), subscription, lambda: None)
+    counters = SubscriptionCounters()
+    return HostedSubscription(
+        TOPIC, welcome, make_channel(SOURCE), subscription, lambda: None, counters
+    )
 
 
 class Stand:

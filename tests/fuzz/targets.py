@@ -36,7 +36,7 @@ MOST_BYTES: Final = 5_000_000
 """What nothing holds that has limits as small as those here."""
 
 
-def _feed(decoder: Decoder, data: bytes) -> None:
+def feed(decoder: Decoder, data: bytes) -> None:
     try:
         decoder(data)
     except RemoteError:
@@ -111,7 +111,7 @@ def check_size(holder: object) -> None:
 
 def _all() -> Iterator[tuple[str, Target]]:
     for name, decoder in {**DECODERS, **SEALED}.items():
-        yield name, partial(_feed, decoder)
+        yield name, partial(feed, decoder)
     for name, subject in SUBJECTS.items():
         yield f"siege-{name}", partial(_besiege, subject)
         yield f"crossing-{name}", partial(_cross, subject)

@@ -1,6 +1,5 @@
 """Arrays and other buffers through channels and streams, over real sockets on loopback."""
 
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +7,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-import trio
 
-from sphtp.core import arrays
 from sphtp.core.arrays import EXTENSION
 from sphtp.messages import Compression, MessageFactory, PlainMessages
 from tests.deadline import within_20_seconds
@@ -103,22 +100,6 @@ async def test_what_is_no_array_is_counted_and_the_next_one_arrives():
         await here.send(np.arange(3))
         assert_same(await there.receive(), np.arange(3))
         assert there.undecodable == 2
-
-
-async def test_without_numpy_arrays_are_counted_and_the_rest_arrives(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    async with connected() as (here, there):
-        await here.send(POSITIONS)
-        await here.send("next")
-        await trio.testing.wait_all_tasks_blocked()
-        arrays._numpy.cache_clear()
-        monkeypatch.setitem(sys.modules, "numpy", None)
-        try:
-            assert await there.receive() == "next"
-            assert there.undecodable == 1
-        finally:
-            arrays._numpy.cache_clear()
 
 
 async def test_an_array_that_cannot_be_carried_is_refused_and_nothing_is_sent():

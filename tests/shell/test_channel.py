@@ -10,10 +10,9 @@ import trio
 
 import sphtp
 from sphtp import ChannelSettings, Delivery, Impairment, Outcome
-from sphtp.core.channel.message_port import OFFERED
 from sphtp.errors import MessageTooLargeError
-from tests.deadline import within_20_seconds
-from tests.shell.nodes import open_node
+from tests.deadline import until, within_20_seconds
+from tests.shell.nodes import RawMessages, open_node
 
 pytestmark = within_20_seconds
 
@@ -28,13 +27,15 @@ BRISK = ChannelSettings(
 
 
 @asynccontextmanager
-async def connected(loss: float = 0.0, settings: ChannelSettings = BRISK):
+async def connected(loss: float = 0.0, settings: ChannelSettings = BRISK, messages=None):
     """Two nodes, and both sides of a channel between them."""
     if loss:
         # Opening takes three round trips, and each of them may take several tries.
         settings = replace(settings, connect_timeout=5)
     async with (
-        open_node(settings=settings, impairment=Impairment(loss=loss), seed=1) as left,
+        open_node(
+            settings=settings, impairment=Impairment(loss=loss), seed=1, messages=messages
+        ) as left,
         open_node(settings=settings, impairment=Impairment(loss=loss), seed=2) as right,
     ):
         with trio.fail_after(20):
@@ -130,11 +131,9 @@ async def test_a_node_that_closes_tells_its_peers():
         await channel.__aexit__(None, None, None)
 
 
-async def test_a_peer_that_vanishes_is_named():
+async def test_a_peer_that_vanishes_is_named(sockets):
     async with connected() as (here, there):
-        # Deaf from now on, and so without acks and keepalives.
-        there._connection.handle_timeout = lambda now: None
-        there._connection.poll_transmit = lambda now, most: None
+        sockets.behind(here).hold()
         with pytest.raises(trio.BrokenResourceError, match=r"127\.0\.0\.1:\d+ vanished"):
             await here.receive()
         with pytest.raises(trio.BrokenResourceError, match="vanished"):
@@ -181,17 +180,16 @@ async def test_both_dial_at_once_and_share_one_channel():
                 await node.accept()
 
 
-async def test_send_waits_while_too_much_is_unacknowledged_and_cancelled_sends_nothing():
+async def test_send_waits_while_too_much_is_unacknowledged_and_cancelled_sends_nothing(sockets):
     settings = ChannelSettings(send_buffer=4, linger=0.1)
     async with connected(settings=settings) as (here, there):
-        speak = there._connection.poll_transmit
-        there._connection.poll_transmit = lambda now, most: None
+        sockets.behind(here).hold()
         for number in range(4):
             await here.send(number)
         with trio.move_on_after(0) as scope:
             await here.send("never")
         assert scope.cancelled_caught
-        there._connection.poll_transmit = speak
+        sockets.behind(here).release()
         await here.send(4)
         assert [await there.receive() for _ in range(5)] == [0, 1, 2, 3, 4]
 
@@ -227,8 +225,8 @@ async def test_too_large_messages_are_refused_with_size_and_limit():
 async def test_where_one_of_many_is_too_large_none_is_sent():
     settings = ChannelSettings(max_message=1000)
     async with connected(settings=settings) as (here, _):
-        for place in (0, OFFERED - 1, OFFERED, 3 * OFFERED):
-            values = [b"a"] * 3 * OFFERED + [b"b"]
+        for place in (0, 4095, 4096, 12_288):
+            values = [b"a"] * 12_288 + [b"b"]
             values[place] = bytes(1001)
             with pytest.raises(sphtp.MessageTooLargeError, match="1004 bytes"):
                 await here.send_many(values)
@@ -268,24 +266,23 @@ async def test_a_limit_at_which_nothing_is_ever_taken_is_refused(limit):
         assert await there.receive_many(1) == ["and another"]
 
 
-async def test_without_waiting():
+async def test_without_waiting(sockets):
     async with connected(settings=ChannelSettings(send_buffer=2, linger=0.1)) as (here, there):
         with pytest.raises(trio.WouldBlock):
             there.receive_nowait()
-        speak = there._connection.poll_transmit
-        there._connection.poll_transmit = lambda now, most: None
+        sockets.behind(here).hold()
         for number in range(2):
             here.send_nowait(number)
         with pytest.raises(trio.WouldBlock):
             here.send_nowait("no room")
-        there._connection.poll_transmit = speak
+        sockets.behind(here).release()
         assert await there.receive() == 0
         # Who waits for a message has it before others are taken off the socket.
         await trio.testing.wait_all_tasks_blocked()
         assert there.receive_nowait() == 1
 
 
-async def test_a_receipt_says_what_became_of_a_message():
+async def test_a_receipt_says_what_became_of_a_message(sockets):
     async with connected() as (here, there):
         receipt = await here.post("followed")
         called: list[sphtp.Receipt] = []
@@ -296,7 +293,7 @@ async def test_a_receipt_says_what_became_of_a_message():
         receipt.add_callback(lambda *_: later.set())
         await later.wait()
         assert called == [receipt]
-        there._connection.poll_transmit = lambda now, most: None
+        sockets.behind(here).hold()
         late = await here.post("late", deadline=0.02)
         lost = await here.post("never", delivery=Delivery.UNRELIABLE)
         assert await late.wait() is Outcome.EXPIRED
@@ -306,11 +303,10 @@ async def test_a_receipt_says_what_became_of_a_message():
         there.abort()
 
 
-async def test_a_deadline_counts_while_there_is_no_room():
+async def test_a_deadline_counts_while_there_is_no_room(sockets):
     """From the call on; and nothing of the message is sent."""
     async with connected(settings=ChannelSettings(send_buffer=2, linger=0.1)) as (here, there):
-        speak = there._connection.poll_transmit
-        there._connection.poll_transmit = lambda now, most: None
+        sockets.behind(here).hold()
         for number in range(2):
             await here.send(number)
         called: list[sphtp.Receipt] = []
@@ -321,7 +317,7 @@ async def test_a_deadline_counts_while_there_is_no_room():
             receipt.add_callback(called.append)
             assert await receipt.wait() is Outcome.EXPIRED
             assert await (await here.post("at once or never", deadline=0)).wait() is Outcome.EXPIRED
-        there._connection.poll_transmit = speak
+        sockets.behind(here).release()
         await here.send("after")
         assert [await there.receive() for _ in range(3)] == [0, 1, "after"]
         assert called == [receipt]
@@ -329,11 +325,13 @@ async def test_a_deadline_counts_while_there_is_no_room():
 
 
 @pytest.mark.parametrize("pause", ["checkpoint", "cancel_shielded_checkpoint"])
-async def test_a_channel_that_ends_while_others_have_a_turn_gives_the_receipt(monkeypatch, pause):
+async def test_a_channel_that_ends_while_others_have_a_turn_gives_the_receipt(
+    monkeypatch, pause, sockets
+):
     """Not an error of the connection inside, which was asked after it had ended."""
     real = getattr(trio.lowlevel, pause)
     async with connected(settings=ChannelSettings(send_buffer=1, linger=0.1)) as (here, there):
-        there._connection.poll_transmit = lambda now, most: None
+        sockets.behind(here).hold()
         await here.send("full")
 
         async def others() -> None:
@@ -380,9 +378,9 @@ MALFORMED = [b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\x81\x90\x01", DEEP]
 
 @pytest.mark.parametrize("malformed", MALFORMED)
 async def test_a_message_that_is_not_msgpack_is_dropped_and_counted(malformed):
-    async with connected() as (here, there):
-        here._connection.port.send_many([malformed])
-        await here.send("next")
+    async with connected(messages=RawMessages()) as (here, there):
+        await here.send(malformed)
+        await here.send(msgpack.packb("next"))
         assert await there.receive() == "next"
         assert there.undecodable == 1
 
@@ -509,11 +507,14 @@ async def test_one_bad_address_does_not_spoil_the_others():
                 raise AssertionError("there is no such host")
 
 
-async def test_cancelling_a_dial_leaves_nothing_behind(monkeypatch):
+async def test_cancelling_a_dial_leaves_nothing_behind(sockets):
     async with open_node() as right, open_node() as left:
-        monkeypatch.setattr(right._udp, "receive_batch", lambda *_: iter(()))
+        sockets[right.address].hold()
         with trio.move_on_after(0.05) as scope:
             async with left.open_channel(*right.address):
                 raise AssertionError("nobody answers")
         assert scope.cancelled_caught
-        assert not left._endpoint.connections
+        before = left.statistics()
+        sockets[right.address].release()
+        await until(lambda: left.statistics().received > before.received)
+        assert left.statistics().sent == before.sent, "the answer is for nobody"

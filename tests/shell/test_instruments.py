@@ -7,7 +7,6 @@ import trio
 
 import sphtp
 from sphtp import Instrument, Outcome
-from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.shell.instruments import EVENTS, Instruments
 from tests.deadline import within_20_seconds
@@ -112,12 +111,3 @@ async def test_a_channel_opened_directly_can_be_watched() -> None:
         assert await (await node.accept()).receive() == "x"
     assert recorder.names[0] == "node_opened"
     assert len(recorder.of("channel_closed")) == 1
-
-
-async def test_channels_that_nobody_watches_stay_plain() -> None:
-    async with (
-        sphtp.open_node(settings=QUICK) as there,
-        sphtp.open_node(settings=QUICK) as here,
-        here.open_channel(*there.address) as channel,
-    ):
-        assert type(channel._connection) is Connection

@@ -1,7 +1,6 @@
 """The loop of a node: what leaves when, and who has a turn meanwhile."""
 
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -15,9 +14,10 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.shell import channel as channel_module
 from sphtp.shell import loop as loop_module
 from sphtp.shell.channel import RESERVED_SIZE
-from sphtp.shell.loop import MOST_BEHIND, SENT_BYTES, TURN, Loop
+from sphtp.shell.loop import SENT_BYTES, TURN, Loop
 from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
+from tests.sockets import Sockets
 
 pytestmark = within_20_seconds
 
@@ -39,10 +39,6 @@ async def connected(
         assert await there.receive() == "open"
         await receipt.wait()
         yield left, here, there
-
-
-def say_nothing(now: float, most: int = 0) -> None:
-    """Acknowledge nothing, in place of ``poll_transmit``."""
 
 
 class Turns:
@@ -162,10 +158,12 @@ async def test_a_receipt_tells_of_what_was_posted_between_messages_without_one()
 
 
 @pytest.mark.parametrize("delivery", [Delivery.UNRELIABLE, Delivery.SEQUENCED])
-async def test_a_message_that_is_sent_once_never_waits(delivery: Delivery) -> None:
+async def test_a_message_that_is_sent_once_never_waits(
+    delivery: Delivery, sockets: Sockets
+) -> None:
     settings = replace(BRISK, send_buffer=1)
     async with connected(settings) as (_, here, there):
-        there._connection.poll_transmit = say_nothing  # type: ignore[method-assign]
+        sockets.behind(here).hold()
         here.send_nowait("fills the buffer")
         with pytest.raises(trio.WouldBlock):
             here.send_nowait("no room")
@@ -176,10 +174,10 @@ async def test_a_message_that_is_sent_once_never_waits(delivery: Delivery) -> No
         here.abort()
 
 
-async def test_lanes_have_room_each() -> None:
+async def test_lanes_have_room_each(sockets: Sockets) -> None:
     settings = replace(BRISK, send_buffer=3, lanes=(Lane(), Lane()))
-    async with connected(settings) as (_, here, there):
-        there._connection.poll_transmit = say_nothing  # type: ignore[method-assign]
+    async with connected(settings) as (_, here, _there):
+        sockets.behind(here).hold()
         for lane in (0, 1):
             for number in range(3):
                 here.send_nowait((lane, number), lane=lane)
@@ -281,7 +279,7 @@ async def test_who_reads_without_a_wait_lets_others_have_turns(ticks: float) -> 
     )
 
 
-async def test_a_large_transfer_lets_others_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_transfer_lets_others_have_turns(sockets: Sockets) -> None:
     stretch = [0]
 
     async def look() -> None:
@@ -290,13 +288,11 @@ async def test_a_large_transfer_lets_others_have_turns(monkeypatch: pytest.Monke
             await trio.lowlevel.checkpoint()
 
     async with connected() as (node, here, there), trio.open_nursery() as nursery:
-        send = node._udp.send
 
-        def count(rows: deque[Datagrams]) -> bool:
+        def count(rows: Sequence[Datagrams]) -> None:
             stretch[-1] += sum(len(row.data) for row in rows)
-            return send(rows)
 
-        monkeypatch.setattr(node._udp, "send", count)
+        sockets[node.address].on_send = count
         nursery.start_soon(look)
         for size in [8_000_000] * 3:
             await here.send(bytes(size))
@@ -307,7 +303,7 @@ async def test_a_large_transfer_lets_others_have_turns(monkeypatch: pytest.Monke
 
 
 async def test_a_message_to_each_of_many_channels_lets_others_have_turns(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, sockets: Sockets
 ) -> None:
     stretch = [0]
 
@@ -324,13 +320,11 @@ async def test_a_message_to_each_of_many_channels_lets_others_have_turns(
         channels = [
             await stack.enter_async_context(left.open_channel(*right.address)) for _ in range(32)
         ]
-        send = left._udp.send
 
-        def count(rows: deque[Datagrams]) -> bool:
+        def count(rows: Sequence[Datagrams]) -> None:
             stretch[-1] += 1
-            return send(rows)
 
-        monkeypatch.setattr(left._udp, "send", count)
+        sockets[left.address].on_send = count
         # Each message takes all of a turn.
         monkeypatch.setattr(loop_module, "TURN", 0.0)
         async with trio.open_nursery() as nursery:
@@ -345,11 +339,10 @@ async def test_a_message_to_each_of_many_channels_lets_others_have_turns(
     assert longest <= 4
 
 
-async def test_time_goes_on_while_the_socket_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_goes_on_while_the_socket_has_no_room(sockets: Sockets) -> None:
     async with connected() as (node, here, _):
         await quiet()
-        monkeypatch.setattr(node._udp, "send", lambda _: False)
-        monkeypatch.setattr(node._udp, "wait_writable", trio.sleep_forever)
+        sockets[node.address].is_full = True
         first = here.post_nowait("finds no room", deadline=0.02)
         await trio.sleep(0.01)
         second = here.post_nowait("nor does this one", deadline=0.02)
@@ -357,18 +350,18 @@ async def test_time_goes_on_while_the_socket_has_no_room(monkeypatch: pytest.Mon
             assert await first.wait() is Outcome.EXPIRED
             assert await second.wait() is Outcome.EXPIRED
         assert (first.outcome, second.outcome) == (Outcome.EXPIRED, Outcome.EXPIRED)
-        monkeypatch.undo()
+        sockets[node.address].is_full = False
         here.abort()
 
 
 async def test_asking_for_figures_sends_nothing() -> None:
-    async with connected() as (_, here, there):
+    async with connected() as (node, here, there):
         before = here.statistics().messages_sent
         here.send_nowait("may leave at once")
         here.send_nowait("is held back")
-        queued = here._connection.port.statistics()
+        sent = node.statistics().sent
         assert here.statistics().messages_sent == before + 2
-        assert here._connection.port.statistics() == queued
+        assert node.statistics().sent == sent
         assert [await there.receive() for _ in range(2)] == ["may leave at once", "is held back"]
         assert here.statistics().messages_sent == before + 2
 
@@ -428,39 +421,66 @@ async def test_a_slow_reader_holds_its_sender_and_has_stale_messages_dropped(
         assert [await there.receive() for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
 
 
-async def test_what_is_taken_ahead_is_bounded_and_counts_as_unread() -> None:
-    async with connected() as (_, here, there):
-        await here.send_many(range(5000))
-        while there.statistics().unread < 5000:
+async def test_what_is_taken_ahead_is_bounded_and_counts_as_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a reader has not taken holds its sender up, but for the few that are taken ahead."""
+    monkeypatch.setattr(channel_module, "FAST", 1.0)
+    room, read = 2000, 1030
+    async with (
+        connected(replace(BRISK, receive_buffer=room)) as (_, here, there),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(here.send_many, range(5000))
+        while there.statistics().unread < room - 1:
             await trio.lowlevel.checkpoint()
-        for _ in range(1000):
+        for _ in range(read):
             await there.receive()
-        assert there.statistics().unread == 4000
-        assert there.statistics().messages_received == 1001
-        assert len(there._taken) <= channel_module.MOST_AHEAD
+        assert there.statistics().messages_received == 1 + read
+        assert there.statistics().unread >= room - read - 1
+        for _ in range(10):
+            await trio.testing.wait_all_tasks_blocked(0.005)
+        assert there.statistics().unread <= room + 64
+        nursery.cancel_scope.cancel()
+        here.abort()
 
 
 # Timers
 
 
-async def test_the_socket_is_read_before_timers_are_handled(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_signs_of_life_in_the_socket_count_after_a_standstill(
+    mock_clock: trio.testing.MockClock,
 ) -> None:
-    """It may hold the signs of life that are overdue; but a flood does not hold up time."""
-    async with connected() as (node, _, _there):
-        loop, did = node._loop, list[str]()
-        monkeypatch.setattr(node._endpoint, "handle_timeout", lambda *_, **__: did.append("time"))
+    """The process stood still for longer than the timeout: its peer has not vanished."""
+    patient = ChannelSettings(timeout=1000, keepalive=500, linger=0, busy_poll=0.0)
+    brisk = replace(patient, timeout=1, keepalive=0.4)
+    mock_clock.rate = 1
+    async with (
+        open_node(settings=brisk, security=None) as node,
+        open_node(settings=patient, security=None) as peer,
+        node.open_channel(*peer.address) as here,
+    ):
+        there = await peer.accept()
+        for number in range(8):
+            # It leaves within the call, and the clock jumps before anything else happens.
+            receipt = there.post_nowait(number)
+            mock_clock.jump(1.5)
+            assert await here.receive() == number
+            assert await receipt.wait() is Outcome.DELIVERED
+        here.abort()
 
-        def receive(*_: int) -> list[Datagrams]:
-            did.append("read")
-            node._udp.is_drained = len(did) > MOST_BEHIND
-            return []
 
-        monkeypatch.setattr(node._udp, "receive_batch", receive)
-        for _ in range(MOST_BEHIND + 2):
-            await loop._handle_timers()
-        monkeypatch.undo()
-    assert did == [*["read"] * MOST_BEHIND, "time", "read", "time", "read", "time"]
+async def test_a_flood_does_not_hold_up_time(sockets: Sockets) -> None:
+    async with connected() as (node, here, _):
+        sockets.behind(here).hold()
+        socket = sockets[node.address]
+        socket.flood = Datagrams.of(("127.0.0.1", 9), b"?")
+        late = here.post_nowait("is never acknowledged", deadline=0.02)
+        with trio.move_on_after(5):
+            assert await late.wait() is Outcome.EXPIRED
+        socket.flood = None
+        assert late.outcome is Outcome.EXPIRED
+        here.abort()
 
 
 # Busy polling
@@ -472,7 +492,7 @@ async def test_who_waits_long_for_an_answer_sleeps(monkeypatch: pytest.MonkeyPat
     look = UdpSocket.is_readable
 
     def looking(udp: UdpSocket) -> bool:
-        if udp is node._udp:
+        if udp.address == node.address:
             looks.append(look(udp))
         return look(udp)
 

@@ -19,7 +19,7 @@ from sphtp.messages import (
     Range,
 )
 from tests.deadline import within_20_seconds
-from tests.shell.nodes import open_node
+from tests.shell.nodes import RawMessages, open_node
 
 pytestmark = within_20_seconds
 
@@ -65,10 +65,7 @@ async def connected(left=TYPES, right=TYPES):
         yield here, there
 
 
-def send_raw(channel: sphtp.Channel, *payloads: bytes) -> None:
-    """Send what only another program would."""
-    channel._connection.port.send_many(payloads)
-    channel._loop.flush_now(channel._connection)
+RAW, RAW_SQUEEZED = RawMessages(TYPES), RawMessages(SQUEEZED)
 
 
 @pytest.mark.parametrize("types", [TYPES, SQUEEZED])
@@ -137,8 +134,8 @@ async def test_what_the_network_brings_and_does_not_fit_is_dropped_and_counted(c
         TYPES.encode(Step(1))[:1] + b"\x92\xcd\x03\xe9\xa0",
         TYPES.encode(Step(1))[:1] + b"\x92\xa0\xa0",
     ]
-    async with connected() as (here, there):
-        send_raw(here, *wrong, TYPES.encode(Shot(1.0, 2)))
+    async with connected(RAW) as (here, there):
+        await here.send_many([*wrong, TYPES.encode(Shot(1.0, 2))])
         if call == "receive_nowait":
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert there.receive_nowait() == Shot(1.0, 2)
@@ -147,15 +144,15 @@ async def test_what_the_network_brings_and_does_not_fit_is_dropped_and_counted(c
             assert received in (Shot(1.0, 2), [Shot(1.0, 2)])
         assert there.statistics().undecodable == there.undecodable == len(wrong)
         await there.send(Step(1))
-        assert await here.receive() == Step(1)
+        assert await here.receive() == TYPES.encode(Step(1))
 
 
 async def test_one_that_does_not_fit_does_not_spoil_those_beside_it():
     good = [Plain(number, 0.5) for number in range(10)]
     payloads = TYPES.encode_many(good)
     payloads.insert(5, payloads[0][:1] + b"\x92\xa0\xa0")
-    async with connected() as (here, there):
-        send_raw(here, *payloads)
+    async with connected(RAW) as (here, there):
+        await here.send_many(payloads)
         assert [await there.receive() for _ in good] == good
         assert there.undecodable == 1
 
@@ -174,8 +171,8 @@ async def test_large_messages_are_deflated_and_small_ones_where_asked():
 async def test_a_bomb_is_dropped():
     deflating = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     bomb = deflating.compress(bytes(50_000_000)) + deflating.flush()
-    async with connected(SQUEEZED, SQUEEZED) as (here, there):
-        send_raw(here, b"\x01" + bomb, b"\x01", SQUEEZED.encode(Step(1)))
+    async with connected(RAW_SQUEEZED, SQUEEZED) as (here, there):
+        await here.send_many([b"\x01" + bomb, b"\x01", SQUEEZED.encode(Step(1))])
         assert await there.receive() == Step(1)
         assert there.undecodable == 2
 

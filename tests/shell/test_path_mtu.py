@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from sphtp.core.datagrams import Datagrams
-from sphtp.shell.udp import MTU_DISCOVER, PMTUDISC_PROBE, UdpSocket
+from sphtp.shell.udp import MTU_DISCOVER, PMTUDISC_PROBE, UdpSocket, bind
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
 
@@ -38,9 +38,9 @@ async def test_datagrams_grow_to_what_the_host_sends(host: str) -> None:
 
 @pytest.mark.parametrize("host", HEADERS)
 async def test_nobody_on_the_way_may_cut_a_datagram(host: str) -> None:
-    with UdpSocket(host, 0) as udp:
-        for level, option in MTU_DISCOVER[udp.family]:
-            assert udp._socket.getsockopt(level, option) == PMTUDISC_PROBE
+    with bind(host, 0, is_shared=False) as bound:
+        for level, option in MTU_DISCOVER[bound.family]:
+            assert bound.getsockopt(level, option) == PMTUDISC_PROBE
 
 
 async def test_a_size_that_the_host_refuses_is_told_and_lost_and_the_next_one_goes() -> None:

@@ -1,15 +1,33 @@
 """UDP sockets on loopback."""
 
 import errno
+import socket
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+from sphtp import UdpAddressError
 from sphtp.core.datagrams import Address, Datagrams
-from sphtp.shell.udp import UdpAddressError, UdpSocket
+from sphtp.shell import udp as udp_module
+from sphtp.shell.udp import UdpSocket, bind, has_offload
+
+with bind("127.0.0.1", 0, is_shared=False) as _probe:
+    OFFLOAD = has_offload(_probe)
+    """Whether this kernel cuts and joins datagrams."""
+
+
+def forbid_offload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets that are made from now on neither cut nor join."""
+    monkeypatch.setattr(udp_module, "has_offload", lambda _: False)
+
+
+def promise_offload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets that are made from now on believe that their kernel cuts and joins."""
+    monkeypatch.setattr(udp_module, "has_offload", lambda _: True)
 
 
 def send(udp: UdpSocket, address: Address, datagrams: Sequence[bytes]) -> int:
@@ -70,10 +88,11 @@ SIZES = [[1200] * 200, [1200] * 10 + [7], [5, 1200, 1200, 1, 3, 9000, 9000], [60
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("offload", [True, False])
 @pytest.mark.parametrize("sizes", SIZES)
-async def test_many_datagrams_arrive_as_they_were(host, offload, sizes):
+async def test_many_datagrams_arrive_as_they_were(monkeypatch, host, offload, sizes):
     """Whatever their sizes, and whether or not the kernel cuts and joins them."""
+    if not offload:
+        forbid_offload(monkeypatch)
     with UdpSocket(host, 0) as left, UdpSocket(host, 0) as right:
-        left._segments &= offload
         sent = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
         assert send(left, right.address, sent) == len(sent)
         assert await received(right, len(sent)) == sent
@@ -84,9 +103,10 @@ async def test_many_datagrams_arrive_as_they_were(host, offload, sizes):
 @pytest.mark.parametrize("offload", [True, False])
 @pytest.mark.parametrize("most", [2, 5, 54])
 @pytest.mark.parametrize("sizes", SIZES[:3])
-async def test_rows_arrive_as_their_datagrams(sizes, most, offload):
+async def test_rows_arrive_as_their_datagrams(monkeypatch, sizes, most, offload):
+    if not offload:
+        forbid_offload(monkeypatch)
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        left._segments &= offload
         sent = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
         assert offer(left, joined(right.address, sent, most)) == len(sent)
         assert await received(right, len(sent)) == sent
@@ -96,7 +116,7 @@ async def test_rows_arrive_as_their_datagrams(sizes, most, offload):
 async def test_with_offload_many_share_a_call():
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
         send(left, right.address, [bytes(1000)] * 64)
-        assert left.counters.send_calls == (1 if left._segments else 64)
+        assert left.counters.send_calls == (1 if OFFLOAD else 64)
         assert len(await received(right, 64)) == 64
 
 
@@ -110,7 +130,7 @@ async def test_what_the_kernel_joined_comes_as_one_row():
         joined = [(left.address, 1000, 31)]
         # Where the kernel neither cuts nor joins, each comes alone.
         alone = [(left.address, len(datagram), 1) for datagram in sent]
-        expected = joined if left._segments else alone
+        expected = joined if OFFLOAD else alone
         assert [(row.address, row.size, row.number) for row in rows] == expected
         assert [datagram for row in rows for datagram in row.datagrams] == sent
         assert (right.counters.received, right.counters.receive_calls) == (31, len(expected))
@@ -126,73 +146,88 @@ async def test_an_empty_datagram_is_a_datagram():
         assert right.counters.received == 1
 
 
-class Refusing:
-    """A socket whose device cannot cut, or which has no room, as often as asked."""
+class Refusing(socket.socket):
+    """One whose device cannot cut, or which has no room, as often as asked."""
 
-    def __init__(self, real: Any, errors: list[OSError | None]) -> None:
-        self._real, self._errors, self.calls = real, errors, 0
+    errors: list[OSError | None]
+    calls = 0
 
-    def __getattr__(self, name):
-        return getattr(self._real, name)
-
-    def sendmsg(self, buffers, ancillary, flags, address):
+    def sendmsg(self, *args: Any) -> int:
         self.calls += 1
-        if self._errors and (error := self._errors.pop(0)) is not None:
+        if self.errors and (error := self.errors.pop(0)) is not None:
             raise error
-        return self._real.sendmsg(buffers, ancillary, flags, address)
+        return super().sendmsg(*args)
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    """What the next ``UdpSocket`` sends by, for tests to say what it refuses."""
+    bound = bind("127.0.0.1", 0, is_shared=False)
+    refusing = Refusing(fileno=bound.detach())
+    refusing.setblocking(False)
+    refusing.errors = []
+    sockets = [refusing]
+
+    def bind_next(*args: Any, **options: Any) -> socket.socket:
+        return sockets.pop() if sockets else bind(*args, **options)
+
+    monkeypatch.setattr(udp_module, "bind", bind_next)
+    return refusing
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL])
-async def test_a_path_that_cannot_be_segmented_for_gets_them_one_by_one(number):
+async def test_a_path_that_cannot_be_segmented_for_gets_them_one_by_one(
+    number, refusing, monkeypatch
+):
+    promise_offload(monkeypatch)
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        left._segments = True
-        refusing: Any = Refusing(left._socket, [OSError(number, "no")])
-        left._socket = refusing
+        refusing.errors = [OSError(number, "no")]
         sent = [bytes([number]) * 10 for number in range(5)]
         assert send(left, right.address, sent) == 5
         assert await received(right, 5) == sent
-        assert not left._segments
-        assert refusing.calls == 6
+        assert refusing.calls == 1 + 5
+        assert send(left, right.address, sent) == 5
+        assert refusing.calls == 1 + 5 + 5, "the kernel is not asked to cut again"
 
 
-async def test_news_of_an_earlier_datagram_changes_no_ways():
+@pytest.mark.skipif(not OFFLOAD, reason="this kernel does not cut datagrams")
+async def test_news_of_an_earlier_datagram_changes_no_ways(refusing):
     """Nobody listened there once; that says nothing about how datagrams may be sent."""
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        left._segments = True
-        refusing: Any = Refusing(left._socket, [ConnectionRefusedError(errno.ECONNREFUSED, "no")])
-        left._socket = refusing
+        refusing.errors = [ConnectionRefusedError(errno.ECONNREFUSED, "no")]
         assert send(left, right.address, [b"a", b"b"]) == 2
-        assert await received(right, 2) == [b"a", b"b"]
-        assert left._segments
+        assert refusing.calls == 1 + 2
+        assert send(left, right.address, [b"c", b"d"]) == 2
+        assert refusing.calls == 1 + 2 + 1, "the kernel still cuts"
+        assert await received(right, 4) == [b"a", b"b", b"c", b"d"]
 
 
-async def test_what_found_no_room_one_by_one_is_not_taken_for_sent():
+async def test_what_found_no_room_one_by_one_is_not_taken_for_sent(refusing, monkeypatch):
+    promise_offload(monkeypatch)
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        left._segments = True
-        errors = [OSError(errno.EIO, "no"), None, BlockingIOError()]
-        full: Any = Refusing(left._socket, errors)
-        left._socket = full
+        refusing.errors = [OSError(errno.EIO, "no"), None, BlockingIOError()]
         assert send(left, right.address, [b"a", b"b", b"c"]) == 1
         assert await received(right, 1) == [b"a"]
 
 
-async def test_no_room_is_told_and_the_rest_offered_again():
+async def test_no_room_is_told_and_the_rest_offered_again(refusing, monkeypatch):
+    forbid_offload(monkeypatch)
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        left._segments = False
-        full: Any = Refusing(left._socket, [None, None, BlockingIOError()])
-        left._socket = full
+        refusing.errors = [None, None, BlockingIOError()]
         sent = [bytes([number]) for number in range(5)]
         assert send(left, right.address, sent) == 2
         assert send(left, right.address, sent[2:]) == 3
         assert await received(right, 5) == sent
 
 
-@pytest.mark.parametrize("segments", [True, False])
-async def test_rows_that_find_no_room_are_offered_again_and_come_once(segments):
+@pytest.mark.parametrize("offload", [True, False])
+async def test_rows_that_find_no_room_are_offered_again_and_come_once(
+    offload, refusing, monkeypatch
+):
+    if not offload:
+        forbid_offload(monkeypatch)
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
-        left._segments &= segments
-        full: Any = Refusing(left._socket, [None, BlockingIOError()])
-        left._socket = full
+        refusing.errors = [None, BlockingIOError()]
         sent = [bytes([number]) * 1000 for number in range(130)]
         rows = joined(right.address, sent, 60)
         went = offer(left, rows)

@@ -3,9 +3,7 @@
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 from sphtp.core.channel.frames import BUFFER, Fragment, Messages, Unreliable
@@ -14,8 +12,10 @@ from sphtp.core.channel.reassembly import Reassembly
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.receive_side import ReceiveSide
 from sphtp.core.channel.send_lane import MessageRun
+from sphtp.core.channel.send_queue import Redundancy
 from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.sent_packets import FragmentRun, SentBatch, SentFrame
+from tests.reach import reach
 
 if TYPE_CHECKING:
     from tests.soak.conversation import Conversation
@@ -65,14 +65,15 @@ def check_residue(conversation: "Conversation") -> Residue:
         assert receive_side is not None
         _check_empty(send_side, receive_side)
         # Those acked meanwhile go when the next packet leaves that they could ride in.
-        copies = send_side.send_queue._redundancy
-        riding.update(copies.resting, copies.due)
+        for copies in reach(send_side.send_queue):
+            if isinstance(copies, Redundancy):
+                riding.update(copies.resting, copies.due)
         # An ack may still name those near the newest acked, and all that left since.
         acks = send_side.sent_packets
-        most_packets += BUFFER + acks.next_sequence - acks._newest_acked
+        most_packets += BUFFER + acks.next_sequence - acks.newest_acked
     gc.collect()
     endpoints = conversation.left, conversation.right
-    objects = [it for it in _reachable(*endpoints) if type(it) in GONE + KEPT]
+    objects = [it for it in reach(*endpoints) if type(it) in GONE + KEPT]
     census = Counter(type(it) for it in objects)
     left_over = {kind.__name__: census[kind] for kind in GONE if census[kind]}
     assert not left_over, f"still there: {left_over}; seed {conversation.seed}"
@@ -94,18 +95,6 @@ def check_residue(conversation: "Conversation") -> Residue:
     residue = len(packets), most_packets, len(frames)
     del objects, packets, frames, riding
     return Residue(sys.getallocatedblocks(), *residue)
-
-
-def _reachable(*roots: object) -> Iterator[object]:
-    """Everything that something holds, directly or not, but for code."""
-    seen, waiting = set(map(id, roots)), list(roots)
-    while waiting:
-        it = waiting.pop()
-        yield it
-        for held in gc.get_referents(it):
-            if id(held) not in seen and not isinstance(held, type | ModuleType | FunctionType):
-                seen.add(id(held))
-                waiting.append(held)
 
 
 def _check_empty(send_side: SendSide, receive_side: ReceiveSide) -> None:

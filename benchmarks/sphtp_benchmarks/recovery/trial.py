@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sphtp import StreamSettings
-from sphtp.core.stream.events import Batch, Loss
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Batch, Item, Loss
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.subscriber import SubscriberTerms
 from sphtp_benchmarks.meters import percentile

@@ -43,14 +43,14 @@ async def _subscribe(part: Part) -> None:
     tally = part.tally()
     async with _open_node(part) as node, node.subscribe(HOST, part.port, topic=TOPIC) as stream:
         try:
-            while not tally.take(_messages(await stream.receive_many(LIMIT), tally)):
+            while not tally.take(without_losses(await stream.receive_many(LIMIT), tally)):
                 pass
         except trio.EndOfChannel:
             tally.end()
         await trio.sleep_forever()
 
 
-def _messages(items: list[Any], tally: Tally) -> list[bytes]:
+def without_losses(items: list[Any], tally: Tally) -> list[bytes]:
     """Return what is no loss; losses are counted. The last message may be one of them."""
     if Loss not in set(map(type, items)):
         return items

@@ -499,13 +499,19 @@ class SentPackets:
     It is ``ambiguous`` when so many left since the last ack that 16 bits will soon not tell them.
     """
 
-    __slots__ = ("_acked", "_newest_acked", "_oldest_kept", "_sent", "ambiguous",
-                 "next_sequence")  # fmt: skip
+    __slots__ = (
+        "_acked",
+        "_oldest_kept",
+        "_sent",
+        "ambiguous",
+        "newest_acked",
+        "next_sequence",
+    )  # fmt: skip
 
     def __init__(self, first: int) -> None:
         self.next_sequence = first
         self.ambiguous = False
-        self._newest_acked = first - 1
+        self.newest_acked = first - 1
         self._oldest_kept = first
         # The ack bits already seen, bit n for the packet n before the newest acked one.
         self._acked = 0
@@ -519,7 +525,7 @@ class SentPackets:
         else:
             self._sent.insert_run(batch.sequence, batch.number, batch)
         self.next_sequence = batch.last + 1
-        self.ambiguous = self.next_sequence - self._newest_acked > FARTHEST
+        self.ambiguous = self.next_sequence - self.newest_acked > FARTHEST
 
     def named(self, ack: int) -> int:
         """Return the full sequence of the packet that a received header's 16 bits ack.
@@ -538,10 +544,10 @@ class SentPackets:
         The oldest comes first. Each ack comes some thirty times: of its bits, only those count that
         were not seen before.
         """
-        ahead = newest - self._newest_acked
+        ahead = newest - self.newest_acked
         if ahead > 0:
             seen = self._acked << min(ahead, ACK_BITS) & ALL_BITS
-            self._newest_acked, self._acked = newest, seen | bits
+            self.newest_acked, self._acked = newest, seen | bits
             self.ambiguous = self.next_sequence - newest > FARTHEST
             bits &= ~seen
         elif ahead > -ACK_BITS:
@@ -563,7 +569,7 @@ class SentPackets:
                 sent.remove_run(batch.sequence, batch.number)
             bits &= (1 << max(newest - batch.last, 0)) - 1
         # No ack reaches back so far; what was lost there would be kept, with all that it held.
-        behind = self._newest_acked - BUFFER - self._oldest_kept
+        behind = self.newest_acked - BUFFER - self._oldest_kept
         if behind > 0:
             sent.remove_run(self._oldest_kept, behind)
             self._oldest_kept += behind

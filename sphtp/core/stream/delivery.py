@@ -18,6 +18,7 @@ from sphtp.core.stream.events import (
     Batch,
     EndReason,
     GivenUp,
+    Item,
     Loss,
     LossReason,
     Origin,
@@ -26,7 +27,6 @@ from sphtp.core.stream.events import (
 from sphtp.core.stream.ordered_delivery import (
     ArrivalOrder,
     DeliveryOrder,
-    Item,
     OrderMap,
     PartialMessages,
     ReaderQueue,

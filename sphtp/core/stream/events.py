@@ -1,7 +1,7 @@
 """Outputs of source, receiver and delivery controller: what came, what is lost, what has ended."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sphtp.core.fsm import Name
 from sphtp.core.stream.ranges import Span
@@ -92,3 +92,17 @@ class SourceClosed(NamedTuple):
 
 
 SourceEvent = Crybaby | SourceClosed
+
+
+Item = Batch | Loss | StreamEnd
+"""What a reader takes, in its place: messages, what is told in their stead, and the end."""
+
+ALL_RECEIVERS: Final = 0
+"""Stands for all receivers; none has that number."""
+
+
+class OutgoingBodies(NamedTuple):
+    """Bodies that leave together for one receiver, or for ``ALL_RECEIVERS``."""
+
+    receiver: int
+    bodies: list[bytes]

@@ -8,10 +8,8 @@ messages, losses, and the end.
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from sphtp.core.stream.events import Batch, Loss, StreamEnd
+from sphtp.core.stream.events import Batch, Item, Loss, StreamEnd
 from sphtp.core.stream.records import FragmentRecord
-
-Item = Batch | Loss | StreamEnd
 
 
 class ReaderQueue:

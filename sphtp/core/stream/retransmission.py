@@ -25,9 +25,9 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
 
-from sphtp.core.stream.events import Crybaby, SourceEvent
+from sphtp.core.stream.events import ALL_RECEIVERS, Crybaby, OutgoingBodies, SourceEvent
 from sphtp.core.stream.flow_control import SourceReceiver
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.rate_limit import RateLimit
@@ -48,18 +48,8 @@ from sphtp.core.stream.wire import (
 from sphtp.core.timers import ExpiringDict, earliest
 from sphtp.core.token_bucket import Pacer
 
-ALL_RECEIVERS: Final = 0
-"""Stands for all receivers; none has that number."""
-
 ALIKE: Final = 64
 """Milliseconds: waits up to that share an NCF; of longer ones, those up to the double."""
-
-
-class OutgoingBodies(NamedTuple):
-    """Bodies that leave together for one receiver, or for ``ALL_RECEIVERS``."""
-
-    receiver: int
-    bodies: list[bytes]
 
 
 class Retransmitter:

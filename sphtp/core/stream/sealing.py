@@ -38,6 +38,14 @@ class SealCounters:
     """Sealed with a key that this side does not have yet, or no longer."""
 
 
+@dataclass(slots=True)
+class SubscriptionCounters(SealCounters):
+    """Datagrams that the subscriptions of a node did not let in."""
+
+    foreign: int = 0
+    """From somewhere else than the source: another receiver, which has its key."""
+
+
 class SourceSeal:
     """The source's side: seals bodies into datagrams."""
 

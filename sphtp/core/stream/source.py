@@ -21,15 +21,11 @@ from typing import Final
 from sphtp.core.datagrams import MOST_DATAGRAMS, MOST_PLAIN
 from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Machine, Name, Row, Runner
-from sphtp.core.stream.events import SourceClosed, SourceEvent
+from sphtp.core.stream.events import ALL_RECEIVERS, OutgoingBodies, SourceClosed, SourceEvent
 from sphtp.core.stream.flow_control import SHARE, FlowControl, ReceiverLag
 from sphtp.core.stream.rate_limit import RateLimit
 from sphtp.core.stream.retention import History
-from sphtp.core.stream.retransmission import (
-    ALL_RECEIVERS,
-    OutgoingBodies,
-    Retransmitter,
-)
+from sphtp.core.stream.retransmission import Retransmitter
 from sphtp.core.stream.session_messages import SessionSchedule
 from sphtp.core.stream.settings import OVERHEAD, StreamSettings
 from sphtp.core.stream.statistics import SourceCounters, SourceStatistics, source_snapshot

@@ -6,7 +6,7 @@ from sys import maxsize
 from typing import Final
 
 from sphtp.core.stream.delivery import DeliveryController, DeliveryState
-from sphtp.core.stream.events import LossReason
+from sphtp.core.stream.events import Item, LossReason
 from sphtp.core.stream.flow_control import StatusReports
 from sphtp.core.stream.late_join import (
     FetchedRecord,
@@ -16,7 +16,6 @@ from sphtp.core.stream.late_join import (
     FetchStatistics,
     HistoryStart,
 )
-from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver import Receiver, ReceiverState
 from sphtp.core.stream.settings import StreamSettings

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from sphtp.core.datagrams import Address, Datagrams, Kind, split_by_front
+from sphtp.core.stream.sealing import SubscriptionCounters
 from sphtp.core.stream.wire import (
     FEEDBACK_HEADER,
     STREAM_HEADER,
@@ -103,12 +104,14 @@ class TimedParty(Protocol):
 class StreamDispatcher:
     """Hands datagrams of streams to whom they are for, and what these send to the socket.
 
+    ``counters`` are of datagrams that reached nobody here, ``seals`` of those that were not let in.
     ``is_busy`` says whether there is any stream at all, or will be, and ``is_blocked`` whether the
     socket had no room for what should leave next.
     """
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
         self.counters = StreamCounters()
+        self.seals = SubscriptionCounters()
         self._limits = limits or LimitLog()
         self._udp = udp
         self._hosted: dict[int, HostedSource] = {}

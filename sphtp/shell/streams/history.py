@@ -73,12 +73,12 @@ async def serving_history(
     listeners = await trio.open_tcp_listeners(0, host=host)
     hosted.history_port = listeners[0].socket.getsockname()[1]
     strangers = PendingReceivers(MOST_PENDING, PATIENCE)
-    serve = partial(_serve, hosted, strangers, secrets)
+    serve = partial(serve_connection, hosted, strangers, secrets)
     async with running(partial(trio.serve_listeners, serve, listeners)):
         yield
 
 
-async def _serve(
+async def serve_connection(
     hosted: HostedSource,
     strangers: PendingReceivers,
     secrets: Secrets,
@@ -167,7 +167,7 @@ async def _fetch_over_connection(hosted: HostedSubscription, secrets: Secrets) -
         hosted.subscription.handle_connected(trio.current_time())
         hosted.touch()
         async with trio.open_nursery() as nursery:
-            for work in (_send_requests, _receive_answers_untrusted):
+            for work in (_send_requests, receive_answers_untrusted):
                 nursery.start_soon(_until_lost, work, hosted, connection, nursery.cancel_scope)
 
 
@@ -203,7 +203,7 @@ async def _send_requests(hosted: HostedSubscription, connection: HistoryConnecti
             await connection.send(request)
 
 
-async def _receive_answers_untrusted(
+async def receive_answers_untrusted(
     hosted: HostedSubscription, connection: HistoryConnection
 ) -> None:
     while True:

@@ -10,9 +10,9 @@ import trio
 
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
+from sphtp.core.stream.events import ALL_RECEIVERS
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.retention import FetchServer
-from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.sealing import (
     FeedbackOpener,
     SealCounters,
@@ -109,12 +109,13 @@ class HostedSource:
         topics: Sequence[str],
         outlet: FanOutSocket,
         touched: Callable[[], None],
+        seals: SealCounters,
         *,
         is_sealed: bool,
     ) -> None:
         self.topics = tuple(topics)
         self.touched = touched
-        self.seals = SealCounters()
+        self.seals = seals
         self.source = SourceTransport(
             secrets,
             settings,

@@ -1,23 +1,14 @@
 """A receiver on its node: the machine of one subscription, its seals, and where its source is."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import trio
 
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
-from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
+from sphtp.core.stream.sealing import FeedbackSeal, StreamOpener, SubscriptionCounters
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
-
-
-@dataclass(slots=True)
-class SubscriptionCounters(SealCounters):
-    """Datagrams that were not let in."""
-
-    foreign: int = 0
-    """From somewhere else than the source: another receiver, who has its key."""
 
 
 class HostedSubscription:
@@ -33,12 +24,13 @@ class HostedSubscription:
         channel: Channel,
         subscription: Subscription,
         touched: Callable[[], None],
+        counters: SubscriptionCounters,
     ) -> None:
         self.topic = topic
         self.welcome = welcome
         self.channel = channel
         self.subscription = subscription
-        self.counters = SubscriptionCounters()
+        self.counters = counters
         self.changed = trio.lowlevel.ParkingLot()
         self.count_unread: Callable[[], int] = int
         """Counts bytes of messages that were polled, and that the reader has not read."""

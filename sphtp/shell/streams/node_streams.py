@@ -80,7 +80,13 @@ class NodeStreams:
             if most := outlet.loopback_datagram:
                 settings = settings.for_loopback(most)
             hosted = HostedSource(
-                self._secrets, settings, topics, outlet, self.touched, is_sealed=self._is_sealed
+                self._secrets,
+                settings,
+                topics,
+                outlet,
+                self.touched,
+                self.dispatcher.seals,
+                is_sealed=self._is_sealed,
             )
             async with serving_history(hosted, settings, self._udp.address[0], self._secrets):
                 self.dispatcher.host(hosted)
@@ -113,7 +119,9 @@ class NodeStreams:
                     text = f"the source of {topic!r} began anew, with session {welcome.session}"
                     raise RefusedError(text, "session")
                 subscription = self._make(welcome, terms)
-                hosted = HostedSubscription(topic, welcome, channel, subscription, self.touched)
+                hosted = HostedSubscription(
+                    topic, welcome, channel, subscription, self.touched, self.dispatcher.seals
+                )
                 interface, udp, secrets = terms.interface, self._udp, self._secrets
                 work = taking_part(self.dispatcher, hosted, interface, udp, secrets, dial)
                 await stack.enter_async_context(work)

@@ -12,9 +12,8 @@ import trio
 
 from sphtp.core.entropy import Secrets
 from sphtp.core.packing import READ_BYTES
-from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
+from sphtp.core.stream.events import Batch, EndReason, Item, Loss, StreamEnd
 from sphtp.core.stream.membership import Closing, Join, JoinRefused, StreamKey, Welcome
-from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import ALL_HISTORY, SubscriptionStatistics
 from sphtp.errors import (

@@ -21,11 +21,11 @@ class Run:
     def __init__(self, process: ForkedProcess) -> None:
         self.process = process
         self.lines: list[str] = []
-        self._source = split_lines(process.stdout)
+        self.source = split_lines(process.stdout)
 
     async def line(self, pattern: str) -> str:
         """Read on to the first line that matches."""
-        async for line in self._source:
+        async for line in self.source:
             self.lines.append(line.decode())
             if re.search(pattern, self.lines[-1]):
                 return self.lines[-1]
@@ -37,7 +37,7 @@ class Run:
 
     async def end(self) -> int:
         """Read on to the end; return the exit code."""
-        async for line in self._source:
+        async for line in self.source:
             self.lines.append(line.decode())
         return await self.process.wait()
 
@@ -59,7 +59,7 @@ async def cluster(scenario: Path, *options: str) -> AsyncIterator[Run]:
         with trio.CancelScope(shield=True):
             process.terminate()
             await process.wait()
-            await run._source.aclose()
+            await run.source.aclose()
             await process.aclose()
 
 

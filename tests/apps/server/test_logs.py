@@ -22,7 +22,7 @@ from sphtp.events import (
     ViewChanged,
 )
 from sphtp_server.daemon import LIMITS, log_drops
-from sphtp_server.happenings import _LINES, Happenings
+from sphtp_server.happenings import LINES, Happenings
 from sphtp_server.logs import LogFormat, LogLevel, open_log
 from sphtp_server.settings import ServerSettings
 
@@ -175,7 +175,7 @@ def test_people_read_ids_as_everywhere_else() -> None:
 
 
 def test_every_event_has_a_line() -> None:
-    assert {*_LINES, ViewChanged} == set(get_args(ServerEvent))
+    assert {*LINES, ViewChanged} == set(get_args(ServerEvent))
 
 
 @pytest.mark.parametrize("form", get_args(LogFormat))

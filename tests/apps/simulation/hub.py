@@ -26,8 +26,8 @@ class Channel:
         self.other: Channel
         self.broken: str | None = None
         self.closed = False
-        self._messages: deque[Any] = deque()
-        self._readers = trio.lowlevel.ParkingLot()
+        self.messages: deque[Any] = deque()
+        self.readers = trio.lowlevel.ParkingLot()
 
     async def send(self, message: object) -> None:
         await trio.lowlevel.checkpoint()
@@ -35,31 +35,31 @@ class Channel:
             raise trio.ClosedResourceError
         if self.broken is not None or self.other.closed:
             raise trio.BrokenResourceError(self.broken or "the peer closed it")
-        self.other._messages.append(message)
-        self.other._readers.unpark_all()
+        self.other.messages.append(message)
+        self.other.readers.unpark_all()
 
     async def receive(self) -> Any:
         await trio.lowlevel.checkpoint()
         while True:
             if self.closed:
                 raise trio.ClosedResourceError
-            if self._messages:
-                return self._messages.popleft()
+            if self.messages:
+                return self.messages.popleft()
             if self.broken is not None:
                 raise trio.BrokenResourceError(self.broken)
             if self.other.closed:
                 raise trio.EndOfChannel
-            await self._readers.park()
+            await self.readers.park()
 
     async def aclose(self) -> None:
         self.closed = True
-        self._readers.unpark_all()
-        self.other._readers.unpark_all()
+        self.readers.unpark_all()
+        self.other.readers.unpark_all()
         await trio.lowlevel.checkpoint()
 
     def break_up(self, reason: str) -> None:
         self.broken = reason
-        self._readers.unpark_all()
+        self.readers.unpark_all()
 
     def statistics(self) -> SimpleNamespace:
         return SimpleNamespace(sent=3, received=2, lost=1, resent=1, rtt=0.002)
@@ -88,7 +88,7 @@ class Client:
         self.sources: dict[str, Source] = {}
         self._hub = hub
         self._listeners: list[trio.MemorySendChannel[Any]] = []
-        self._offered, self._incoming = trio.open_memory_channel[Channel](inf)
+        self.offered, self._incoming = trio.open_memory_channel[Channel](inf)
 
     @property
     def peers(self) -> dict[int, Any]:
@@ -116,7 +116,7 @@ class Client:
         here.other, there.other = there, here
         self.channels.append(here)
         self._hub.clients[peer_id].channels.append(there)
-        self._hub.clients[peer_id]._offered.send_nowait(there)
+        self._hub.clients[peer_id].offered.send_nowait(there)
         try:
             await trio.lowlevel.checkpoint()
             yield here

@@ -14,6 +14,7 @@ from sphtp_client.simulation.state import state_sha256
 from sphtp_client.watch.events import SlabState, WholeState
 from sphtp_client.watch.view import MOST_STEPS, SimulationView, StepAssembly, published_slab_of
 from sphtp_client.watch.watcher import StopCondition
+from tests.reach import reach
 
 
 def test_a_peer_that_publishes_its_slab_is_part_of_a_run(make_peer):
@@ -87,7 +88,8 @@ def test_no_more_is_kept_than_a_few_steps(pairs):
     for slab, step in pairs:
         frame = Step(step)
         assert gathering.add(slab, frame) is None  # type: ignore[arg-type]
-        assert len(gathering._parts) <= MOST_STEPS
+        kept = {it.step for it in reach(gathering) if isinstance(it, Step)}
+        assert len(kept) <= MOST_STEPS
 
 
 class Step:

@@ -13,6 +13,7 @@ from sphtp.core.channel.lifecycle import CloseReason, State
 from sphtp.core.channel.security import PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import VERSION, Kind
+from sphtp.core.secure.identity import Identity
 from sphtp.testing import Faults
 from sphtp.testing.stage import Stage
 from tests.attack.channel.mallory import Sent, kind_of, meddle, watch
@@ -173,7 +174,9 @@ def test_a_capture_holds_no_payload_and_no_name():
     }  # fmt: skip
     for name in ("left", "right"):
         assert identity(name).public not in captured
-        assert identity(name)._secret not in captured
+        drawn = Random(name).getrandbits(256).to_bytes(32, "little")
+        assert Identity(drawn).public == identity(name).public
+        assert drawn not in captured
     for size in (len(secret), 12, 8):
         assert not any(secret[at : at + size] in captured for at in range(len(secret) - size + 1))
 

@@ -39,7 +39,7 @@ SALT = bytes(SALT_SIZE)
 
 
 def welcome_of(scene: Scene) -> Welcome:
-    return scene.stream._hosted.welcome
+    return scene.welcome
 
 
 def hello(welcome: Welcome, *, receiver: int | None = None) -> bytes:
@@ -63,12 +63,17 @@ async def is_hung_up(stream: trio.SocketStream) -> bool:
     return True
 
 
-async def introduce(stream: trio.SocketStream, welcome: Welcome) -> HistoryConnection:
-    """What a receiver does."""
+async def greet(stream: trio.SocketStream, welcome: Welcome) -> TcpSeal:
+    """What a receiver says first; what it seals with from then on."""
     await stream.send_all(hello(welcome))
     salt = bytes(await stream.receive_some(SALT_SIZE))
     outgoing, incoming = fetch_keys(welcome.receiver_key, SALT + salt)
-    return HistoryConnection(stream, TcpSeal(outgoing, incoming, SealCounters()))
+    return TcpSeal(outgoing, incoming, SealCounters())
+
+
+async def introduce(stream: trio.SocketStream, welcome: Welcome) -> HistoryConnection:
+    """What a receiver does."""
+    return HistoryConnection(stream, await greet(stream, welcome))
 
 
 def ask(welcome: Welcome) -> bytes:
@@ -109,8 +114,8 @@ async def test_a_call_that_was_heard_and_is_made_again_gets_nothing() -> None:
     async with streaming() as scene:
         welcome, said = welcome_of(scene), list[bytes]()
         async with calling(welcome) as stream:
-            line = await introduce(stream, welcome)
-            frame = line._seal.seal(ask(welcome))
+            seal = await greet(stream, welcome)
+            line, frame = HistoryConnection(stream, seal), seal.seal(ask(welcome))
             said.append(prefixed(frame))
             await stream.send_all(said[0])
             assert len(await line.receive_untrusted()) == 1
@@ -141,7 +146,7 @@ async def test_who_has_left_gets_no_history_even_if_it_called_before() -> None:
             talking = await introduce(busy, welcome)
             await talking.send(ask(welcome))
             assert len(await talking.receive_untrusted()) == 1
-            await scene.stream._hosted.channel.aclose()
+            await scene.leave()
             await until(lambda: len(scene.source.receivers) == 0)
             assert await is_hung_up(busy)
             await waiting.send(ask(welcome))
@@ -196,5 +201,5 @@ async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
                 assert [(await late.receive())[0] for _ in range(2)] == [18, 19]
             await scene.source.send("and on")
             assert await scene.stream.receive() == "and on"
-            await scene.stream._hosted.channel.aclose()
+            await scene.leave()
             assert await is_hung_up(stream)

@@ -4,13 +4,15 @@ from collections import deque
 
 import pytest
 
+from sphtp import Source, Stream
 from sphtp.core.datagrams import Datagrams, Kind
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
-from sphtp.core.stream.wire import Nak, StatusMessage, encode_nak, encode_status
-from sphtp.shell.streams.source import Source
+from sphtp.core.stream.wire import STREAM_HEADER, Nak, StatusMessage, encode_nak, encode_status
 from tests.attack.stream.wire import TOPIC, Scene, Way, opened, somebody, streaming
 from tests.deadline import until, within_20_seconds
+from tests.shell.streams.joined import Joined, overheard
+from tests.sockets import Sockets
 
 pytestmark = within_20_seconds
 
@@ -22,20 +24,27 @@ def opened_with(scene_key: StreamOpener, datagrams: list[bytes]) -> list[bytes]:
     return [body for it in datagrams for body in scene_key.open(it, len(it))]
 
 
-def is_renewed(source: Source) -> bool:
-    """Whether it seals with another key than at first: soon after somebody has left."""
-    key = source._hosted._seal.key
-    return key is not None and key.number == 1
+def first_key(joined: Joined) -> StreamOpener:
+    """Opens what is sealed with the key that a receiver was given."""
+    return StreamOpener(joined.welcome.key, SealCounters())
+
+
+async def wait_for_another_key(way: Way, source: Source, stream: Stream) -> None:
+    """Until the source seals with another one than at first: soon after somebody has left."""
+    while not way.of_kind(Kind.STREAM) or not way.of_kind(Kind.STREAM)[-1][STREAM_HEADER.size - 1]:
+        await source.send("and")
+        assert await stream.receive() == "and"
 
 
 async def test_who_has_left_cannot_read_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     way = Way(monkeypatch)
-    async with streaming() as (here, _, source, stream), opened() as third:
-        async with third.subscribe(*here.address, topic=TOPIC) as brief:
-            kept = StreamOpener(brief._hosted.welcome.key, SealCounters())
-            await source.send("before")
-            assert await stream.receive() == await brief.receive() == "before"
-        await until(lambda: is_renewed(source))
+    async with streaming() as (here, _, source, stream, _), opened() as third:
+        with overheard() as joined:
+            async with third.subscribe(*here.address, topic=TOPIC) as brief:
+                kept = first_key(joined[0])
+                await source.send("before")
+                assert await stream.receive() == await brief.receive() == "before"
+        await wait_for_another_key(way, source, stream)
         assert opened_with(kept, way.of_kind(Kind.STREAM)), "it could read while it was there"
         way.captured.clear()
         for number in range(50):
@@ -50,16 +59,21 @@ async def test_the_last_one_to_leave_cannot_read_what_is_for_the_next(
 ) -> None:
     """Nobody is left who could be told of another key; there is one all the same."""
     way = Way(monkeypatch)
-    async with streaming() as (here, there, source, stream):
-        kept = StreamOpener(stream._hosted.welcome.key, SealCounters())
-        address = stream._hosted.channel.peer_address
+    async with streaming() as scene:
+        here, there, source, _, first = scene
+        kept, address = first_key(first), first.channel.peer_address
         assert address is not None
-        await stream._hosted.channel.aclose()
-        await until(lambda: is_renewed(source))
-        way.captured.clear()
-        async with there.subscribe(*address, topic=TOPIC) as next_one:
-            await source.send("for the next")
-            assert await next_one.receive() == "for the next"
+        await scene.leave()
+        is_heard = False
+        while not is_heard:
+            with overheard() as joined:
+                async with there.subscribe(*address, topic=TOPIC) as next_one:
+                    key = joined[0].welcome.key
+                    if key is not None and key.number:
+                        way.captured.clear()
+                        await source.send("for the next")
+                        assert await next_one.receive() == "for the next"
+                        is_heard = True
         assert way.of_kind(Kind.STREAM)
         assert opened_with(kept, way.of_kind(Kind.STREAM)) == []
         assert here.statistics().stream_malformed == 0
@@ -67,8 +81,8 @@ async def test_the_last_one_to_leave_cannot_read_what_is_for_the_next(
 
 async def leave(scene: Scene) -> FeedbackSeal:
     """Let the receiver leave; return what it seals with."""
-    welcome = scene.stream._hosted.welcome
-    await scene.stream._hosted.channel.aclose()
+    welcome = scene.welcome
+    await scene.leave()
     await until(lambda: len(scene.source.receivers) == 0)
     return FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
 
@@ -88,21 +102,26 @@ async def test_who_has_left_is_not_heard() -> None:
         assert after.repairs_sent == before.repairs_sent
 
 
-async def test_who_is_in_is_heard_under_its_own_number_and_from_its_own_address_only() -> None:
+async def test_who_is_in_is_heard_under_its_own_number_and_from_its_own_address_only(
+    sockets: Sockets,
+) -> None:
     """One receiver cannot NAK or report in the name of another."""
-    async with (
-        streaming() as (here, there, source, stream),
-        opened() as third,
-        third.subscribe(*here.address, topic=TOPIC) as mallory,
-    ):
-        theirs, own = stream._hosted.welcome, mallory._hosted.welcome
-        forged = FeedbackSeal(theirs.session, theirs.receiver, own.receiver_key)
-        stolen = FeedbackSeal(own.session, own.receiver, own.receiver_key)
-        for _ in range(10):
-            third._udp.send(deque([Datagrams.of(here.address, forged.seal(GREEDY))]))
-        with somebody() as send:
+    with overheard() as joined:
+        async with (
+            streaming() as (here, there, source, _, _),
+            opened() as third,
+            third.subscribe(*here.address, topic=TOPIC),
+        ):
+            theirs, own = (it.welcome for it in joined)
+            forged = FeedbackSeal(theirs.session, theirs.receiver, own.receiver_key)
+            stolen = FeedbackSeal(own.session, own.receiver, own.receiver_key)
             for _ in range(10):
-                send(stolen.seal(GREEDY), here.address)
-        await until(lambda: here.statistics().stream_unknown >= 20)
-        assert source.statistics().naks_received == 0
-        assert there.statistics().stream_malformed == 0
+                sockets[third.address].send(
+                    deque([Datagrams.of(here.address, forged.seal(GREEDY))])
+                )
+            with somebody() as send:
+                for _ in range(10):
+                    send(stolen.seal(GREEDY), here.address)
+            await until(lambda: here.statistics().stream_unknown >= 20)
+            assert source.statistics().naks_received == 0
+            assert there.statistics().stream_malformed == 0

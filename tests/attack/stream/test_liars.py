@@ -50,7 +50,7 @@ class Hall:
             recover=False,
             reach=self.source.reach,
         )
-        self._left_at: dict[bytes, float] = {}
+        self.left_at: dict[bytes, float] = {}
         for receiver in (HONEST, LIAR):
             self.source.handle_joined(0.0, receiver)
 
@@ -66,7 +66,7 @@ class Hall:
         if source.state in SENDING and source.room > 900_000:
             payload = self.sent.to_bytes(8, "little") * 125
             source.send_many(self.now, 0, [payload])
-            self._left_at[payload] = self.now
+            self.left_at[payload] = self.now
             self.sent += 1
         if self.lie is not None:
             source.handle_feedback_untrusted(self.now, LIAR, self.lie(self))
@@ -80,7 +80,7 @@ class Hall:
             reader.handle_read(self.now)
             for payload in item.payloads:
                 self.told.append(payload)
-                self.worst = max(self.worst, self.now - self._left_at.pop(payload))
+                self.worst = max(self.worst, self.now - self.left_at.pop(payload))
 
 
 def everything(hall: Hall) -> bytes:
@@ -178,7 +178,7 @@ def test_a_receiver_that_says_it_has_everything_ends_nothing_for_the_others() ->
         hall.now, LIAR, encode_status(StatusMessage(hall.source.window.lead, 1))
     )
     assert hall.source.state is SourceState.CLOSING
-    hall._left_at[b"last words"] = hall.now
+    hall.left_at[b"last words"] = hall.now
     hall.run(1.0)
     assert hall.told[-1] == b"last words"
 

@@ -9,12 +9,12 @@ import trio
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.membership import JoinRefused, Member, Welcome
 from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.stream.subscription import Subscription
 from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams import admission
+from sphtp.shell.streams import admission, node_streams
 from sphtp.shell.streams.admission import send_message
-from sphtp.shell.streams.hosted_source import HostedSource
 from sphtp.shell.streams.multicast import Group, open_receiver
 from sphtp.shell.streams.subscription import Terms
 from sphtp.shell.udp import UdpSocket
@@ -34,16 +34,35 @@ QUICK = Terms(
 )
 
 
-def lie(monkeypatch: pytest.MonkeyPatch, change: Callable[[Welcome], Welcome]) -> None:
-    """Let every source tell those who join something else than it does."""
+def lie(
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Welcome], Member] = lambda it: it,
+) -> list[Channel]:
+    """Let every source tell those who join something else; return the channels of these."""
+    channels = list[Channel]()
 
     async def lying(channel: Channel, message: Member) -> None:
+        channels.append(channel)
         await send_message(channel, change(message) if isinstance(message, Welcome) else message)
 
     monkeypatch.setattr(admission, "send_message", lying)
+    return channels
 
 
-async def subscribe(terms: Terms | None = None) -> list[Any]:
+@pytest.fixture
+def subscriptions(monkeypatch: pytest.MonkeyPatch) -> list[Subscription]:
+    """The machines of those who join."""
+    made = list[Subscription]()
+
+    def make(*args: Any, **options: Any) -> Subscription:
+        made.append(Subscription(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(node_streams, "Subscription", make)
+    return made
+
+
+async def subscribe(subscriptions: list[Subscription], terms: Terms | None = None) -> list[Any]:
     """Join a source that lies, and read what it sends until it is gone or seems to be."""
     async with (
         opened() as here,
@@ -54,7 +73,7 @@ async def subscribe(terms: Terms | None = None) -> list[Any]:
         for number in range(20):
             await source.send(number)
         await source.aclose()
-        subscription = stream._hosted.subscription
+        (subscription,) = subscriptions
         held = census(subscription)
         assert held.size < MOST_BYTES
         assert held.entries < 50_000
@@ -87,9 +106,10 @@ async def test_a_welcome_that_lies_brings_nothing_that_was_not_sent_and_takes_no
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Welcome], Welcome],
     terms: Terms | None,
+    subscriptions: list[Subscription],
 ) -> None:
     lie(monkeypatch, change)
-    told = await subscribe(terms)
+    told = await subscribe(subscriptions, terms)
     messages = [item for item in told if not isinstance(item, Loss)]
     assert messages == sorted(set(messages))
     assert set(messages) <= set(range(20))
@@ -97,24 +117,24 @@ async def test_a_welcome_that_lies_brings_nothing_that_was_not_sent_and_takes_no
 
 
 async def test_a_stream_in_the_clear_is_no_answer_to_a_node_that_seals(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, subscriptions: list[Subscription]
 ) -> None:
     lie(monkeypatch, lambda it: it._replace(key=None, receiver_key=b""))
     with pytest.raises(UnreachableError, match="makes sense"):
-        await subscribe()
+        await subscribe(subscriptions)
 
 
 @pytest.mark.parametrize("group", ["10.0.0.1", "nowhere", "ff02::1", "255.255.255.255"])
 async def test_a_group_that_is_none_is_no_answer(
-    monkeypatch: pytest.MonkeyPatch, group: str
+    monkeypatch: pytest.MonkeyPatch, group: str, subscriptions: list[Subscription]
 ) -> None:
     lie(monkeypatch, lambda it: it._replace(group=group, port=9000))
     with pytest.raises(UnreachableError, match="group"):
-        await subscribe()
+        await subscribe(subscriptions)
 
 
 async def test_a_group_is_joined_on_the_interface_that_the_reader_has_named_and_on_no_other(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, subscriptions: list[Subscription]
 ) -> None:
     """Whatever group a source names, nothing of it is said to networks that were not meant."""
     joined = list[Group]()
@@ -126,7 +146,7 @@ async def test_a_group_is_joined_on_the_interface_that_the_reader_has_named_and_
 
     monkeypatch.setattr("sphtp.shell.streams.subscription.open_receiver", watched)
     lie(monkeypatch, lambda it: it._replace(group="224.0.0.251", port=53_535))
-    await subscribe()
+    await subscribe(subscriptions)
     assert joined == [Group("224.0.0.251", 53_535, "127.0.0.1")]
 
 
@@ -135,8 +155,7 @@ async def test_a_refusal_is_shown_as_text_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     async with opened() as here, opened() as there, here.open_source(TOPIC):
-        monkeypatch.setattr(admission, "_refusal", lambda *_: JoinRefused(word))
-        monkeypatch.setattr(HostedSource, "is_full", True)
+        lie(monkeypatch, lambda _: JoinRefused(word))
         with pytest.raises(RefusedError) as caught:
             async with there.subscribe(*here.address, topic=TOPIC):
                 pass
@@ -144,11 +163,14 @@ async def test_a_refusal_is_shown_as_text_and_nothing_else(
     assert len(str(caught.value)) < 2000
 
 
-async def test_a_source_that_says_nonsense_on_its_channel_is_taken_as_gone() -> None:
-    async with streaming() as (_, _, source, stream):
+async def test_a_source_that_says_nonsense_on_its_channel_is_taken_as_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channels = lie(monkeypatch)
+    async with streaming() as (_, _, source, stream, _):
         await source.send("before")
         assert await stream.receive() == "before"
-        (receiver,) = source._hosted.hosted_receivers
-        await receiver.channel.send(b"\xff\xff")
+        (channel,) = channels
+        await channel.send(b"\xff\xff")
         with pytest.raises(trio.BrokenResourceError, match="its node is gone"):
             await stream.receive()

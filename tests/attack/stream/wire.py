@@ -7,20 +7,18 @@ from typing import NamedTuple
 
 import pytest
 
-from sphtp.core.channel.security import SEALED, Security
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp import ChannelSettings, Node, Security, Source, Stream, StreamSettings, Terms, open_node
 from sphtp.core.datagrams import Address, Kind
-from sphtp.core.stream.settings import StreamSettings
-from sphtp.shell.node import Node, open_node
-from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Stream, Terms
-from sphtp.testing import Faults
-from sphtp.testing.link import Link
+from sphtp.core.stream.membership import Welcome
+from sphtp.messages import MessageCodec
+from sphtp.testing import Faults, Link
 from sphtp_client.relay.impairment import Traffic
 from sphtp_client.relay.relay import open_relay
+from tests.shell.streams.joined import Joined, overheard
 
 TOPIC = "positions"
 CLEAN = Faults(delay=0)
+SEALED = Security()
 
 Meddling = Callable[[bytes], Iterable[bytes]]
 
@@ -55,10 +53,13 @@ class Way:
 
 
 def opened(
-    security: Security | None = SEALED, seed: int | None = None
+    security: Security | None = SEALED,
+    seed: int | None = None,
+    messages: MessageCodec | None = None,
 ) -> AbstractAsyncContextManager[Node]:
     """A node that does not stay long when it is left."""
-    return open_node(security=security, seed=seed, settings=ChannelSettings(linger=0))
+    settings = ChannelSettings(linger=0)
+    return open_node(security=security, seed=seed, settings=settings, messages=messages)
 
 
 class Scene(NamedTuple):
@@ -68,11 +69,21 @@ class Scene(NamedTuple):
     there: Node
     source: Source
     stream: Stream
+    joined: Joined
+
+    @property
+    def welcome(self) -> Welcome:
+        """What the source told its receiver."""
+        return self.joined.welcome
 
     @property
     def lead(self) -> int:
         """The last datagram of the source."""
-        return self.source._hosted.source.window.lead
+        return self.welcome.window.lead + self.source.statistics().datagrams_sent
+
+    async def leave(self) -> None:
+        """Let the receiver leave, as far as its source can see."""
+        await self.joined.channel.aclose()
 
 
 @asynccontextmanager
@@ -84,14 +95,15 @@ async def streaming(
     seed: int = 1,
 ) -> AsyncIterator[Scene]:
     """A source and its receiver, who meet by way of a relay; other seeds have other keys."""
-    async with (
-        opened(security, seed) as here,
-        opened(security, seed + 1) as there,
-        here.open_source(TOPIC, settings=settings) as source,
-        open_relay(("127.0.0.1", 0), here.address, Traffic(1, CLEAN, CLEAN)) as relay,
-        there.subscribe(*relay.address, topic=TOPIC, terms=terms) as stream,
-    ):
-        yield Scene(here, there, source, stream)
+    with overheard() as joined:
+        async with (
+            opened(security, seed) as here,
+            opened(security, seed + 1) as there,
+            here.open_source(TOPIC, settings=settings) as source,
+            open_relay(("127.0.0.1", 0), here.address, Traffic(1, CLEAN, CLEAN)) as relay,
+            there.subscribe(*relay.address, topic=TOPIC, terms=terms) as stream,
+        ):
+            yield Scene(here, there, source, stream, joined[0])
 
 
 @contextmanager

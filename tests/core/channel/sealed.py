@@ -10,9 +10,11 @@ from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenti
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
+from sphtp.core.secure.noise_framework import NoiseHandshake
 from sphtp.testing import Faults
 from sphtp.testing.pair import LEFT, RIGHT
 from sphtp.testing.stage import Stage
+from tests.reach import count
 
 __all__ = ["LEFT", "RIGHT", "SealedPair", "check_forgotten", "identity", "keys_of", "make_sealed"]
 
@@ -34,9 +36,10 @@ def make_sealed(
     schema: Schema | None = None,
     seed: int = 0,
     port: int = 0,
+    entropy: Random | None = None,
 ) -> Endpoint:
     """A sealed endpoint of somebody by this name."""
-    entropy = Random(f"{seed} {name}")
+    entropy = entropy or Random(f"{seed} {name}")
     limits = limits or HandshakeLimits()
     security = Security(identity=identity(name), roster=trust, allow=allow, limits=limits, psk=psk)
     settings = settings or ChannelSettings()
@@ -56,9 +59,7 @@ def check_forgotten(endpoint: Endpoint) -> None:
     assert endpoint.poll_timeout() is None
     while endpoint.poll_active() is not None:
         pass
-    table = endpoint._table
-    for kept in (table.peers, table._by_origin, table.ready, endpoint._dials, endpoint._outgoing):
-        assert not kept
+    assert not count((Connection, AesGcm, NoiseHandshake), endpoint)
 
 
 class SealedPair(Stage):

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.frames import ACK_BITS, BUFFER, Header
 from sphtp.core.channel.received_packets import Arrival, ReceivedPackets
-from sphtp.core.channel.sent_packets import FARTHEST, PacketSubset, SentPackets
+from sphtp.core.channel.sent_packets import FARTHEST, PacketSubset, SentBatch, SentPackets
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 from tests.core.channel.batches import sequences, single
+from tests.reach import count, reach
 from tests.soaked import soaked
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
@@ -149,9 +150,8 @@ def test_packets_that_are_never_acked_are_not_kept(start: int) -> None:
             right.received(right.restore(header.sequence))
         if number % 60 == 0:
             told(left, answer(right))
-    kept = [entry for entry in left._sent._entries if entry is not None]
-    assert len(kept) <= BUFFER + 60
-    assert len(left._sent._entries) <= 4 * BUFFER
+    assert count(SentBatch, left) <= BUFFER + 60
+    assert max(len(it) for it in reach(left) if isinstance(it, list)) <= 4 * BUFFER
 
 
 @given(

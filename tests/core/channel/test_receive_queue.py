@@ -15,6 +15,7 @@ from sphtp.core.packing import READ_BYTES
 from sphtp.core.serial import wrap
 from sphtp.errors import RemoteError
 from tests.profiles import brisk
+from tests.reach import count, reach
 from tests.soaked import soaked
 
 STARTS = (0, 32767, 65535, 2**32 - 1)
@@ -353,9 +354,14 @@ def test_a_batch_that_overdraws_is_for_its_packets_one_by_one() -> None:
 def test_what_was_read_is_not_kept_for_what_was_not() -> None:
     """A list lives until it is read to its end; so lists are short, and large messages alone."""
     box = receive_queue()
-    assert offer(box, Messages(0, 1, [b"small"] * 5000), Messages(0, 5001, [bytes(50_000)] * 10))
-    assert offer(box, Messages(0, 0, [b"the one that all wait for"]))
-    assert max(len(batch) for batch in box._ready) <= BATCH
-    assert all(len(batch) == 1 for batch in box._ready if len(batch[0]) == 50_000)
-    assert [len(box.receive_many(1)) for _ in range(5011)] == [1] * 5011
-    assert (len(box), box.held, list(box._ready)) == (0, 0, [])
+    small, large = [b"%d" % number for number in range(5000)], [bytes(50_000)[:] for _ in range(10)]
+    assert offer(box, Messages(0, 1, small[1:]), Messages(0, 5000, large))
+    assert offer(box, Messages(0, 0, small[:1]))
+    for number in range(5010):
+        assert box.receive_many(1) == [(small + large)[number]]
+        if number % 500 == 250 or number >= 5000:
+            held = {id(it) for it in reach(box) if isinstance(it, bytes)}
+            assert sum(id(it) in held for it in small[:number]) <= BATCH
+            assert not any(id(it) in held for it in large[: number - 4999])
+    assert (len(box), box.held) == (0, 0)
+    assert not count(bytes, box)

@@ -555,6 +555,7 @@ def test_a_message_given_up_before_it_left_leaves_no_trace(size: int) -> None:
 @pytest.mark.parametrize("taken", [0, 1, 2, 4])
 def test_a_large_message_can_be_given_up_at_any_time(taken: int) -> None:
     box = send_queue()
+    messages, size = box.credit.left, box.credit.packets_of(1)
     perishable = Ticket(0.0, deadline=1.0)
     follow(box, bytes(286 * 4), perishable)
     loads = [fill(box) for _ in range(taken)]
@@ -573,7 +574,7 @@ def test_a_large_message_can_be_given_up_at_any_time(taken: int) -> None:
         box.acked(load.pieces)
     assert box.idle
     assert box.room_for([10_000] * 9) == 9
-    used = (box.credit._messages_used, box.credit._bytes_used)
+    used = (messages - box.credit.left, size - box.credit.packets_of(1))
     assert used == ((1, 286 * 4) if taken else (0, 0)), "what the receiver gives back"
 
 

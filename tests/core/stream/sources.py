@@ -4,9 +4,8 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from sphtp.core.stream.events import SourceEvent
+from sphtp.core.stream.events import ALL_RECEIVERS, SourceEvent
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceTransport
 from sphtp.core.stream.wire import (

@@ -10,12 +10,12 @@ from sphtp.core.stream.events import (
     Batch,
     EndReason,
     GivenUp,
+    Item,
     Loss,
     LossReason,
     Origin,
     StreamEnd,
 )
-from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import FragmentRecord, Record, RunRecord
 from sphtp.core.stream.settings import StreamSettings

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from sphtp.core.stream.delivery import DeliveryController, DeliveryState
-from sphtp.core.stream.events import Arrived, EndReason, GivenUp, LossReason, StreamEnd
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Arrived, EndReason, GivenUp, Item, LossReason, StreamEnd
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import FragmentRecord, Record, RunRecord
 from sphtp.core.stream.settings import StreamSettings

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sphtp.core.stream.events import Batch
-from sphtp.core.stream.retransmission import ALL_RECEIVERS, OutgoingBodies
+from sphtp.core.stream.events import ALL_RECEIVERS, Batch, OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import BodyFlag, BodyType
 from sphtp.testing import Broadcast, Faults, Observer

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 
+from sphtp.core.stream.events import ALL_RECEIVERS, OutgoingBodies
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.retransmission import ALL_RECEIVERS, OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import BodyType, Nak, Ncf, StreamData, encode_nak
 from sphtp.core.token_bucket import BURST

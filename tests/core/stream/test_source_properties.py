@@ -6,10 +6,9 @@ from typing import NamedTuple, TypeGuard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.stream.events import SourceClosed
+from sphtp.core.stream.events import ALL_RECEIVERS, SourceClosed
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import FragmentRecord, decode_records_untrusted
-from sphtp.core.stream.retransmission import ALL_RECEIVERS
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceState
 from sphtp.core.stream.wire import Body, BodyFlag, Ncf, StreamData, Window

@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from sphtp.core.stream.events import Batch, Loss, LossReason, Origin, StreamEnd
+from sphtp.core.stream.events import Batch, Item, Loss, LossReason, Origin, StreamEnd
 from sphtp.core.stream.late_join_wire import Framing, prefixed
-from sphtp.core.stream.ordered_delivery import Item
 from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.settings import StreamSettings

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.stream.delivery import DeliveryState
-from sphtp.core.stream.events import Loss, LossReason, Origin, StreamEnd
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Item, Loss, LossReason, Origin, StreamEnd
 from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.records import RunRecord, encode_run
 from sphtp.core.stream.retention import FetchServer

@@ -1,6 +1,6 @@
 """Streams whose readers are slow, late, stuck or many, on real sockets."""
 
-from contextlib import AsyncExitStack
+from collections import deque
 from typing import Any
 
 import pytest
@@ -8,15 +8,19 @@ import trio
 import trio.testing
 
 from sphtp.core.channel.security import SEALED, Security
+from sphtp.core.datagrams import Datagrams
+from sphtp.core.secure.seal import Sealer
 from sphtp.core.stream.events import Loss
-from sphtp.core.stream.sealing import SourceSeal
+from sphtp.core.stream.sealing import SealCounters, StreamOpener
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.wire import encode_data
+from sphtp.core.stream.wire import encode_data, stream_header
 from sphtp.shell.node import Node
 from sphtp.shell.streams.hosted_source import FanOutSocket
 from sphtp.shell.streams.subscription import Stream, Terms
-from tests.deadline import within_20_seconds
-from tests.shell.nodes import open_node
+from tests.deadline import until, within_20_seconds
+from tests.shell.nodes import open_elsewhere, open_node
+from tests.shell.streams.joined import overheard
+from tests.sockets import Sockets
 
 pytestmark = within_20_seconds
 
@@ -63,8 +67,7 @@ async def test_what_a_slow_reader_has_no_room_for_is_fetched_when_it_has() -> No
     ):
         messages = [b"%d " % number + bytes(1000) for number in range(1000)]
         await source.send_many(messages)
-        while source.statistics().waiting_bytes:
-            await source._hosted.changed.park()
+        await until(lambda: source.statistics().waiting_bytes == 0)
         assert source.statistics().left_behind == 1
         assert await take(stuck, 1000) == messages
 
@@ -142,38 +145,34 @@ async def test_sides_need_not_agree_on_sizes() -> None:
                 scope.cancel()
 
 
-async def test_what_another_receiver_sends_is_not_the_sources() -> None:
-    async with (
-        open_node() as here,
-        open_node() as there,
-        open_node() as liar,
-        here.open_source(TOPIC) as source,
-        there.subscribe(*here.address, topic=TOPIC) as stream,
-        liar.subscribe(*here.address, topic=TOPIC) as known,
-    ):
-        welcome = known._hosted.welcome
-        seal = SourceSeal(welcome.session, None)
-        assert seal.key is None
-        seal._sealer = source._hosted._seal._sealer
-        seal._front = source._hosted._seal._front
-        forged = seal.seal([encode_data(1, source._hosted.source.window, b"")])
-        outlet = FanOutSocket(liar._udp)
-        outlet.put(forged, [there.address])
-        assert outlet.send()
-        while not stream._hosted.counters.foreign:
-            await trio.lowlevel.checkpoint()
-        await source.send("true")
-        assert await stream.receive() == "true"
+async def test_what_another_receiver_sends_is_not_the_sources(sockets: Sockets) -> None:
+    """Although it has the key of the source."""
+    with overheard() as joined:
+        async with (
+            open_node() as here,
+            open_node() as there,
+            open_node() as liar,
+            here.open_source(TOPIC) as source,
+            there.subscribe(*here.address, topic=TOPIC) as stream,
+            liar.subscribe(*here.address, topic=TOPIC),
+        ):
+            _, (_, welcome) = joined
+            assert welcome.key is not None
+            sealer = Sealer(welcome.key.key, stream_header(welcome.session, welcome.key.number))
+            forged = sealer.seal_row([encode_data(1, welcome.window, b"")])
+            assert StreamOpener(welcome.key, SealCounters()).open(forged, len(forged))
+            sockets[liar.address].send(deque([Datagrams.of(there.address, forged)]))
+            await until(lambda: there.statistics().stream_foreign == 1)
+            await source.send("true")
+            assert await stream.receive() == "true"
 
 
 async def test_a_closed_node_lets_go_of_whoever_waits_for_its_sources() -> None:
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(open_node())
-        source = await stack.enter_async_context(node.open_source(TOPIC))
+    async with open_elsewhere() as (node, close), node.open_source(TOPIC) as source:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(expect_closed, source.wait_for_receivers)
             await trio.testing.wait_all_tasks_blocked()
-            node._close()
+            await close()
         with pytest.raises(trio.ClosedResourceError):
             await source.send(1)
 

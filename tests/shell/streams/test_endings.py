@@ -14,7 +14,7 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.events import EndReason, Loss, LossReason, StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream, StreamMessage, Terms
 from sphtp.shell.udp import UdpSocket
@@ -97,7 +97,7 @@ async def test_an_end_of_which_no_datagram_comes_is_told_over_the_channel(
     ):
         await source.send(1)
         assert await stream.receive() == 1
-        monkeypatch.setattr(StreamDispatcher, "_handle_stream_untrusted", lambda *_: None)
+        monkeypatch.setattr(HostedSubscription, "handle_row_untrusted", lambda *_: None)
         await source.send_many([2, 3])
         await source.aclose()
         with trio.fail_after(5):
@@ -235,7 +235,8 @@ async def test_who_comes_back_goes_on_behind_the_number_that_it_knows() -> None:
         here.open_source(TOPIC, settings=StreamSettings(retention_count=6)) as source,
     ):
         await source.send_many(range(10))
-        session = here._streams.dispatcher.find_topic(TOPIC).session  # type: ignore[union-attr]
+        async with there.subscribe(*here.address, topic=TOPIC) as brief:
+            session = brief.session
         for after, lost in ((6, 0), (1, 2), (9, 0), (-1, 4)):
             terms = Terms(after=after, session=session, numbered=True)
             async with there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:

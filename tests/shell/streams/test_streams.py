@@ -18,8 +18,9 @@ from sphtp.shell.node import Node
 from sphtp.shell.streams.multicast import Group
 from sphtp.shell.streams.source import Source
 from sphtp.shell.streams.subscription import Stream, Terms, join
-from tests.deadline import within_20_seconds
-from tests.shell.nodes import open_node
+from tests.deadline import until, within_20_seconds
+from tests.shell.nodes import open_elsewhere, open_node
+from tests.shell.streams.joined import overheard
 
 pytestmark = within_20_seconds
 
@@ -163,13 +164,13 @@ async def test_closing_ends_the_stream_when_all_is_told_and_lasts_no_longer_than
 async def test_a_source_that_vanishes_ends_the_stream() -> None:
     async with (
         open_node() as there,
-        open_node() as here,
+        open_elsewhere() as (here, close),
         here.open_source(TOPIC) as source,
         there.subscribe(*here.address, topic=TOPIC) as stream,
     ):
         await source.send(1)
         assert await stream.receive() == 1
-        here._close()
+        await close()
         with pytest.raises(trio.BrokenResourceError, match="its node is gone"):
             await read_all(stream)
 
@@ -257,27 +258,22 @@ async def test_a_reader_that_stands_still_is_left_behind_and_told_what_it_lost()
 
 
 async def test_who_leaves_is_forgotten_and_the_others_stay() -> None:
-    async with opened() as (source, (stream,)), open_node() as third:
-        address = stream._hosted.channel.peer_address
-        assert address is not None
-        async with third.subscribe(*address, topic=TOPIC) as brief:
-            await source.send(1)
-            assert await brief.receive() == 1
-            assert len(source.receivers) == 2
-        while len(source.receivers) > 1:
-            await source._hosted.changed.park()
-        await source.send_many([2, 3])
-        assert await take(stream, 3) == [1, 2, 3]
-        while key_number(source) == 0:
-            await trio.lowlevel.checkpoint()
-        await source.send(4)
-        assert await stream.receive() == 4, "sealed with a key that the one who left has not got"
-
-
-def key_number(source: Source) -> int:
-    key = source._hosted._seal.key
-    assert key is not None
-    return key.number
+    with overheard() as joined:
+        async with opened() as (source, (stream,)), open_node() as third:
+            address = joined[0].channel.peer_address
+            assert address is not None
+            async with third.subscribe(*address, topic=TOPIC) as brief:
+                await source.send(1)
+                assert await brief.receive() == 1
+                assert len(source.receivers) == 2
+            await until(lambda: len(source.receivers) == 1)
+            await source.send_many([2, 3])
+            assert await take(stream, 3) == [1, 2, 3]
+            while (key := joined[-1].welcome.key) is None or key.number == 0:
+                async with third.subscribe(*address, topic=TOPIC):
+                    pass
+            await source.send(4)
+            assert await stream.receive() == 4, "sealed with a key that those who left have not got"
 
 
 async def test_a_topic_that_nobody_has_is_refused() -> None:
@@ -290,20 +286,23 @@ async def test_a_topic_that_nobody_has_is_refused() -> None:
 
 async def test_a_source_takes_as_many_receivers_as_it_may_have() -> None:
     settings = StreamSettings(max_receivers=1)
-    async with opened(settings=settings) as (_, (stream,)), open_node() as third:
-        address = stream._hosted.channel.peer_address
-        assert address is not None
+    async with (
+        open_node() as here,
+        open_node() as there,
+        open_node() as third,
+        here.open_source(TOPIC, settings=settings),
+        there.subscribe(*here.address, topic=TOPIC),
+    ):
         with pytest.raises(RefusedError, match="all receivers"):
-            async with third.subscribe(*address, topic=TOPIC):
+            async with third.subscribe(*here.address, topic=TOPIC):
                 pass
 
 
 async def test_nobody_there_is_told() -> None:
-    async with open_node() as node, open_node() as gone:
-        address = gone.address
-        gone._close()
+    async with open_node() as node, open_elsewhere() as (gone, close):
+        await close()
         with pytest.raises((UnreachableError, RefusedError)):
-            async with node.subscribe(*address, topic=TOPIC):
+            async with node.subscribe(*gone.address, topic=TOPIC):
                 pass
 
 

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from sphtp.core.stream.events import Batch, StreamEnd
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Batch, Item, StreamEnd
 from sphtp.core.stream.statistics import UNRECOVERED
 from sphtp.core.stream.wire import Body, BodyFlag, StreamData
 from sphtp.testing.broadcast import Party

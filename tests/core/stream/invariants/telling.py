@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sphtp.core.stream.events import Batch, EndReason, Loss, StreamEnd
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Batch, EndReason, Item, Loss, StreamEnd
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.testing.subscriber import Subscriber
 from tests.core.stream.invariants.ledger import Ledger

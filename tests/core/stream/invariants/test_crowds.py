@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sphtp.core.stream.events import Batch
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Batch, Item
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION

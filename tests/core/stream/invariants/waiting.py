@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sphtp.core.stream.events import Loss
-from sphtp.core.stream.ordered_delivery import Item
+from sphtp.core.stream.events import Item, Loss
 from sphtp.core.stream.receiver import ReceiverState
 from sphtp.testing.broadcast import Party
 from sphtp.testing.subscriber import Subscriber
