@@ -15,12 +15,12 @@ from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.events import Batch
 from sphtp.core.stream.membership import Join, StreamKey
 from sphtp.core.stream.receiver import Receiver
-from sphtp.core.stream.sealing import SealCounters
+from sphtp.core.stream.sealing import SealCounters, SubscriptionCounters
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams.dispatcher import StreamDispatcher
 from sphtp.shell.streams.hosted_source import FanOutSocket, HostedSource
-from sphtp.shell.streams.hosted_subscription import HostedSubscription, SubscriptionCounters
+from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.udp import UdpSocket
 from sphtp.testing.network import Delivery as Arrival
 from sphtp.testing.rows import rows

@@ -13,7 +13,7 @@ from sphtp.core.stream.subscription import Subscription
 from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams import admission, node_streams
+from sphtp.shell.streams import admission
 from sphtp.shell.streams.admission import send_message
 from sphtp.shell.streams.multicast import Group, open_receiver
 from sphtp.shell.streams.subscription import Terms
@@ -58,7 +58,7 @@ def subscriptions(monkeypatch: pytest.MonkeyPatch) -> list[Subscription]:
         made.append(Subscription(*args, **options))
         return made[-1]
 
-    monkeypatch.setattr(node_streams, "Subscription", make)
+    monkeypatch.setattr("sphtp.core.stream.subscription.Subscription", make)
     return made
 
 

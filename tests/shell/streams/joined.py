@@ -8,8 +8,7 @@ import pytest
 
 from sphtp.core.stream.membership import Join, Welcome
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams import node_streams
-from sphtp.shell.streams.subscription import join
+from sphtp.shell.streams import subscription
 
 
 class Joined(NamedTuple):
@@ -23,6 +22,7 @@ class Joined(NamedTuple):
 def overheard() -> Iterator[list[Joined]]:
     """Those who join for the length of the block, in the order of their coming."""
     joined = list[Joined]()
+    join = subscription.join  # Another one may overhear already.
 
     async def listening(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
         welcome = await join(channel, wanted, is_sealed=is_sealed)
@@ -30,5 +30,5 @@ def overheard() -> Iterator[list[Joined]]:
         return welcome
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node_streams, "join", listening)
+        patch.setattr(subscription, "join", listening)
         yield joined
