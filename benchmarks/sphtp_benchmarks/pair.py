@@ -197,7 +197,7 @@ class Half:
 
     async def listen(self) -> None:
         """Keep the last complaint; one that nobody reads would block the process some day."""
-        async for line in self._child.complaints():
+        async for line in self._child.error_lines():
             self._complaints.append(line.decode(errors="replace"))
         self._heard_out.set()
 
