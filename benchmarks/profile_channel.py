@@ -14,23 +14,23 @@ from typing import Final
 
 import click
 
-from sphtp_benchmarks.catalog import OURS, Traffic
+from sphtp_benchmarks.catalog import OURS, TrafficPattern
 from sphtp_benchmarks.catalogs import CATALOGS
-from sphtp_benchmarks.part import Part, Role
+from sphtp_benchmarks.process_task import ProcessTask, TaskRole
 
 OTHER: Final = {
-    Role.SEND: Role.RECEIVE,
-    Role.RECEIVE: Role.SEND,
-    Role.PING: Role.ECHO,
-    Role.ECHO: Role.PING,
-    Role.PUBLISH: Role.SUBSCRIBE,
-    Role.SUBSCRIBE: Role.PUBLISH,
+    TaskRole.SEND: TaskRole.RECEIVE,
+    TaskRole.RECEIVE: TaskRole.SEND,
+    TaskRole.PING: TaskRole.ECHO,
+    TaskRole.ECHO: TaskRole.PING,
+    TaskRole.PUBLISH: TaskRole.SUBSCRIBE,
+    TaskRole.SUBSCRIBE: TaskRole.PUBLISH,
 }
-WAITING: Final = {Role.RECEIVE, Role.ECHO, Role.PUBLISH}
+WAITING: Final = {TaskRole.RECEIVE, TaskRole.ECHO, TaskRole.PUBLISH}
 ROLES: Final = {
-    Traffic.ONE_WAY: (Role.SEND, Role.RECEIVE),
-    Traffic.TO_AND_FRO: (Role.PING, Role.ECHO),
-    Traffic.TO_MANY: (Role.PUBLISH, Role.SUBSCRIBE),
+    TrafficPattern.ONE_WAY: (TaskRole.SEND, TaskRole.RECEIVE),
+    TrafficPattern.TO_AND_FRO: (TaskRole.PING, TaskRole.ECHO),
+    TrafficPattern.TO_MANY: (TaskRole.PUBLISH, TaskRole.SUBSCRIBE),
 }
 GRACE: Final = 1.5
 
@@ -39,7 +39,9 @@ GRACE: Final = 1.5
 @click.argument("kind", type=click.Choice(list(CATALOGS)), default="channel")
 @click.option("--case", default="64B", show_default=True)
 @click.option(
-    "--role", type=click.Choice([role.value for role in Role]), help="Default: the side that sends."
+    "--role",
+    type=click.Choice([role.value for role in TaskRole]),
+    help="Default: the side that sends.",
 )
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True)
 @click.option("--sort", type=click.Choice(["tottime", "cumtime"]), default="tottime")
@@ -48,19 +50,21 @@ def main(kind: str, case: str, role: str | None, seconds: float, sort: str, line
     """Profile one side of a channel, or of a stream; the other runs in a process of its own."""
     cases = CATALOGS[kind].cases
     roles = ROLES[cases[case].traffic] if case in cases and cases[case].receivers == 1 else ()
-    chosen = Role(role) if role else next(iter(roles), Role.SEND)
+    chosen = TaskRole(role) if role else next(iter(roles), TaskRole.SEND)
     if chosen not in roles:
         raise click.UsageError(
             f"{kind} has no case {case} with one {chosen} and one {OTHER[chosen]}"
         )
-    mine = Part(system=OURS, case=case, role=chosen, seconds=seconds, warm_up=0.0, catalog=kind)
+    mine = ProcessTask(
+        system=OURS, case=case, role=chosen, seconds=seconds, warm_up=0.0, catalog=kind
+    )
     other = replace(mine, role=OTHER[chosen])
     run = profile_waiting if chosen in WAITING else profile_calling
     profile = run(mine, other)
     pstats.Stats(profile).strip_dirs().sort_stats(sort).print_stats(lines)
 
 
-def profile_calling(mine: Part, other: Part) -> cProfile.Profile:
+def profile_calling(mine: ProcessTask, other: ProcessTask) -> cProfile.Profile:
     """Start the other side, wait for its port, and call it."""
     with spawned(other) as process:
         assert process.stdout is not None
@@ -71,7 +75,7 @@ def profile_calling(mine: Part, other: Part) -> cProfile.Profile:
     return profile
 
 
-def profile_waiting(mine: Part, other: Part) -> cProfile.Profile:
+def profile_waiting(mine: ProcessTask, other: ProcessTask) -> cProfile.Profile:
     """Start this side, which says its port on standard output, and let the other side call."""
     reading, writing = os.pipe()
     real = os.dup(1)
@@ -95,13 +99,14 @@ def profile_waiting(mine: Part, other: Part) -> cProfile.Profile:
             process.wait()
 
 
-def profiled(part: Part) -> cProfile.Profile:
+def profiled(part: ProcessTask) -> cProfile.Profile:
     """Play a part for its seconds; parts do not end by themselves, so Ctrl-C is simulated."""
+    # Before the clock runs, for a loaded machine can take longer to import than to play.
+    module = import_module(f"sphtp_benchmarks.systems.{part.module}")
     stop = threading.Timer(part.seconds + GRACE, os.kill, (os.getpid(), signal.SIGINT))
     stop.start()
     profile = cProfile.Profile()
     try:
-        module = import_module(f"sphtp_benchmarks.systems.{part.module}")
         profile.runcall(getattr(module, part.role), part)
     except (KeyboardInterrupt, BaseExceptionGroup):
         pass
@@ -110,7 +115,7 @@ def profiled(part: Part) -> cProfile.Profile:
     return profile
 
 
-def spawned(part: Part) -> "subprocess.Popen[str]":
+def spawned(part: ProcessTask) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "sphtp_benchmarks.half", part.written()]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -26,7 +26,7 @@ PRELOADED: Final = (
     "sphtp.events",
     "sphtp.watch",
     "sphtp_server.command",
-    "sphtp_benchmarks.part",
+    "sphtp_benchmarks.process_task",
 )
 
 _forks = multiprocessing.get_context("forkserver")

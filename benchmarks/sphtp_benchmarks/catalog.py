@@ -27,7 +27,7 @@ class Measure(Enum):
     STEPS = "steps_per_s"
 
 
-class Traffic(Enum):
+class TrafficPattern(Enum):
     """Which way messages go."""
 
     ONE_WAY = "from one process to the other, none may be missing"
@@ -84,7 +84,7 @@ class Case:
     systems: tuple[str, ...]
     max_datagram: int | None = None
     other_sizes: Mapping[str, int] = field(default_factory=dict)
-    traffic: Traffic = Traffic.ONE_WAY
+    traffic: TrafficPattern = TrafficPattern.ONE_WAY
     receivers: int = 1
     workers: int = 2  # of all to all
     reads_per_s: float | None = None  # by a receiver that pauses; None for one that does not
@@ -191,7 +191,7 @@ CASES: Final = {
             Measure.ROUND_TRIP,
             64,
             (*_RELIABLE, "udp"),
-            traffic=Traffic.TO_AND_FRO,
+            traffic=TrafficPattern.TO_AND_FRO,
         ),
     )
 }

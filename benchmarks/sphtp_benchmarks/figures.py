@@ -86,7 +86,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Row:
+class SystemFigures:
     """A system in a case: medians, and the rounds they come from."""
 
     system: str
@@ -113,10 +113,10 @@ class Sheet:
         """Add a round."""
         self.measured.setdefault((case, system), []).append(figures)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SystemFigures]:
         """Return what was measured, in the order in which it first was."""
         return [
-            Row(system, case, Figures.medians(rounds), tuple(rounds))
+            SystemFigures(system, case, Figures.medians(rounds), tuple(rounds))
             for (case, system), rounds in self.measured.items()
         ]
 

@@ -54,7 +54,7 @@ def stay() -> None:
     threading.Event().wait()
 
 
-class Source:
+class MessageSource:
     """Hands out messages to send for some seconds, and then a last one."""
 
     def __init__(self, size: int, seconds: float) -> None:
@@ -111,7 +111,7 @@ class Pauses:
             sleep(max(self._began + self._taken / self._rate - perf_counter(), 0.0))
 
 
-class Tally:
+class MessageTally:
     """Counts messages as they arrive, and times those after the warm-up."""
 
     def __init__(self, size: int, warm_up: float, pauses: Pauses | None = None) -> None:

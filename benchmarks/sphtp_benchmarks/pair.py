@@ -19,10 +19,10 @@ from typing import Any, Final
 import trio
 
 from sphtp.shell.lifetime import running
-from sphtp_benchmarks.catalog import CHANNELS, Traffic, find_program
+from sphtp_benchmarks.catalog import CHANNELS, TrafficPattern, find_program
 from sphtp_benchmarks.catalogs import CATALOGS
 from sphtp_benchmarks.figures import Figures
-from sphtp_benchmarks.part import Part, Role
+from sphtp_benchmarks.process_task import ProcessTask, TaskRole
 from sphtp_client.cluster.process import ChildProcess, StopTimeouts
 
 GRACE: Final = 15.0  # seconds for starting, and for what is still under way at the end
@@ -43,7 +43,7 @@ class MeasurementError(Exception):
 
 
 @dataclass(frozen=True)
-class Task:
+class Measurement:
     """A measurement to make; times in seconds."""
 
     case: str
@@ -52,9 +52,9 @@ class Task:
     warm_up: float
     catalog: str = CHANNELS.name
 
-    def part(self, role: Role) -> Part:
+    def part(self, role: TaskRole) -> ProcessTask:
         """Return what one of the processes has to do."""
-        return Part(
+        return ProcessTask(
             system=self.system,
             case=self.case,
             role=role,
@@ -64,7 +64,7 @@ class Task:
         )
 
 
-async def measure(task: Task, grace: float = GRACE) -> Figures:
+async def measure(task: Measurement, grace: float = GRACE) -> Figures:
     """Make a measurement; raises ``MeasurementError``, and whatever happens leaves no process."""
     work = WORK[CATALOGS[task.catalog].cases[task.case].traffic]
     with trio.move_on_after(task.warm_up + task.seconds + grace):
@@ -72,11 +72,11 @@ async def measure(task: Task, grace: float = GRACE) -> Figures:
     raise MeasurementError(f"not done {grace:.0f} s after it should have been")
 
 
-async def _stream(task: Task) -> Figures:
-    waiting = task.part(Role.RECEIVE)
+async def _stream(task: Measurement) -> Figures:
+    waiting = task.part(TaskRole.RECEIVE)
     async with open_half(waiting) as receiver:
         port = int((await receiver.hear("port"))["port"])
-        async with open_half(replace(task.part(Role.SEND), port=port)) as sender:
+        async with open_half(replace(task.part(TaskRole.SEND), port=port)) as sender:
             sent = await sender.hear("sent")
             heard = await receiver.hear("received")
     if heard["received"] != sent["sent"]:
@@ -86,18 +86,18 @@ async def _stream(task: Task) -> Figures:
     return Figures.of_stream(sent, heard, waiting.size)
 
 
-async def _round_trips(task: Task) -> Figures:
-    async with open_half(task.part(Role.ECHO)) as echo:
+async def _round_trips(task: Measurement) -> Figures:
+    async with open_half(task.part(TaskRole.ECHO)) as echo:
         port = int((await echo.hear("port"))["port"])
-        async with open_half(replace(task.part(Role.PING), port=port)) as pinger:
+        async with open_half(replace(task.part(TaskRole.PING), port=port)) as pinger:
             return Figures.of_round_trips(await pinger.hear("p50"))
 
 
-async def _publication(task: Task) -> Figures:
-    publishing = task.part(Role.PUBLISH)
+async def _publication(task: Measurement) -> Figures:
+    publishing = task.part(TaskRole.PUBLISH)
     async with open_half(publishing) as sender, AsyncExitStack() as stack:
         port = int((await sender.hear("port"))["port"])
-        subscribing = replace(task.part(Role.SUBSCRIBE), port=port)
+        subscribing = replace(task.part(TaskRole.SUBSCRIBE), port=port)
         receivers = [
             await stack.enter_async_context(open_half(subscribing))
             for _ in range(publishing.receivers)
@@ -109,8 +109,8 @@ async def _publication(task: Task) -> Figures:
     return Figures.of_publication(sent, heard, publishing.size)
 
 
-async def _lock_step(task: Task) -> Figures:
-    part = task.part(Role.WORK)
+async def _lock_step(task: Measurement) -> Figures:
+    part = task.part(TaskRole.WORK)
     launcher = CATALOGS[task.catalog].systems[task.system].launcher
     work = partial(_launched, launcher) if launcher else _workers
     said = await work(part)
@@ -119,7 +119,7 @@ async def _lock_step(task: Task) -> Figures:
     return Figures.of_steps(said, part.size)
 
 
-async def _workers(part: Part) -> Sequence[Mapping[str, float]]:
+async def _workers(part: ProcessTask) -> Sequence[Mapping[str, float]]:
     async with AsyncExitStack() as stack:
         workers = [
             await stack.enter_async_context(open_half(replace(part, number=number)))
@@ -131,7 +131,7 @@ async def _workers(part: Part) -> Sequence[Mapping[str, float]]:
         return [await worker.hear("steps") for worker in workers]
 
 
-async def _launched(launcher: Sequence[str], part: Part) -> Sequence[Mapping[str, float]]:
+async def _launched(launcher: Sequence[str], part: ProcessTask) -> Sequence[Mapping[str, float]]:
     """Let a launcher start the workers; the first of them speaks for all."""
     module = f"sphtp_benchmarks.systems.{part.module}"
     program, *options = launcher
@@ -140,16 +140,16 @@ async def _launched(launcher: Sequence[str], part: Part) -> Sequence[Mapping[str
         return [await first.hear("steps") for _ in range(part.workers)]
 
 
-WORK: Final[Mapping[Traffic, Callable[[Task], Awaitable[Figures]]]] = {
-    Traffic.ONE_WAY: _stream,
-    Traffic.TO_AND_FRO: _round_trips,
-    Traffic.TO_MANY: _publication,
-    Traffic.ALL_TO_ALL: _lock_step,
+WORK: Final[Mapping[TrafficPattern, Callable[[Measurement], Awaitable[Figures]]]] = {
+    TrafficPattern.ONE_WAY: _stream,
+    TrafficPattern.TO_AND_FRO: _round_trips,
+    TrafficPattern.TO_MANY: _publication,
+    TrafficPattern.ALL_TO_ALL: _lock_step,
 }
 
 
 @asynccontextmanager
-async def open_half(part: Part) -> AsyncIterator["Half"]:
+async def open_half(part: ProcessTask) -> AsyncIterator["Half"]:
     """Run one of the two processes for the length of the block."""
     async with open_process(part.role, "sphtp_benchmarks.half", part.written()) as half:
         yield half
@@ -197,7 +197,7 @@ class Half:
 
     async def listen(self) -> None:
         """Keep the last complaint; one that nobody reads would block the process some day."""
-        async for line in self._child.complaints():
+        async for line in self._child.error_lines():
             self._complaints.append(line.decode(errors="replace"))
         self._heard_out.set()
 

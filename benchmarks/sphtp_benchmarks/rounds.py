@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from sphtp_benchmarks.catalog import CHANNELS, Catalog
 from sphtp_benchmarks.figures import Sheet
-from sphtp_benchmarks.pair import MeasurementError, Task, measure
+from sphtp_benchmarks.pair import Measurement, MeasurementError, measure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +43,13 @@ class Plan:
             if not self.catalog.systems[name].installed
         }
 
-    def tasks(self, number: int) -> Iterator[Task]:
+    def tasks(self, number: int) -> Iterator[Measurement]:
         """Yield the measurements of a round, each case in the order of ``turned``."""
         absent = self.absent()
         for case, pairs in groupby(self.wanted(), itemgetter(0)):
             present = [system for _, system in pairs if system not in absent]
             for system in turned(present, number - 1):
-                yield Task(case, system, self.seconds, self.warm_up, self.catalog.name)
+                yield Measurement(case, system, self.seconds, self.warm_up, self.catalog.name)
 
 
 def turned(systems: Sequence[str], by: int) -> list[str]:
@@ -58,7 +58,9 @@ def turned(systems: Sequence[str], by: int) -> list[str]:
     return [*systems[start:], *systems[:start]]
 
 
-async def run_rounds(plan: Plan, sheet: Sheet, starting: Callable[[int, Task], None]) -> None:
+async def run_rounds(
+    plan: Plan, sheet: Sheet, starting: Callable[[int, Measurement], None]
+) -> None:
     """Fill the sheet; one failure is written there and does not end the others."""
     sheet.absent.update(plan.absent())
     for number in range(1, plan.rounds + 1):

@@ -8,13 +8,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from sphtp_benchmarks.figures import Sheet
-from sphtp_benchmarks.pair import Task
+from sphtp_benchmarks.pair import Measurement
 from sphtp_benchmarks.rounds import Plan
 from sphtp_benchmarks.text import BETTER, remarks, table_of
 
 
 @contextmanager
-def progress(plan: Plan, console: Console, *, quiet: bool) -> Iterator[Callable[[int, Task], None]]:
+def progress(
+    plan: Plan, console: Console, *, quiet: bool
+) -> Iterator[Callable[[int, Measurement], None]]:
     """Show how far a run is; yields what is to be called for each step.
 
     A terminal gets a bar, anything else a line per step, or nothing when that is to be ``quiet``.
@@ -30,7 +32,7 @@ def progress(plan: Plan, console: Console, *, quiet: bool) -> Iterator[Callable[
     with Progress(*columns, console=console, transient=True, disable=disabled) as bar:
         line = bar.add_task("starting", total=total, completed=-1)
 
-        def starting(number: int, task: Task) -> None:
+        def starting(number: int, task: Measurement) -> None:
             text = f"round {number}/{plan.rounds}  {task.case} {task.system}"
             bar.update(line, description=text, advance=1)
             if disabled and not quiet:

@@ -1,4 +1,4 @@
-"""How a client gets at the others: servers, timers, keys, and what goes wrong on purpose."""
+"""How a program connects as a client: servers, timers, keys, faults on purpose, and a log."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -27,7 +27,7 @@ from sphtp_client.options import channel_settings
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """How a client gets at the others; times in seconds.
+    """How a client connects; times in seconds.
 
     ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
     datagrams that this one receives. ``qlog`` is a file to log the channels to. The rest is who it
@@ -69,7 +69,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """The values of the command line that say how to get at the others; times in seconds."""
+    """The values of the command line that say how to connect; times in seconds."""
 
     server: tuple[str, ...]
     loss: float
@@ -90,8 +90,8 @@ class ConnectionOptions:
     tls_key: Path | None
     qlog: Path | None = None
 
-    def reach(self) -> ConnectionSettings:
-        """Return how to get at the others; raises ``SettingsError``."""
+    def connection(self) -> ConnectionSettings:
+        """Return what these values mean; raises ``SettingsError``."""
         return ConnectionSettings(
             servers=self.server,
             timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),

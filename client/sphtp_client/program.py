@@ -39,7 +39,7 @@ class ExitStatus(Enum):
 def write_line(stream: TextIO, line: str) -> None:
     """Write a line at once, and nothing in it that steers a terminal.
 
-    When that fails, say why where errors go, and write no more there.
+    When that fails, write why to standard error, and no more to this stream.
     """
     try:
         print(printable_lines(line), file=stream, flush=True)

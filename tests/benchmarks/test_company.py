@@ -8,15 +8,15 @@ from click.testing import CliRunner
 from sphtp_benchmarks.command import bench
 from sphtp_benchmarks.company import measure as module
 from sphtp_benchmarks.company.measure import Company, measure
-from sphtp_benchmarks.company.task import Side, Task
+from sphtp_benchmarks.company.task import CompanySide, CompanyTask
 from sphtp_benchmarks.pair import MeasurementError
 from tests.deadline import within_20_seconds
 
-TASK = Task(side=Side.HOST, channels=10, seconds=0.02, settling=0.05)
+TASK = CompanyTask(side=CompanySide.HOST, channels=10, seconds=0.02, settling=0.05)
 
 
 def test_a_task_survives_its_writing():
-    assert Task.read(TASK.written()) == TASK
+    assert CompanyTask.read(TASK.written()) == TASK
 
 
 @within_20_seconds

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp_benchmarks.systems.credit import Grants, Room, Window
+from sphtp_benchmarks.systems.credit import CreditWindow, Grants, Room
 from sphtp_benchmarks.systems.framing import Unframer, framed
 
 
@@ -17,13 +17,13 @@ def test_a_stream_comes_apart_as_it_was_put_together(messages, step):
 
 
 def test_windows_follow_the_size_of_messages():
-    assert Window.of(65_536, 64) == Window(size=1024, every=256, burst=64)
-    assert Window.of(65_536, 32_768) == Window(size=4, every=1, burst=1)
+    assert CreditWindow.of(65_536, 64) == CreditWindow(size=1024, every=256, burst=64)
+    assert CreditWindow.of(65_536, 32_768) == CreditWindow(size=4, every=1, burst=1)
 
 
 @given(st.integers(1, 70_000), st.integers(0, 2**32).map(Random))
 def test_a_sender_with_grants_never_stands_still(message, chance):
-    window = Window.of(65_536, message)
+    window = CreditWindow.of(65_536, message)
     room, grants = Room(window), Grants(window)
     under_way = 0
     for _ in range(50):

@@ -17,16 +17,16 @@ from sphtp_benchmarks.figures import Figures, Sheet
 from sphtp_benchmarks.lockstep import steps as steps_module
 from sphtp_benchmarks.lockstep.catalog import CASES, LOCKSTEP, SYSTEMS
 from sphtp_benchmarks.lockstep.steps import OutOfStepError, Steps, meet
-from sphtp_benchmarks.pair import MeasurementError, Task, measure
-from sphtp_benchmarks.part import Part, Role
+from sphtp_benchmarks.pair import Measurement, MeasurementError, measure
+from sphtp_benchmarks.process_task import ProcessTask, TaskRole
 from sphtp_benchmarks.text import table_of
 from tests.deadline import within_20_seconds
 
 SHORT: dict[str, Any] = {"seconds": 0.05, "warm_up": 0.0, "catalog": LOCKSTEP.name}
 
 
-def part_of(number: int, case: str = "2x4kB") -> Part:
-    return Part(system="sphtp", case=case, role=Role.WORK, number=number, **SHORT)
+def part_of(number: int, case: str = "2x4kB") -> ProcessTask:
+    return ProcessTask(system="sphtp", case=case, role=TaskRole.WORK, number=number, **SHORT)
 
 
 def test_what_is_promised_is_among_the_ratios() -> None:
@@ -118,7 +118,7 @@ def test_a_system_without_its_launcher_is_absent() -> None:
 @within_20_seconds
 @pytest.mark.usefixtures("forked")
 async def test_workers_keep_step() -> None:
-    figures = await measure(Task("2x4kB", "sphtp", **SHORT))
+    figures = await measure(Measurement("2x4kB", "sphtp", **SHORT))
     assert (figures.steps_per_s or 0) > 1
     assert (figures.cpu_us_per_step or 0) > 1
     assert figures.mb_per_s == pytest.approx((figures.steps_per_s or 0) * 2 * 4000 / 1e6)
@@ -136,12 +136,12 @@ async def test_workers_that_are_not_in_step_are_no_figure(monkeypatch: pytest.Mo
             pass
 
     @asynccontextmanager
-    async def open_half(part: Part) -> AsyncIterator[Half]:
+    async def open_half(part: ProcessTask) -> AsyncIterator[Half]:
         yield Half(part.number)
 
     monkeypatch.setattr(pair, "open_half", open_half)
     with pytest.raises(MeasurementError, match="not in step"):
-        await measure(Task("2x4kB", "tcp", **SHORT))
+        await measure(Measurement("2x4kB", "tcp", **SHORT))
 
 
 def test_the_verb_prints_a_document_and_leaves_the_clear_out(tmp_path) -> None:

@@ -7,10 +7,10 @@ import pytest
 from sphtp_benchmarks import meters
 from sphtp_benchmarks.meters import (
     LAST,
+    MessageSource,
+    MessageTally,
     Pauses,
-    Source,
     Stopwatch,
-    Tally,
     WrongLengthError,
     percentile,
 )
@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_source_sends_until_its_time_is_over_and_then_one_more(clock, capsys):
-    source = Source(size=8, seconds=1.0)
+    source = MessageSource(size=8, seconds=1.0)
     bursts = []
     for burst in source.bursts(3):
         bursts.append(burst)
@@ -50,7 +50,7 @@ def test_a_source_sends_until_its_time_is_over_and_then_one_more(clock, capsys):
 
 
 def test_a_tally_does_not_count_the_warm_up(clock, capsys):
-    tally, message, last = Tally(size=4, warm_up=1.0), bytes(4), bytes([LAST, 0, 0, 0])
+    tally, message, last = MessageTally(size=4, warm_up=1.0), bytes(4), bytes([LAST, 0, 0, 0])
     assert not tally.take([])
     for _ in range(3):
         assert not tally.take([message] * 5)
@@ -64,18 +64,18 @@ def test_a_tally_does_not_count_the_warm_up(clock, capsys):
 
 def test_a_tally_refuses_a_message_of_another_length():
     with pytest.raises(WrongLengthError):
-        Tally(size=4, warm_up=0.0).take([bytes(4), bytes(3), bytes(4)])
+        MessageTally(size=4, warm_up=0.0).take([bytes(4), bytes(3), bytes(4)])
 
 
 def test_a_tally_takes_one_by_one_up_to_the_last(clock, capsys):
     messages = iter([bytes(64)] * 600 + [bytes([LAST]) + bytes(63), b"never asked for"])
-    Tally(size=64, warm_up=0.0).take_each(lambda: next(messages))
+    MessageTally(size=64, warm_up=0.0).take_each(lambda: next(messages))
     assert json.loads(capsys.readouterr().out)["received"] == 601
     assert next(messages) == b"never asked for"
 
 
 def test_a_tally_counts_what_is_lost_and_may_end_without_the_last_message(clock, capsys):
-    tally = Tally(size=4, warm_up=0.0)
+    tally = MessageTally(size=4, warm_up=0.0)
     tally.take([bytes(4)] * 3)
     clock.now += 0.5
     tally.lose(6)
@@ -86,13 +86,13 @@ def test_a_tally_counts_what_is_lost_and_may_end_without_the_last_message(clock,
 
 
 def test_the_last_message_is_repeated_for_those_who_missed_it(clock):
-    encores = Source(size=4, seconds=1.0).encores()
+    encores = MessageSource(size=4, seconds=1.0).encores()
     assert [next(encores) for _ in range(3)] == [bytes([LAST, 0, 0, 0])] * 3
     assert clock.now == pytest.approx(100.03)
 
 
 def test_a_slow_receiver_keeps_to_its_rate_in_steps_of_a_tenth_of_a_second(clock):
-    tally, times = Tally(size=4, warm_up=0.0, pauses=Pauses(rate=1000.0)), []
+    tally, times = MessageTally(size=4, warm_up=0.0, pauses=Pauses(rate=1000.0)), []
     for _ in range(8):
         tally.take([bytes(4)] * 50)
         times.append(clock.now - 100.0)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sphtp_benchmarks.figures import Figures, Sheet
-from sphtp_benchmarks.meters import LAST, Source, Tally
+from sphtp_benchmarks.meters import LAST, MessageSource, MessageTally
 from sphtp_benchmarks.ordinary.catalog import CASES, ORDINARY, SYSTEMS
-from sphtp_benchmarks.pair import Task, measure
+from sphtp_benchmarks.pair import Measurement, measure
 from tests.deadline import within_20_seconds
 
 SHORT: dict[str, Any] = {"seconds": 0.05, "warm_up": 0.0, "catalog": ORDINARY.name}
@@ -26,7 +26,7 @@ def test_what_is_promised_is_among_the_ratios() -> None:
 
 
 def test_messages_come_one_by_one_without_the_last_of_them() -> None:
-    source = Source(size=4, seconds=0.0001)
+    source = MessageSource(size=4, seconds=0.0001)
     messages = list(source.messages())
     assert set(messages) <= {bytes(4)}
     assert source.last == bytes([LAST, 0, 0, 0])
@@ -40,7 +40,7 @@ async def test_an_iteration_is_counted_up_to_the_last_message(
             yield bytes([number == 700, 0])
 
     async with aclosing(messages()) as numbered:
-        await Tally(2, 0.0).take_all(numbered)
+        await MessageTally(2, 0.0).take_all(numbered)
     assert '"received": 701' in capsys.readouterr().out
 
 
@@ -48,7 +48,7 @@ async def test_an_iteration_is_counted_up_to_the_last_message(
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("case", CASES)
 async def test_every_message_of_ours_arrives(case: str) -> None:
-    figures = await measure(Task(case, "sphtp", **SHORT))
+    figures = await measure(Measurement(case, "sphtp", **SHORT))
     assert (figures.messages_per_s or 0) > 100
 
 
@@ -56,5 +56,5 @@ async def test_every_message_of_ours_arrives(case: str) -> None:
 @pytest.mark.usefixtures("forked")
 async def test_every_message_of_tcp_arrives() -> None:
     assert "tcp" in SYSTEMS
-    figures = await measure(Task("ordinary", "tcp", **SHORT))
+    figures = await measure(Measurement("ordinary", "tcp", **SHORT))
     assert (figures.messages_per_s or 0) > 100

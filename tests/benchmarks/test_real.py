@@ -10,8 +10,8 @@ import trio
 
 from sphtp_benchmarks import pair
 from sphtp_benchmarks.figures import Sheet
-from sphtp_benchmarks.pair import MeasurementError, Task, measure, open_half
-from sphtp_benchmarks.part import Part, Role
+from sphtp_benchmarks.pair import Measurement, MeasurementError, measure, open_half
+from sphtp_benchmarks.process_task import ProcessTask, TaskRole
 from sphtp_benchmarks.rounds import Plan, run_rounds
 from sphtp_client.cluster.process import ChildProcess
 from tests.deadline import within_20_seconds
@@ -24,7 +24,7 @@ SHORT: dict[str, Any] = {"seconds": 0.05, "warm_up": 0.0}
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("system", ["sphtp", "tcp"])
 async def test_messages_arrive_and_are_counted(system):
-    figures = await measure(Task("64B", system, **SHORT))
+    figures = await measure(Measurement("64B", system, **SHORT))
     assert figures.messages_per_s is not None
     assert figures.messages_per_s > 100
     assert figures.mb_per_s == pytest.approx(figures.messages_per_s * 64 / 1e6)
@@ -36,7 +36,7 @@ async def test_messages_arrive_and_are_counted(system):
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("system", ["sphtp", "pynng"])
 async def test_round_trips_are_timed(system):
-    figures = await measure(Task("rtt", system, **SHORT))
+    figures = await measure(Measurement("rtt", system, **SHORT))
     assert figures.rtt_p50_us is not None
     assert figures.rtt_p99_us is not None
     assert 1 < figures.rtt_p50_us <= figures.rtt_p99_us
@@ -44,7 +44,7 @@ async def test_round_trips_are_timed(system):
 
 @pytest.mark.usefixtures("forked")
 async def test_a_half_that_fails_is_quoted():
-    broken = Task("64B", "no_such_system", **SHORT)
+    broken = Measurement("64B", "no_such_system", **SHORT)
     with pytest.raises(MeasurementError, match="receive ended: KeyError: 'no_such_system'"):
         await measure(broken)
 
@@ -73,14 +73,14 @@ async def test_a_measurement_has_a_deadline_and_leaves_nobody(monkeypatch):
 
     monkeypatch.setattr(pair, "ChildProcess", Noted)
     with pytest.raises(MeasurementError, match="not done"):
-        await measure(Task("64B", "tcp", **SHORT), grace=0.1)
+        await measure(Measurement("64B", "tcp", **SHORT), grace=0.1)
     assert len(pids) == 1
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
 
 
 async def test_a_half_ends_with_its_standard_input():
-    part = Part(system="tcp", case="64B", role=Role.RECEIVE, **SHORT)
+    part = ProcessTask(system="tcp", case="64B", role=TaskRole.RECEIVE, **SHORT)
     async with open_half(part) as half:
         assert (await half.hear("port"))["port"] > 0
         command = [sys.executable, "-m", "sphtp_benchmarks.half", part.written()]

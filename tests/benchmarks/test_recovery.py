@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from sphtp_benchmarks.command import bench
 from sphtp_benchmarks.recovery.page import cells, page
-from sphtp_benchmarks.recovery.trial import TRIALS, Recovery, Trial, make
+from sphtp_benchmarks.recovery.trial import TRIALS, Recovery, RecoveryTrial, make
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "recovery.md"
 SEED = 1
@@ -20,7 +20,7 @@ LONG = [pytest.param(one, marks=pytest.mark.soak) for one in TRIALS if one not i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trial", [*SHORT, *LONG], ids=lambda trial: trial.name)
-def test_what_is_lost_is_recovered_in_time(trial: Trial) -> None:
+def test_what_is_lost_is_recovered_in_time(trial: RecoveryTrial) -> None:
     found = make(trial, SEED)
     line = "| " + " | ".join(cells(found)) + " |"
     assert line in PAGE.read_text(encoding="utf-8"), STALE

@@ -15,7 +15,7 @@ from sphtp_benchmarks.simulated import catalog, lanes
 from sphtp_benchmarks.simulated.bottleneck import BOTTLENECK, Used
 from sphtp_benchmarks.simulated.catalog import EXPERIMENTS, Run
 from sphtp_benchmarks.simulated.delivery import DELIVERY, ROUND_TRIP, Delivered, measure
-from sphtp_benchmarks.simulated.experiment import Experiment, Finding, Trial
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial
 from sphtp_benchmarks.simulated.heavy_loss import (
     HEAVY_LOSS,
     Endured,
@@ -41,7 +41,7 @@ LONG = (
 STALE = "docs/reference/latency.md is not what the command finds; run `make docs`"
 
 
-def make(experiment: Experiment, trial: Trial) -> Finding:
+def make(experiment: Experiment, trial: SimulatedTrial) -> Finding:
     """Make a trial, and see that the page has its line where it belongs."""
     finding = trial.measure(SEED)
     *_, line, _ = section(experiment, [finding])
@@ -77,7 +77,7 @@ def test_copies_deliver_within_a_round_trip() -> None:
 
 @pytest.mark.slow
 @trials(DELIVERY)
-def test_copies_deliver_as_the_page_says(trial: Trial) -> None:
+def test_copies_deliver_as_the_page_says(trial: SimulatedTrial) -> None:
     found = make(DELIVERY, trial)
     assert isinstance(found, Delivered)
     check_delivered(found)
@@ -112,7 +112,7 @@ def test_no_controller_makes_a_small_flow_much_slower_than_the_seed(
 @pytest.mark.slow
 @pytest.mark.soak
 @trials(HEAVY_LOSS)
-def test_heavy_loss_costs_at_most_twice_what_it_costs_the_seed(trial: Trial) -> None:
+def test_heavy_loss_costs_at_most_twice_what_it_costs_the_seed(trial: SimulatedTrial) -> None:
     found, seed = make(HEAVY_LOSS, trial), HEAVY_LOSS.trials[0].measure(SEED)
     assert isinstance(found, Endured)
     assert isinstance(seed, Endured)
@@ -122,7 +122,7 @@ def test_heavy_loss_costs_at_most_twice_what_it_costs_the_seed(trial: Trial) -> 
 
 @pytest.mark.slow
 @trials(BOTTLENECK)
-def test_whole_channels_use_and_share_a_bottleneck(trial: Trial) -> None:
+def test_whole_channels_use_and_share_a_bottleneck(trial: SimulatedTrial) -> None:
     found = make(BOTTLENECK, trial)
     assert isinstance(found, Used)
     if found.path.loss:
@@ -138,7 +138,7 @@ def test_whole_channels_use_and_share_a_bottleneck(trial: Trial) -> None:
 
 @pytest.mark.slow
 @trials(LANES_TABLE)
-def test_a_transfer_at_most_doubles_what_small_messages_take(trial: Trial) -> None:
+def test_a_transfer_at_most_doubles_what_small_messages_take(trial: SimulatedTrial) -> None:
     found = make(LANES_TABLE, trial)
     assert isinstance(found, Noticed)
     alone, beside = found.alone, found.beside

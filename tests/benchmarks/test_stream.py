@@ -13,9 +13,9 @@ from sphtp.core.stream.events import LossReason
 from sphtp_benchmarks import pair
 from sphtp_benchmarks.command import bench
 from sphtp_benchmarks.figures import Figures, Sheet
-from sphtp_benchmarks.meters import Tally
-from sphtp_benchmarks.pair import MeasurementError, Task, measure
-from sphtp_benchmarks.part import Part, Role
+from sphtp_benchmarks.meters import MessageTally
+from sphtp_benchmarks.pair import Measurement, MeasurementError, measure
+from sphtp_benchmarks.process_task import ProcessTask, TaskRole
 from sphtp_benchmarks.stream.catalog import CASES, STREAMS
 from sphtp_benchmarks.systems import stream
 from sphtp_benchmarks.text import share, table_of
@@ -78,7 +78,7 @@ def test_a_publication_counts_what_each_receiver_got_and_was_told() -> None:
 
 
 def test_losses_are_counted_and_taken_out(capsys: pytest.CaptureFixture[str]) -> None:
-    tally, message = Tally(size=2, warm_up=0.0), b"\0\0"
+    tally, message = MessageTally(size=2, warm_up=0.0), b"\0\0"
     items = [message, Loss(5, 9, LossReason.OVERRUN), message, Loss(12, 12, LossReason.WINDOW)]
     assert stream.without_losses([message], tally) == [message]
     assert stream.without_losses(items, tally) == [message, message]
@@ -92,7 +92,7 @@ class Company:
 
     def __init__(self, measured: float) -> None:
         heard = {"received": 4.0, "reported": 0.0, "measured": measured, "seconds": 1.0, "cpu": 0.0}
-        self.parts: list[Part] = []
+        self.parts: list[ProcessTask] = []
         self._said: dict[str, dict[str, float]] = {
             "port": {"port": 777},
             "sent": {"sent": 4, "cpu": 1.0},
@@ -100,7 +100,7 @@ class Company:
         }
 
     @asynccontextmanager
-    async def open_half(self, part: Part) -> AsyncIterator["Company"]:
+    async def open_half(self, part: ProcessTask) -> AsyncIterator["Company"]:
         self.parts.append(part)
         yield self
 
@@ -111,9 +111,9 @@ class Company:
 async def test_every_receiver_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     company = Company(measured=2.0)
     monkeypatch.setattr(pair, "open_half", company.open_half)
-    figures = await measure(Task("fanout8", "pynng", **SHORT))
+    figures = await measure(Measurement("fanout8", "pynng", **SHORT))
     assert figures.delivered == 1.0
-    assert [part.role for part in company.parts] == [Role.PUBLISH] + 8 * [Role.SUBSCRIBE]
+    assert [part.role for part in company.parts] == [TaskRole.PUBLISH] + 8 * [TaskRole.SUBSCRIBE]
     assert [part.port for part in company.parts] == [0] + 8 * [777]
     assert {part.receivers for part in company.parts} == {8}
 
@@ -123,13 +123,13 @@ async def test_what_arrives_within_the_warm_up_is_no_figure(
 ) -> None:
     monkeypatch.setattr(pair, "open_half", Company(measured=0.0).open_half)
     with pytest.raises(MeasurementError, match="within the warm-up"):
-        await measure(Task("64B", "pynng", **SHORT))
+        await measure(Measurement("64B", "pynng", **SHORT))
 
 
 @within_20_seconds
 @pytest.mark.usefixtures("forked")
 async def test_a_stream_delivers_all() -> None:
-    figures = await measure(Task("64B", "sphtp", **SHORT))
+    figures = await measure(Measurement("64B", "sphtp", **SHORT))
     assert (figures.delivered, figures.reported) == (1.0, 0.0)
     assert figures.mb_per_s is not None
     assert figures.messages_per_s == pytest.approx(figures.mb_per_s * 1e6 / CASES["64B"].size)
@@ -140,14 +140,14 @@ async def test_a_stream_delivers_all() -> None:
 @within_20_seconds
 @pytest.mark.usefixtures("forked")
 async def test_a_slow_receiver_hears_of_every_message() -> None:
-    figures = await measure(Task("slow", "unheld", **SHORT))
+    figures = await measure(Measurement("slow", "unheld", **SHORT))
     assert figures.told == 1.0
 
 
 @within_20_seconds
 @pytest.mark.usefixtures("forked")
 async def test_a_system_that_drops_is_measured_by_what_arrives() -> None:
-    figures = await measure(Task("64B", "pynng", **SHORT | {"seconds": 0.8}))
+    figures = await measure(Measurement("64B", "pynng", **SHORT | {"seconds": 0.8}))
     assert figures.delivered is not None
     assert 0 < figures.delivered <= 1
     assert figures.told == figures.delivered
@@ -156,7 +156,7 @@ async def test_a_system_that_drops_is_measured_by_what_arrives() -> None:
 def test_the_verb_prints_a_document_and_writes_a_page(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def measured(_: Task) -> Figures:
+    async def measured(_: Measurement) -> Figures:
         return Figures(messages_per_s=1000.0, delivered=0.5, reported=0.0, told=0.5)
 
     monkeypatch.setattr("sphtp_benchmarks.rounds.measure", measured)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sphtp_benchmarks.company.measure import Company, measure
-from sphtp_benchmarks.company.task import Side, Task
+from sphtp_benchmarks.company.task import CompanySide, CompanyTask
 from sphtp_benchmarks.conditions import conditions
 from sphtp_benchmarks.options import as_json, rounds_of_median
 from sphtp_benchmarks.rounds import Plan
@@ -37,7 +37,7 @@ def company(channels: int, rounds: int, seconds: float, json: bool) -> None:
     Two processes with a socket each; memory is that of the one that dials, one end of each channel.
     Exit codes: 0 measured, 2 usage, 3 the measurement failed, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    task = Task(side=Side.HOST, channels=channels, seconds=seconds)
+    task = CompanyTask(side=CompanySide.HOST, channels=channels, seconds=seconds)
     circumstances = conditions(Plan(rounds=rounds, seconds=seconds, cases=(), systems=()))
     figures = measured(partial(measure, task, rounds), quiet=json)
     tell(figures, circumstances, json=json)

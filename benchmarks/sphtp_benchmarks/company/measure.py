@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import trio
 
-from sphtp_benchmarks.company.task import Side, Task
+from sphtp_benchmarks.company.task import CompanySide, CompanyTask
 from sphtp_benchmarks.pair import MeasurementError, open_process
 
 MODULE: Final = "sphtp_benchmarks.company.side"
@@ -52,7 +52,7 @@ class Company:
         return asdict(self)
 
 
-async def measure(task: Task, rounds: int, starting: Callable[[str], None]) -> Company:
+async def measure(task: CompanyTask, rounds: int, starting: Callable[[str], None]) -> Company:
     """Measure in rounds, and once more with every allocation traced.
 
     Raises ``MeasurementError``, and whatever happens leaves no process.
@@ -66,9 +66,9 @@ async def measure(task: Task, rounds: int, starting: Callable[[str], None]) -> C
     return Company.of(task.channels, heard, traced)
 
 
-async def _listen(task: Task) -> Mapping[str, float]:
+async def _listen(task: CompanyTask) -> Mapping[str, float]:
     with trio.move_on_after(GRACE + 4 * task.seconds):
-        guest = replace(task, side=Side.GUEST)
+        guest = replace(task, side=CompanySide.GUEST)
         async with open_process(guest.side, MODULE, guest.written()) as answering:
             host = replace(task, port=int((await answering.hear("port"))["port"]))
             async with open_process(host.side, MODULE, host.written()) as dialling:

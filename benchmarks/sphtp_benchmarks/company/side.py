@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 import sphtp
-from sphtp_benchmarks.company.task import Side, Task
+from sphtp_benchmarks.company.task import CompanySide, CompanyTask
 from sphtp_benchmarks.meters import end_with_stdin, say
 
 HOST: Final = "127.0.0.1"
@@ -25,11 +25,11 @@ END: Final = b"end"
 def main() -> None:
     """Do what the argument says."""
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    task = Task.read(sys.argv[1])
-    trio.run({Side.HOST: be_host, Side.GUEST: be_guest}[Side(task.side)], task)
+    task = CompanyTask.read(sys.argv[1])
+    trio.run({CompanySide.HOST: be_host, CompanySide.GUEST: be_guest}[CompanySide(task.side)], task)
 
 
-async def be_guest(task: Task) -> None:
+async def be_guest(task: CompanyTask) -> None:
     """Accept every channel; the first one is the busy one."""
     settings = sphtp.ChannelSettings(backlog=task.channels + 1)
     async with sphtp.open_node(HOST, settings=settings) as node, trio.open_nursery() as nursery:
@@ -50,7 +50,7 @@ async def count(channel: sphtp.Channel) -> None:
             received = 0
 
 
-async def be_host(task: Task) -> None:
+async def be_host(task: CompanyTask) -> None:
     """Measure alone, open the idle channels, measure again."""
     async with sphtp.open_node(HOST) as node, node.open_channel(HOST, task.port) as busy:
         alone = await rate(busy, task.seconds)
@@ -65,7 +65,7 @@ async def be_host(task: Task) -> None:
 
 
 @asynccontextmanager
-async def company(node: sphtp.Node, task: Task) -> AsyncIterator[None]:
+async def company(node: sphtp.Node, task: CompanyTask) -> AsyncIterator[None]:
     """Open idle channels for the length of the block."""
     async with AsyncExitStack() as stack:
         for _ in range(task.channels):
@@ -104,7 +104,7 @@ async def _end(channel: sphtp.Channel) -> tuple[int, float]:
     return received, used
 
 
-async def settled_memory(task: Task) -> int:
+async def settled_memory(task: CompanyTask) -> int:
     """Return the bytes in use once everything is quiet."""
     await trio.sleep(task.settling)
     gc.collect()

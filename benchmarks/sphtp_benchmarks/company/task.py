@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sphtp_benchmarks.told import Told
+from sphtp_benchmarks.side_task import SideTask
 
 
-class Side(StrEnum):
+class CompanySide(StrEnum):
     """The two processes: one dials and is measured, the other one answers."""
 
     HOST = "host"
@@ -14,7 +14,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Told):
+class CompanyTask(SideTask):
     """Open this many idle channels beside a busy one.
 
     ``seconds`` is for each rate, ``settling`` for memory to settle: in that time every idle channel

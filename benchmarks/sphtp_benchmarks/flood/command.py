@@ -7,7 +7,7 @@ import click
 
 from sphtp_benchmarks.conditions import conditions
 from sphtp_benchmarks.flood.measure import Flood, measure
-from sphtp_benchmarks.flood.task import Side, Task
+from sphtp_benchmarks.flood.task import FloodSide, FloodTask
 from sphtp_benchmarks.options import as_json, rounds_of_median
 from sphtp_benchmarks.rounds import Plan
 from sphtp_benchmarks.verb import measured
@@ -38,7 +38,7 @@ def flood(rate: int, rounds: int, seconds: float, seed: int, json: bool) -> None
     one that sends it random bytes, half of them with the front of a datagram. Exit codes: 0
     measured, 2 usage, 3 the measurement failed, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    task = Task(side=Side.VICTIM, rate=rate, seconds=seconds, seed=seed)
+    task = FloodTask(side=FloodSide.VICTIM, rate=rate, seconds=seconds, seed=seed)
     circumstances = conditions(Plan(rounds=rounds, seconds=seconds, cases=(), systems=()))
     figures = measured(partial(measure, task, rounds), quiet=json)
     if json:

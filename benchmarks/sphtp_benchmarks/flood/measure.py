@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import trio
 
-from sphtp_benchmarks.flood.task import Side, Task
+from sphtp_benchmarks.flood.task import FloodSide, FloodTask
 from sphtp_benchmarks.pair import MeasurementError, open_process
 
 MODULE: Final = "sphtp_benchmarks.flood.side"
@@ -51,7 +51,7 @@ class Flood:
         return asdict(self)
 
 
-async def measure(task: Task, rounds: int, starting: Callable[[str], None]) -> Flood:
+async def measure(task: FloodTask, rounds: int, starting: Callable[[str], None]) -> Flood:
     """Measure in rounds. Raises ``MeasurementError``, and whatever happens leaves no process."""
     heard = []
     for number in range(1, rounds + 1):
@@ -60,15 +60,15 @@ async def measure(task: Task, rounds: int, starting: Callable[[str], None]) -> F
     return Flood.of(heard)
 
 
-async def _listen(task: Task) -> Mapping[str, float]:
+async def _listen(task: FloodTask) -> Mapping[str, float]:
     with trio.move_on_after(GRACE + 4 * task.seconds):
-        victim = replace(task, side=Side.VICTIM)
+        victim = replace(task, side=FloodSide.VICTIM)
         async with open_process(victim.side, MODULE, victim.written()) as answering:
             port = int((await answering.hear("port"))["port"])
-            friend = replace(task, side=Side.FRIEND, port=port)
+            friend = replace(task, side=FloodSide.FRIEND, port=port)
             async with open_process(friend.side, MODULE, friend.written()) as asking:
                 await asking.hear("quiet")
-                enemy = replace(task, side=Side.FLOOD, port=port)
+                enemy = replace(task, side=FloodSide.FLOOD, port=port)
                 async with open_process(enemy.side, MODULE, enemy.written()):
                     return await asking.hear("loud_p50")
     raise MeasurementError(f"not done after {GRACE + 4 * task.seconds:.0f} s")

@@ -13,7 +13,7 @@ import trio
 
 import sphtp
 from sphtp_benchmarks.flood.junk import flood
-from sphtp_benchmarks.flood.task import Side, Task
+from sphtp_benchmarks.flood.task import FloodSide, FloodTask
 from sphtp_benchmarks.meters import end_with_stdin, say
 
 HOST: Final = "127.0.0.1"
@@ -25,26 +25,28 @@ PAUSE: Final = 0.002
 def main() -> None:
     """Do what the argument says."""
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    task = Task.read(sys.argv[1])
-    {Side.VICTIM: be_victim, Side.FRIEND: be_friend, Side.FLOOD: be_flood}[Side(task.side)](task)
+    task = FloodTask.read(sys.argv[1])
+    {FloodSide.VICTIM: be_victim, FloodSide.FRIEND: be_friend, FloodSide.FLOOD: be_flood}[
+        FloodSide(task.side)
+    ](task)
 
 
-def be_flood(task: Task) -> None:
+def be_flood(task: FloodTask) -> None:
     """Send junk until the end."""
     flood(HOST, task.port, task.rate, task.seed)
 
 
-def be_victim(task: Task) -> None:
+def be_victim(task: FloodTask) -> None:
     """Answer every message, and say how this process does when asked."""
     trio.run(_answer, task)
 
 
-def be_friend(task: Task) -> None:
+def be_friend(task: FloodTask) -> None:
     """Ask in quiet, say so, and ask again as soon as somebody floods."""
     trio.run(_compare, task)
 
 
-async def _answer(_: Task) -> None:
+async def _answer(_: FloodTask) -> None:
     async with sphtp.open_node(HOST) as node:
         say(port=node.address[1])
         async for channel in node.incoming():
@@ -52,7 +54,7 @@ async def _answer(_: Task) -> None:
                 await channel.send(figures(node, channel) if message == REPORT else message)
 
 
-async def _compare(task: Task) -> None:
+async def _compare(task: FloodTask) -> None:
     async with sphtp.open_channel(HOST, task.port) as channel:
         await ask(channel, task.seconds / 4)
         quiet = await ask(channel, task.seconds)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sphtp_benchmarks.told import Told
+from sphtp_benchmarks.side_task import SideTask
 
 
-class Side(StrEnum):
+class FloodSide(StrEnum):
     """The three processes: one answers and is flooded, one asks and measures, one floods."""
 
     VICTIM = "victim"
@@ -15,7 +15,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Told):
+class FloodTask(SideTask):
     """Ask for ``seconds`` in quiet, and for as long while ``rate`` datagrams a second come.
 
     ``seed`` decides what they hold.

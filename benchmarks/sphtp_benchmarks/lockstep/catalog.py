@@ -2,7 +2,15 @@
 
 from typing import Final
 
-from sphtp_benchmarks.catalog import Case, Catalog, Measure, System, Traffic, against, cost_of
+from sphtp_benchmarks.catalog import (
+    Case,
+    Catalog,
+    Measure,
+    System,
+    TrafficPattern,
+    against,
+    cost_of,
+)
 
 OURS: Final = "sphtp"
 CLEAR: Final = "clear"
@@ -86,7 +94,7 @@ CASES: Final = {
             Measure.STEPS,
             size,
             tuple(name for name in SYSTEMS if size >= LARGE or name != ZMQ_UNCOPIED),
-            traffic=Traffic.ALL_TO_ALL,
+            traffic=TrafficPattern.ALL_TO_ALL,
             workers=workers,
         )
         for workers in (4, 2)

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import numpy
 
 from sphtp_benchmarks.meters import say, told
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
@@ -22,7 +22,7 @@ class OutOfStepError(Exception):
     """An array is not that of this step."""
 
 
-def meet(part: Part, ports: Sequence[int]) -> list[int]:
+def meet(part: ProcessTask, ports: Sequence[int]) -> list[int]:
     """Tell the others on which port each worker with a higher number is awaited.
 
     Returns the ports on which those with lower numbers await this one.
@@ -41,7 +41,7 @@ class Steps:
     that is still being sent.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: ProcessTask) -> None:
         self._leads = part.number == 0
         self._warm_up = part.warm_up
         self._seconds = part.seconds

@@ -26,7 +26,7 @@ PROFILES: Final = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class RecoveryTrial:
     """A profile, the share that is lost of all that is sent, and how many receivers share it."""
 
     profile: str
@@ -81,14 +81,14 @@ class Delays(Observer):
 
 
 TRIALS: Final = tuple(
-    Trial(profile, loss, receivers)
+    RecoveryTrial(profile, loss, receivers)
     for receivers in (1, 20)
     for loss in (0.01, 0.1, 0.3)
     for profile in PROFILES
 )
 
 
-def make(trial: Trial, seed: int, datagrams: int = DATAGRAMS) -> Recovery:
+def make(trial: RecoveryTrial, seed: int, datagrams: int = DATAGRAMS) -> Recovery:
     """Send steadily, lose alike on every way, and see how long what was lost takes."""
     delays = Delays()
     way = Faults(delay=ROUND_TRIP / 2)
@@ -111,7 +111,7 @@ def make(trial: Trial, seed: int, datagrams: int = DATAGRAMS) -> Recovery:
     return _found(trial, broadcast, delays)
 
 
-def _found(trial: Trial, broadcast: Broadcast, delays: Delays) -> Recovery:
+def _found(trial: RecoveryTrial, broadcast: Broadcast, delays: Delays) -> Recovery:
     late = sorted(delays.late)
     counts = [subscriber.transport.statistics() for subscriber in broadcast.subscribers]
     lost, naks = sum(one.lost for one in counts), sum(one.naks_sent for one in counts)

@@ -6,7 +6,7 @@ from typing import Final
 
 from sphtp import ChannelSettings
 from sphtp.testing import Crowd, Faults
-from sphtp_benchmarks.simulated.experiment import Experiment, Finding, Trial, percent
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial, percent
 from sphtp_benchmarks.simulated.path import (
     ETHERNET,
     RATE,
@@ -103,9 +103,9 @@ def measure(path: Shared, seed: int) -> Used:
     )
 
 
-def _trial(path: Shared) -> Trial:
+def _trial(path: Shared) -> SimulatedTrial:
     name = f"{path.controller}, {path.flows} flows, {percent(path.loss)} lost"
-    return Trial(name, partial(measure, path))
+    return SimulatedTrial(name, partial(measure, path))
 
 
 BOTTLENECK: Final = Experiment(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sphtp_benchmarks.simulated.bottleneck import BOTTLENECK
 from sphtp_benchmarks.simulated.delivery import DELIVERY
-from sphtp_benchmarks.simulated.experiment import Experiment, Finding, Trial
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial
 from sphtp_benchmarks.simulated.heavy_loss import HEAVY_LOSS
 from sphtp_benchmarks.simulated.lanes import LANES_TABLE
 
@@ -20,7 +20,9 @@ class Run:
     seed: int
     found: dict[str, list[Finding]] = field(default_factory=dict)
 
-    def make(self, names: Sequence[str], starting: Callable[[Experiment, Trial], None]) -> None:
+    def make(
+        self, names: Sequence[str], starting: Callable[[Experiment, SimulatedTrial], None]
+    ) -> None:
         """Make every trial of the experiments named."""
         for name, experiment in EXPERIMENTS.items():
             if name in names:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sphtp_benchmarks.options import as_json, seed_of_network, to_markdown
 from sphtp_benchmarks.simulated.catalog import EXPERIMENTS, Run
-from sphtp_benchmarks.simulated.experiment import Experiment, Trial
+from sphtp_benchmarks.simulated.experiment import Experiment, SimulatedTrial
 from sphtp_benchmarks.simulated.page import page
 
 
@@ -32,7 +32,7 @@ def latency(cases: tuple[str, ...], seed: int, markdown: Path | None, json: bool
     """
     run, progress = Run(seed), Console(stderr=True)
 
-    def starting(experiment: Experiment, trial: Trial) -> None:
+    def starting(experiment: Experiment, trial: SimulatedTrial) -> None:
         if not json:
             progress.print(f"{experiment.name}: {trial.name}", highlight=False)
 

@@ -10,7 +10,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.receipts import Ticket
 from sphtp.testing import Faults, Pair
 from sphtp_benchmarks.meters import percentile
-from sphtp_benchmarks.simulated.experiment import Experiment, Finding, Trial, ms, percent
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial, ms, percent
 
 RATE: Final = 60
 SIZE: Final = 200
@@ -110,7 +110,7 @@ traffic, too, so where every fifth packet is lost congestion control holds some 
 """,
     headings=("loss each way", "copies", "median", "99 % within", "bytes sent per message"),
     trials=[
-        Trial(f"{percent(loss)} lost, {copies} copies", partial(measure, loss, copies))
+        SimulatedTrial(f"{percent(loss)} lost, {copies} copies", partial(measure, loss, copies))
         for loss in LOSSES
         for copies in COPIES
     ],

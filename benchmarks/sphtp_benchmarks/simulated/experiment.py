@@ -19,7 +19,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SimulatedTrial:
     """One line of an experiment; ``measure`` takes a seed."""
 
     name: str
@@ -35,7 +35,7 @@ class Experiment:
     before: str
     after: str
     headings: Sequence[str]
-    trials: Sequence[Trial]
+    trials: Sequence[SimulatedTrial]
 
 
 def ms(seconds: float) -> str:

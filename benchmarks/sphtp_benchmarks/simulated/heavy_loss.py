@@ -7,7 +7,7 @@ from typing import Final
 
 from sphtp import ChannelSettings
 from sphtp.testing import Faults, Pair
-from sphtp_benchmarks.simulated.experiment import Experiment, Finding, Trial, percent
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial, percent
 from sphtp_benchmarks.simulated.seed_rule import RESEND_TIME, SeedRule
 
 MESSAGES: Final = 100
@@ -83,5 +83,5 @@ shows that they are too many, and where much is missing an ack is said more than
 control](../explanation/congestion.md#never-slower-than-the-seed) tells more.
 """,
     headings=("rule", *(percent(loss) for loss in LOSSES)),
-    trials=[Trial(rule, partial(measure, rule)) for rule in (SEED_RULE, *CONTROLLERS)],
+    trials=[SimulatedTrial(rule, partial(measure, rule)) for rule in (SEED_RULE, *CONTROLLERS)],
 )

@@ -12,7 +12,7 @@ from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from sphtp_benchmarks.simulated.bottleneck import CONTROLLERS
 from sphtp_benchmarks.simulated.delivery import Recipient
-from sphtp_benchmarks.simulated.experiment import Experiment, Finding, Trial, ms
+from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial, ms
 from sphtp_benchmarks.simulated.path import ETHERNET, ROUND_TRIP, bottleneck
 
 BULK, URGENT = range(2)
@@ -121,5 +121,5 @@ which loss-based controllers keep full, and which no lane can pass; the last col
 that wait.
 """,
     headings=("controller", "delivered", "receipt", "times as long", "queue"),
-    trials=[Trial(name, partial(measure, name)) for name in CONTROLLERS],
+    trials=[SimulatedTrial(name, partial(measure, name)) for name in CONTROLLERS],
 )

@@ -8,7 +8,7 @@ from sphtp_benchmarks.catalog import (
     Measure,
     Ratio,
     System,
-    Traffic,
+    TrafficPattern,
     against,
     cost_of,
 )
@@ -58,7 +58,7 @@ CASES: Final = {
             Measure.MESSAGES,
             64,
             (OURS, CLEAR, *THEIRS),
-            traffic=Traffic.TO_MANY,
+            traffic=TrafficPattern.TO_MANY,
         ),
         Case(
             "1400",
@@ -67,7 +67,7 @@ CASES: Final = {
             64,
             (OURS, CLEAR),
             max_datagram=1400,
-            traffic=Traffic.TO_MANY,
+            traffic=TrafficPattern.TO_MANY,
         ),
         Case(
             "8KiB",
@@ -75,7 +75,7 @@ CASES: Final = {
             Measure.BYTES,
             8192,
             (OURS, CLEAR, *THEIRS),
-            traffic=Traffic.TO_MANY,
+            traffic=TrafficPattern.TO_MANY,
         ),
         Case(
             "fanout8",
@@ -83,7 +83,7 @@ CASES: Final = {
             Measure.SENDING,
             64,
             (OURS, CLEAR, *THEIRS),
-            traffic=Traffic.TO_MANY,
+            traffic=TrafficPattern.TO_MANY,
             receivers=8,
         ),
         Case(
@@ -93,7 +93,7 @@ CASES: Final = {
             Measure.TOLD,
             1024,
             (OURS, UNHELD, *THEIRS),
-            traffic=Traffic.TO_MANY,
+            traffic=TrafficPattern.TO_MANY,
             reads_per_s=20_000,
         ),
     )

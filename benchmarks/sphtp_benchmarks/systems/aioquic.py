@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sphtp_benchmarks.meters import Tally, say
-from sphtp_benchmarks.part import Part
-from sphtp_benchmarks.systems.credit import CREDIT, Grants, Room, Window
+from sphtp_benchmarks.meters import MessageTally, say
+from sphtp_benchmarks.process_task import ProcessTask
+from sphtp_benchmarks.systems.credit import CREDIT, CreditWindow, Grants, Room
 from sphtp_benchmarks.systems.framing import Unframer, framed
 
 HOST: Final = "127.0.0.1"
@@ -24,31 +24,31 @@ IN_FLIGHT: Final = 1 << 20  # bytes; what a QUIC stream may have under way by de
 PROTOCOLS: Final = ["sphtp-bench"]
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Accept a connection and count."""
     tally, window = part.tally(), _window(part)
-    asyncio.run(_serve(part, lambda *args, **more: Receiver(tally, window, *args, **more)))
+    asyncio.run(_serve(part, lambda *args, **more: MessageReceiver(tally, window, *args, **more)))
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Connect and send."""
     asyncio.run(_send(part))
 
 
-def echo(part: Part) -> None:
+def echo(part: ProcessTask) -> None:
     """Accept a connection and send everything back."""
     asyncio.run(_serve(part, Echo))
 
 
-def ping(part: Part) -> None:
+def ping(part: ProcessTask) -> None:
     """Connect and time answers."""
     asyncio.run(_ping(part))
 
 
-class Receiver(QuicConnectionProtocol):
+class MessageReceiver(QuicConnectionProtocol):
     """Counts messages, and grants the sender more."""
 
-    def __init__(self, tally: Tally, window: Window, *args: Any, **more: Any) -> None:
+    def __init__(self, tally: MessageTally, window: CreditWindow, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._tally = tally
         self._grants = Grants(window)
@@ -104,7 +104,7 @@ class Caller(QuicConnectionProtocol):
         return self.arrived()
 
 
-async def _serve(part: Part, create_protocol: Any) -> None:
+async def _serve(part: ProcessTask, create_protocol: Any) -> None:
     configuration = _configuration(part, is_client=False)
     configuration.certificate, configuration.private_key = _certificate()
     transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
@@ -115,7 +115,7 @@ async def _serve(part: Part, create_protocol: Any) -> None:
     await asyncio.Event().wait()
 
 
-async def _send(part: Part) -> None:
+async def _send(part: ProcessTask) -> None:
     source, window = part.source(), _window(part)
     room = Room(window)
     async with _connected(part) as caller:
@@ -128,7 +128,7 @@ async def _send(part: Part) -> None:
         await asyncio.Event().wait()
 
 
-async def _ping(part: Part) -> None:
+async def _ping(part: ProcessTask) -> None:
     stopwatch, unframer = part.stopwatch(), Unframer()
     async with _connected(part) as caller:
         for message in stopwatch.pings():
@@ -140,16 +140,16 @@ async def _ping(part: Part) -> None:
         await asyncio.Event().wait()
 
 
-def _window(part: Part) -> Window:
-    return Window.of(IN_FLIGHT, part.size)
+def _window(part: ProcessTask) -> CreditWindow:
+    return CreditWindow.of(IN_FLIGHT, part.size)
 
 
-def _connected(part: Part) -> Any:
+def _connected(part: ProcessTask) -> Any:
     configuration = _configuration(part, is_client=True)
     return connect(HOST, part.port, configuration=configuration, create_protocol=Caller)
 
 
-def _configuration(part: Part, *, is_client: bool) -> QuicConfiguration:
+def _configuration(part: ProcessTask, *, is_client: bool) -> QuicConfiguration:
     configuration = QuicConfiguration(
         is_client=is_client, alpn_protocols=PROTOCOLS, verify_mode=ssl.CERT_NONE
     )

@@ -7,7 +7,7 @@ CREDIT = b"\x01"
 
 
 @dataclass(frozen=True)
-class Window:
+class CreditWindow:
     """Messages that may be on their way; numbers of messages.
 
     The receiver grants ``every`` more each time it has taken as many; the sender sends ``burst`` at
@@ -28,7 +28,7 @@ class Window:
 class Grants:
     """The receiver's side: when to grant."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: CreditWindow) -> None:
         self._every = window.every
         self._owed = 0
 
@@ -41,7 +41,7 @@ class Grants:
 class Room:
     """The sender's side: how many messages may still be sent."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: CreditWindow) -> None:
         self._window = window
         self._room = window.size
 

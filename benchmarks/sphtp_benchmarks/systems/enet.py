@@ -11,15 +11,15 @@ from typing import Final
 import enet
 
 from sphtp_benchmarks.meters import say
-from sphtp_benchmarks.part import Part
-from sphtp_benchmarks.systems.credit import CREDIT, Grants, Room, Window
+from sphtp_benchmarks.process_task import ProcessTask
+from sphtp_benchmarks.systems.credit import CREDIT, CreditWindow, Grants, Room
 
 HOST: Final = b"127.0.0.1"
 IN_FLIGHT: Final = 65_536  # bytes; ENet's own window ends there
 PATIENCE: Final = 100  # milliseconds of a service that waits
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Accept a peer and count."""
     tally, grants = part.tally(), Grants(_window(part))
     host = _accepting()
@@ -35,7 +35,7 @@ def receive(part: Part) -> None:
             _serve(host)
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Connect and send."""
     source, room = part.source(), Room(_window(part))
     host, peer = _connected(part.port)
@@ -49,7 +49,7 @@ def send(part: Part) -> None:
     _serve(host)
 
 
-def echo(_part: Part) -> None:
+def echo(_part: ProcessTask) -> None:
     """Accept a peer and send everything back."""
     host = _accepting()
     while True:
@@ -58,7 +58,7 @@ def echo(_part: Part) -> None:
         host.flush()
 
 
-def ping(part: Part) -> None:
+def ping(part: ProcessTask) -> None:
     """Connect and time answers."""
     stopwatch = part.stopwatch()
     host, peer = _connected(part.port)
@@ -72,8 +72,8 @@ def ping(part: Part) -> None:
     _serve(host)
 
 
-def _window(part: Part) -> Window:
-    return Window.of(IN_FLIGHT, part.size)
+def _window(part: ProcessTask) -> CreditWindow:
+    return CreditWindow.of(IN_FLIGHT, part.size)
 
 
 def _accepting() -> enet.Host:

@@ -7,17 +7,17 @@ import trio
 import sphtp
 from sphtp_benchmarks.lockstep.catalog import CLEAR
 from sphtp_benchmarks.lockstep.steps import Steps, meet
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST = "127.0.0.1"
 
 
-def work(part: Part) -> None:
+def work(part: ProcessTask) -> None:
     """Open channels, and keep step."""
     trio.run(_work, part)
 
 
-async def _work(part: Part) -> None:
+async def _work(part: ProcessTask) -> None:
     security = None if part.system == CLEAR else sphtp.Security()
     async with sphtp.open_node(HOST, security=security) as node, AsyncExitStack() as stack:
         awaited = part.workers - part.number - 1

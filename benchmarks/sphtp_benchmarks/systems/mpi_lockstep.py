@@ -12,7 +12,7 @@ import numpy
 
 from sphtp_benchmarks.lockstep.steps import Steps
 from sphtp_benchmarks.meters import end_with_stdin, say, stay
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     world = MPI.COMM_WORLD
     if world.rank == 0:
         threading.Thread(target=end_with_stdin, daemon=True).start()
-    part = replace(Part.read(sys.argv[1]), number=world.rank)
+    part = replace(ProcessTask.read(sys.argv[1]), number=world.rank)
     others = [rank for rank in range(world.size) if rank != world.rank]
     steps = Steps(part)
     into = numpy.empty(part.size // 8)

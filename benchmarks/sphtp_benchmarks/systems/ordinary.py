@@ -7,22 +7,22 @@ import trio
 import sphtp
 from sphtp_benchmarks.meters import say
 from sphtp_benchmarks.ordinary.catalog import NOWAIT, SENDERS, TASKS
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST = "127.0.0.1"
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Accept a channel and count."""
     trio.run(_receive, part)
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Open a channel and send."""
     trio.run(_send, part)
 
 
-async def _receive(part: Part) -> None:
+async def _receive(part: ProcessTask) -> None:
     async with sphtp.open_node(HOST) as node:
         say(port=node.address[1])
         channel = await node.accept()
@@ -30,7 +30,7 @@ async def _receive(part: Part) -> None:
         await trio.sleep_forever()
 
 
-async def _send(part: Part) -> None:
+async def _send(part: ProcessTask) -> None:
     source = part.source()
     async with sphtp.open_channel(HOST, part.port) as channel:
         messages = source.messages()

@@ -6,20 +6,20 @@ import threading
 import pynng
 
 from sphtp_benchmarks.meters import say, stay
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST = "tcp://127.0.0.1"
 BURST = 64  # messages between two looks at the clock
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Listen with Pull0 and count."""
     pull = _listening(pynng.Pull0())
     part.tally().take_each(pull.recv)
     stay()
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Dial with Push0 and send."""
     source = part.source()
     push = pynng.Push0(dial=f"{HOST}:{part.port}", block_on_dial=True)
@@ -30,14 +30,14 @@ def send(part: Part) -> None:
     stay()
 
 
-def echo(_part: Part) -> None:
+def echo(_part: ProcessTask) -> None:
     """Listen with Pair0 and send everything back."""
     pair = _listening(pynng.Pair0())
     while True:
         pair.send(pair.recv())
 
 
-def ping(part: Part) -> None:
+def ping(part: ProcessTask) -> None:
     """Dial with Pair0 and time answers."""
     stopwatch = part.stopwatch()
     pair = pynng.Pair0(dial=f"{HOST}:{part.port}", block_on_dial=True)
@@ -48,7 +48,7 @@ def ping(part: Part) -> None:
     stay()
 
 
-def publish(part: Part) -> None:
+def publish(part: ProcessTask) -> None:
     """Listen with Pub0, wait for subscribers, and send."""
     source, arrivals = part.source(), threading.Semaphore(0)
     pub = pynng.Pub0()
@@ -64,7 +64,7 @@ def publish(part: Part) -> None:
         pub.send(message)
 
 
-def subscribe(part: Part) -> None:
+def subscribe(part: ProcessTask) -> None:
     """Dial with Sub0 and count."""
     sub = pynng.Sub0(topics=b"", dial=f"{HOST}:{part.port}", block_on_dial=True)
     part.tally().take_each(sub.recv)

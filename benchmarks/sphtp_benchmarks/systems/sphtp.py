@@ -8,34 +8,34 @@ import sphtp
 from sphtp import ChannelSettings, Security
 from sphtp_benchmarks.catalog import SEALED
 from sphtp_benchmarks.meters import say
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST = "127.0.0.1"
 BURST = 1 << 20  # bytes per call of `send_many`
 LIMIT = 1024  # messages per call of `receive_many`
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Accept a channel and count."""
     trio.run(_receive, part)
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Open a channel and send."""
     trio.run(_send, part)
 
 
-def echo(part: Part) -> None:
+def echo(part: ProcessTask) -> None:
     """Accept a channel and send everything back."""
     trio.run(_echo, part)
 
 
-def ping(part: Part) -> None:
+def ping(part: ProcessTask) -> None:
     """Open a channel and time answers."""
     trio.run(_ping, part)
 
 
-async def _receive(part: Part) -> None:
+async def _receive(part: ProcessTask) -> None:
     tally = part.tally()
     async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
         say(port=node.address[1])
@@ -45,7 +45,7 @@ async def _receive(part: Part) -> None:
         await trio.sleep_forever()
 
 
-async def _send(part: Part) -> None:
+async def _send(part: ProcessTask) -> None:
     source = part.source()
     async with _open_channel(part) as channel:
         for burst in source.bursts(max(1, min(LIMIT, BURST // part.size))):
@@ -54,7 +54,7 @@ async def _send(part: Part) -> None:
         await trio.sleep_forever()
 
 
-async def _echo(part: Part) -> None:
+async def _echo(part: ProcessTask) -> None:
     async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
         say(port=node.address[1])
         channel = await node.accept()
@@ -62,7 +62,7 @@ async def _echo(part: Part) -> None:
             await channel.send(message)
 
 
-async def _ping(part: Part) -> None:
+async def _ping(part: ProcessTask) -> None:
     stopwatch = part.stopwatch()
     async with _open_channel(part) as channel:
         for message in stopwatch.pings():
@@ -72,16 +72,16 @@ async def _ping(part: Part) -> None:
         await trio.sleep_forever()
 
 
-def _open_channel(part: Part) -> AbstractAsyncContextManager[sphtp.Channel]:
+def _open_channel(part: ProcessTask) -> AbstractAsyncContextManager[sphtp.Channel]:
     settings, security = _settings(part), _security(part)
     return sphtp.open_channel(HOST, part.port, settings=settings, security=security)
 
 
-def _security(part: Part) -> Security | None:
+def _security(part: ProcessTask) -> Security | None:
     return Security() if part.system == SEALED else None
 
 
-def _settings(part: Part) -> ChannelSettings:
+def _settings(part: ProcessTask) -> ChannelSettings:
     if part.max_datagram is None:
         return ChannelSettings()
     return ChannelSettings(max_datagram=part.max_datagram)

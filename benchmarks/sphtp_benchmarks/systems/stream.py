@@ -7,8 +7,8 @@ import trio
 
 import sphtp
 from sphtp import Loss, Security, StreamSettings
-from sphtp_benchmarks.meters import Tally, say
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.meters import MessageTally, say
+from sphtp_benchmarks.process_task import ProcessTask
 from sphtp_benchmarks.stream.catalog import CLEAR, UNHELD
 
 HOST = "127.0.0.1"
@@ -17,17 +17,17 @@ BURST = 1 << 20  # bytes per call of `send_many`
 LIMIT = 1024  # messages per call of `receive_many`
 
 
-def publish(part: Part) -> None:
+def publish(part: ProcessTask) -> None:
     """Open a source, wait for its receivers, and send."""
     trio.run(_publish, part)
 
 
-def subscribe(part: Part) -> None:
+def subscribe(part: ProcessTask) -> None:
     """Subscribe and count, be it messages or losses."""
     trio.run(_subscribe, part)
 
 
-async def _publish(part: Part) -> None:
+async def _publish(part: ProcessTask) -> None:
     source = part.source()
     async with _open_node(part) as node:
         async with node.open_source(TOPIC, settings=_settings(part)) as stream:
@@ -39,7 +39,7 @@ async def _publish(part: Part) -> None:
         await trio.sleep_forever()
 
 
-async def _subscribe(part: Part) -> None:
+async def _subscribe(part: ProcessTask) -> None:
     tally = part.tally()
     async with _open_node(part) as node, node.subscribe(HOST, part.port, topic=TOPIC) as stream:
         try:
@@ -50,7 +50,7 @@ async def _subscribe(part: Part) -> None:
         await trio.sleep_forever()
 
 
-def without_losses(items: list[Any], tally: Tally) -> list[bytes]:
+def without_losses(items: list[Any], tally: MessageTally) -> list[bytes]:
     """Return what is no loss; losses are counted. The last message may be one of them."""
     if Loss not in set(map(type, items)):
         return items
@@ -59,11 +59,11 @@ def without_losses(items: list[Any], tally: Tally) -> list[bytes]:
     return [item for item in items if type(item) is not Loss]
 
 
-def _open_node(part: Part) -> AbstractAsyncContextManager[sphtp.Node]:
+def _open_node(part: ProcessTask) -> AbstractAsyncContextManager[sphtp.Node]:
     return sphtp.open_node(HOST, security=None if part.system == CLEAR else Security())
 
 
-def _settings(part: Part) -> StreamSettings:
+def _settings(part: ProcessTask) -> StreamSettings:
     changes: dict[str, Any] = {"flow_window": 0} if part.system == UNHELD else {}
     if part.max_datagram is not None:
         changes |= {"max_datagram": part.max_datagram, "local_datagram": part.max_datagram}

@@ -3,34 +3,34 @@
 import trio
 
 from sphtp_benchmarks.meters import say
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 from sphtp_benchmarks.systems.framing import Unframer, framed
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 18  # bytes per read, and about as many per write
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Accept a connection and count."""
     trio.run(_receive, part)
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Connect and send."""
     trio.run(_send, part)
 
 
-def echo(_part: Part) -> None:
+def echo(_part: ProcessTask) -> None:
     """Accept a connection and send everything back."""
     trio.run(_echo)
 
 
-def ping(part: Part) -> None:
+def ping(part: ProcessTask) -> None:
     """Connect and time answers."""
     trio.run(_ping, part)
 
 
-async def _receive(part: Part) -> None:
+async def _receive(part: ProcessTask) -> None:
     tally, unframer = part.tally(), Unframer()
     stream = await _accept()
     while not tally.take(unframer.feed(await _some(stream))):
@@ -38,7 +38,7 @@ async def _receive(part: Part) -> None:
     await trio.sleep_forever()
 
 
-async def _send(part: Part) -> None:
+async def _send(part: ProcessTask) -> None:
     source = part.source()
     stream = await trio.open_tcp_stream(HOST, part.port)
     for burst in source.bursts(max(1, CHUNK // part.size)):
@@ -53,7 +53,7 @@ async def _echo() -> None:
         await stream.send_all(framed(unframer.feed(await _some(stream))))
 
 
-async def _ping(part: Part) -> None:
+async def _ping(part: ProcessTask) -> None:
     stopwatch, unframer = part.stopwatch(), Unframer()
     stream = await trio.open_tcp_stream(HOST, part.port)
     for message in stopwatch.pings():

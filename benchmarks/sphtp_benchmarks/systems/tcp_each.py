@@ -5,24 +5,24 @@ from collections.abc import AsyncIterator
 import trio
 
 from sphtp_benchmarks.meters import say
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 from sphtp_benchmarks.systems.framing import PREFIX, Unframer
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16  # bytes per read
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Accept a connection and count."""
     trio.run(_receive, part)
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Connect and send."""
     trio.run(_send, part)
 
 
-async def _receive(part: Part) -> None:
+async def _receive(part: ProcessTask) -> None:
     (listener,) = await trio.open_tcp_listeners(0, host=HOST)
     say(port=listener.socket.getsockname()[1])
     await part.tally().take_all(_messages(await listener.accept()))
@@ -36,7 +36,7 @@ async def _messages(stream: trio.SocketStream) -> AsyncIterator[bytes]:
             yield message
 
 
-async def _send(part: Part) -> None:
+async def _send(part: ProcessTask) -> None:
     source = part.source()
     stream = await trio.open_tcp_stream(HOST, part.port)
     for message in source.messages():

@@ -7,7 +7,7 @@ import numpy
 import trio
 
 from sphtp_benchmarks.lockstep.steps import DTYPE, Array, Steps, meet
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 from sphtp_benchmarks.systems.framing import PREFIX
 
 HOST: Final = "127.0.0.1"
@@ -15,12 +15,12 @@ FITS: Final = 16_384
 """Bytes of an array that any socket buffer takes, whether or not the other end reads."""
 
 
-def work(part: Part) -> None:
+def work(part: ProcessTask) -> None:
     """Connect, and keep step."""
     trio.run(_work, part)
 
 
-async def _work(part: Part) -> None:
+async def _work(part: ProcessTask) -> None:
     (listener,) = await trio.open_tcp_listeners(0, host=HOST)
     awaited = part.workers - part.number - 1
     mine = listener.socket.getsockname()[1]

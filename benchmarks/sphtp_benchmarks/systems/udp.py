@@ -3,18 +3,18 @@
 import trio
 
 from sphtp_benchmarks.meters import say
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST = "127.0.0.1"
 LARGEST = 65_535
 
 
-def echo(_part: Part) -> None:
+def echo(_part: ProcessTask) -> None:
     """Send every datagram back."""
     trio.run(_echo)
 
 
-def ping(part: Part) -> None:
+def ping(part: ProcessTask) -> None:
     """Time answers."""
     trio.run(_ping, part)
 
@@ -27,7 +27,7 @@ async def _echo() -> None:
         await socket.sendto(datagram, address)
 
 
-async def _ping(part: Part) -> None:
+async def _ping(part: ProcessTask) -> None:
     stopwatch = part.stopwatch()
     socket = await _bound()
     address = (HOST, part.port)

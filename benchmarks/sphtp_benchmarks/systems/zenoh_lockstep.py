@@ -10,14 +10,14 @@ import zenoh
 
 from sphtp_benchmarks.lockstep.steps import DTYPE, Steps, meet
 from sphtp_benchmarks.meters import stay
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST: Final = "127.0.0.1"
 LOOK: Final = 0.01
 """Seconds between two looks at whether the others have subscribed."""
 
 
-def work(part: Part) -> None:
+def work(part: ProcessTask) -> None:
     """Connect, and keep step."""
     mine, others = _free_port(), [n for n in range(part.workers) if n != part.number]
     ports = meet(part, [mine] * (part.workers - part.number - 1))

@@ -6,20 +6,20 @@ Large messages are sent without a copy from the size on where pyzmq recommends t
 import zmq
 
 from sphtp_benchmarks.meters import say, stay
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST = "tcp://127.0.0.1"
 BURST = 64  # messages between two looks at the clock
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Bind PULL and count."""
     socket = _bound(zmq.PULL)
     part.tally().take_each(socket.recv)
     stay()
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Connect PUSH and send."""
     source = part.source()
     socket = _connected(zmq.PUSH, part.port)
@@ -31,14 +31,14 @@ def send(part: Part) -> None:
     stay()
 
 
-def echo(_part: Part) -> None:
+def echo(_part: ProcessTask) -> None:
     """Bind PAIR and send everything back."""
     socket = _bound(zmq.PAIR)
     while True:
         socket.send(socket.recv())
 
 
-def ping(part: Part) -> None:
+def ping(part: ProcessTask) -> None:
     """Connect PAIR and time answers."""
     stopwatch = part.stopwatch()
     socket = _connected(zmq.PAIR, part.port)
@@ -49,7 +49,7 @@ def ping(part: Part) -> None:
     stay()
 
 
-def publish(part: Part) -> None:
+def publish(part: ProcessTask) -> None:
     """Bind a publisher, wait for its subscribers, and send."""
     source = part.source()
     socket = zmq.Context.instance().socket(zmq.XPUB)  # PUB that hears who subscribes
@@ -67,7 +67,7 @@ def publish(part: Part) -> None:
         socket.send(message)
 
 
-def subscribe(part: Part) -> None:
+def subscribe(part: ProcessTask) -> None:
     """Connect SUB and count."""
     socket = zmq.Context.instance().socket(zmq.SUB)
     socket.subscribe(b"")

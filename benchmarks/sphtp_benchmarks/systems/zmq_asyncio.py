@@ -7,22 +7,22 @@ import zmq
 import zmq.asyncio
 
 from sphtp_benchmarks.meters import say
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST = "tcp://127.0.0.1"
 
 
-def receive(part: Part) -> None:
+def receive(part: ProcessTask) -> None:
     """Bind PULL and count."""
     asyncio.run(_receive(part))
 
 
-def send(part: Part) -> None:
+def send(part: ProcessTask) -> None:
     """Connect PUSH and send."""
     asyncio.run(_send(part))
 
 
-async def _receive(part: Part) -> None:
+async def _receive(part: ProcessTask) -> None:
     socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
     say(port=socket.bind_to_random_port(HOST))
     await part.tally().take_all(_messages(socket))
@@ -34,7 +34,7 @@ async def _messages(socket: zmq.asyncio.Socket) -> AsyncIterator[bytes]:
         yield await socket.recv()
 
 
-async def _send(part: Part) -> None:
+async def _send(part: ProcessTask) -> None:
     source = part.source()
     socket = zmq.asyncio.Context.instance().socket(zmq.PUSH)
     socket.connect(f"{HOST}:{part.port}")

@@ -8,12 +8,12 @@ import zmq
 from sphtp_benchmarks.lockstep.catalog import ZMQ_UNCOPIED
 from sphtp_benchmarks.lockstep.steps import DTYPE, Steps, meet
 from sphtp_benchmarks.meters import stay
-from sphtp_benchmarks.part import Part
+from sphtp_benchmarks.process_task import ProcessTask
 
 HOST: Final = "tcp://127.0.0.1"
 
 
-def work(part: Part) -> None:
+def work(part: ProcessTask) -> None:
     """Connect, and keep step."""
     context = zmq.Context.instance()
     sockets = [context.socket(zmq.PAIR) for _ in range(part.workers - 1)]

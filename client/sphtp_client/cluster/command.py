@@ -41,17 +41,17 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     except SettingsError as error:
         print(error, file=sys.stderr)
         sys.exit(ExitStatus.USAGE.code)
-    board, began = RunStatus(), time.monotonic()
-    with _display(board, plan, json) as display, secret_file() as secret:
+    status, began = RunStatus(), time.monotonic()
+    with _display(status, plan, json) as display, secret_file() as secret:
         kept = replace(plan, secret_file=secret)
-        stopped_by = trio.run(partial(run_cluster, kept, board, display.changed))
-    outcome = judge(board, verify=plan.verify, stopped_by=stopped_by)
+        stopped_by = trio.run(partial(run_cluster, kept, status, display.changed))
+    outcome = judge(status, verify=plan.verify, stopped_by=stopped_by)
     seconds = time.monotonic() - began
     if json:
-        told = document(outcome, board, plan.settings(), seconds)
+        told = document(outcome, status, plan.settings(), seconds)
         write_line(sys.stdout, json_format.dumps(told, indent=2))
     else:
-        _tell(outcome, seconds)
+        _write_outcome(outcome, seconds)
     sys.exit(outcome.verdict.code)
 
 
@@ -68,17 +68,17 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     return plan
 
 
-def _display(board: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
+def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
     """A table on a terminal, lines elsewhere; with --json only a terminal hears anything."""
     stream = sys.stderr if json else sys.stdout
     if stream.isatty():
-        return LiveRunDisplay(board, plan.steps, time.monotonic, Console(file=stream))
+        return LiveRunDisplay(status, plan.steps, time.monotonic, Console(file=stream))
     if json:
         return NoRunDisplay()
-    return PlainRunDisplay(board, plan.steps, time.monotonic, stream)
+    return PlainRunDisplay(status, plan.steps, time.monotonic, stream)
 
 
-def _tell(outcome: RunOutcome, seconds: float) -> None:
+def _write_outcome(outcome: RunOutcome, seconds: float) -> None:
     for remark in outcome.remarks:
         write_line(sys.stdout, remark)
     write_line(sys.stdout, f"{outcome.sentence} ({seconds:.1f} s)")

@@ -15,56 +15,56 @@ from sphtp_client.program import write_line
 from sphtp_client.simulation.reports import LinkReport
 
 
-def render(board: RunStatus, steps: int, seconds: float) -> RenderableType:
+def render(status: RunStatus, steps: int, seconds: float) -> RenderableType:
     """Draw servers and peers; ``seconds`` is how long the run has lasted."""
-    return Group(_servers(board), _peers(board, steps, seconds))
+    return Group(_servers(status), _peers(status, steps, seconds))
 
 
-def summary(board: RunStatus, steps: int, seconds: float) -> str:
+def summary(status: RunStatus, steps: int, seconds: float) -> str:
     """Say in one line how far the run is."""
-    clients = board.of(ProcessRole.CLIENT)
-    servers = board.of(ProcessRole.SERVER)
+    clients = status.of(ProcessRole.CLIENT)
+    servers = status.of(ProcessRole.SERVER)
     parts = [
         f"{seconds:6.1f} s",
         f"step {_slowest(clients)}/{steps}",
         *_about_speed(clients),
-        *_about_links([link for seat in clients for link in seat.links]),
-        f"servers {sum(seat.alive for seat in servers)}/{len(servers)}",
-        *(f"reference step {seat.step}" for seat in board.of(ProcessRole.REFERENCE)),
+        *_about_links([link for process in clients for link in process.links]),
+        f"servers {sum(process.alive for process in servers)}/{len(servers)}",
+        *(f"reference step {process.step}" for process in status.of(ProcessRole.REFERENCE)),
     ]
     return "  ".join(parts)
 
 
-def _servers(board: RunStatus) -> Table:
+def _servers(status: RunStatus) -> Table:
     table = Table(title="servers", title_justify="left")
     table.add_column("server")
     for heading in ("pid", "id"):
         table.add_column(heading, justify="right")
     for heading in ("address", "clients", "state"):
         table.add_column(heading)
-    for seat in board.of(ProcessRole.SERVER):
-        url = (seat.address or "").partition(",")[0]
+    for process in status.of(ProcessRole.SERVER):
+        url = (process.address or "").partition(",")[0]
         row = (
-            seat.name,
-            _text(seat.pid),
-            _hex(seat.id),
+            process.name,
+            _text(process.pid),
+            _hex(process.id),
             Text(printable(url)),
-            _clients_of(seat, board),
+            _clients_of(process, status),
         )
-        table.add_row(*row, _state(seat))
+        table.add_row(*row, _state(process))
     return table
 
 
-def _peers(board: RunStatus, steps: int, seconds: float) -> Table:
+def _peers(status: RunStatus, steps: int, seconds: float) -> Table:
     table = Table(title=f"peers, {seconds:.1f} s", title_justify="left")
     table.add_column("peer")
     for heading in ("pid", "id", "step", "steps/s", "round trip", "loss", "resent"):
         table.add_column(heading, justify="right")
     table.add_column("state")
-    for seat in (*board.of(ProcessRole.CLIENT), *board.of(ProcessRole.REFERENCE)):
-        speed = f"{seat.steps_per_s:.0f}" if seat.steps_per_s else ""
-        row = (seat.name, _text(seat.pid), _hex(seat.id), f"{seat.step}/{steps}", speed)
-        table.add_row(*row, *_figures(seat.links), _state(seat))
+    for process in (*status.of(ProcessRole.CLIENT), *status.of(ProcessRole.REFERENCE)):
+        speed = f"{process.steps_per_s:.0f}" if process.steps_per_s else ""
+        row = (process.name, _text(process.pid), _hex(process.id), f"{process.step}/{steps}", speed)
+        table.add_row(*row, *_figures(process.links), _state(process))
     return table
 
 
@@ -90,8 +90,8 @@ def loss_share(links: Iterable[LinkReport]) -> float:
 
 
 def _about_speed(clients: list[ProcessStatus]) -> Iterable[str]:
-    slowest = min((seat.steps_per_s for seat in clients), default=0.0)
-    if slowest:  # otherwise somebody has not told any yet
+    slowest = min((process.steps_per_s for process in clients), default=0.0)
+    if slowest:  # otherwise one has not reported any yet
         yield f"{slowest:.0f} steps/s"
 
 
@@ -102,24 +102,24 @@ def _about_links(links: list[LinkReport]) -> Iterable[str]:
 
 
 def _slowest(clients: list[ProcessStatus]) -> int:
-    return min((seat.step for seat in clients), default=0)
+    return min((process.step for process in clients), default=0)
 
 
-def _clients_of(server: ProcessStatus, board: RunStatus) -> str:
+def _clients_of(server: ProcessStatus, status: RunStatus) -> str:
     slabs = [
-        str(seat.slab)
-        for seat in board.of(ProcessRole.CLIENT)
-        if seat.alive and server.alive and server.id in seat.servers
+        str(process.slab)
+        for process in status.of(ProcessRole.CLIENT)
+        if process.alive and server.alive and server.id in process.servers
     ]
     return " ".join(slabs)
 
 
-def _state(seat: ProcessStatus) -> str:
-    if seat.finished:
+def _state(process: ProcessStatus) -> str:
+    if process.finished:
         return "finished"
-    if seat.exit is not None:
-        return "ended" if seat.exit.code == 0 else str(seat.exit)
-    return "starting" if seat.id is None and seat.step == 0 else "running"
+    if process.exit is not None:
+        return "ended" if process.exit.code == 0 else str(process.exit)
+    return "starting" if process.id is None and process.step == 0 else "running"
 
 
 def _text(value: int | None) -> str:
@@ -135,10 +135,10 @@ LINE_EVERY = 2.0  # seconds between two summaries
 
 
 class RunDisplay(Protocol):
-    """Shows a board; ``changed`` is called often and decides itself when to draw."""
+    """Shows the status of a run; ``changed`` is called often and decides itself when to draw."""
 
     def changed(self) -> None:
-        """Take note of a change of the board."""
+        """Take note of a change of the status."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -155,9 +155,9 @@ class PlainRunDisplay:
     """Happenings as they come, and a summary every few seconds."""
 
     def __init__(
-        self, board: RunStatus, steps: int, clock: Callable[[], float], stream: TextIO
+        self, status: RunStatus, steps: int, clock: Callable[[], float], stream: TextIO
     ) -> None:
-        self._board = board
+        self._status = status
         self._steps = steps
         self._clock = clock
         self._stream = stream
@@ -168,29 +168,29 @@ class PlainRunDisplay:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._tell_news()
+        self._write_notices()
 
     def changed(self) -> None:
         """Write what is new."""
-        self._tell_news()
+        self._write_notices()
         now = self._clock()
         # Servers that go home one by one would look like servers that are lost.
-        if now - self._drawn >= LINE_EVERY and not self._board.is_ending:
+        if now - self._drawn >= LINE_EVERY and not self._status.is_ending:
             self._drawn = now
-            write_line(self._stream, summary(self._board, self._steps, now - self._began))
+            write_line(self._stream, summary(self._status, self._steps, now - self._began))
 
-    def _tell_news(self) -> None:
-        while self._board.news:
-            write_line(self._stream, self._board.news.popleft())
+    def _write_notices(self) -> None:
+        while self._status.notices:
+            write_line(self._stream, self._status.notices.popleft())
 
 
 class LiveRunDisplay:
     """A table that lives on a terminal, with happenings above it."""
 
     def __init__(
-        self, board: RunStatus, steps: int, clock: Callable[[], float], console: Console
+        self, status: RunStatus, steps: int, clock: Callable[[], float], console: Console
     ) -> None:
-        self._board = board
+        self._status = status
         self._steps = steps
         self._clock = clock
         self._began = clock()
@@ -214,10 +214,10 @@ class LiveRunDisplay:
 
     def _draw(self, now: float) -> None:
         self._drawn = now
-        while self._board.news:
-            news = printable(self._board.news.popleft())
-            self._live.console.print(news, markup=False, highlight=False)
-        self._live.update(render(self._board, self._steps, now - self._began), refresh=True)
+        while self._status.notices:
+            notices = printable(self._status.notices.popleft())
+            self._live.console.print(notices, markup=False, highlight=False)
+        self._live.update(render(self._status, self._steps, now - self._began), refresh=True)
 
 
 class NoRunDisplay:

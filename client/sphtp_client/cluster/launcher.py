@@ -57,7 +57,7 @@ class ClusterPlan:
 
     @property
     def grace(self) -> float:
-        """How long, once a client has failed, the others may take to find out and say so."""
+        """How long, once a client has failed, the others may take to find out and report it."""
         return self.channel_timeout + 2 * self.expiry + 5.0
 
     def settings(self) -> dict[str, Any]:
@@ -134,14 +134,14 @@ SERVER_START = 20.0  # seconds until a server must have said that it listens
 
 async def run_cluster(
     plan: ClusterPlan,
-    board: RunStatus,
+    status: RunStatus,
     changed: Callable[[], None],
-    patience: StopTimeouts | None = None,
+    timeouts: StopTimeouts | None = None,
 ) -> ExitStatus | None:
     """Carry out a plan; return who ended it when a signal did. No process is left afterwards."""
 
     async def perform() -> None:
-        async with open_supervisor(board, changed, patience) as supervisor:
+        async with open_supervisor(status, changed, timeouts) as supervisor:
             await _perform(plan, supervisor)
 
     return await run_until_stopped(perform)
@@ -151,18 +151,18 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
     addresses = await _start_servers(plan, supervisor)
     if len(addresses) < plan.servers:
         return
-    supervisor.board.news.append(f"to watch it: {plan.watching(addresses)}")
+    supervisor.status.notices.append(f"to watch it: {plan.watching(addresses)}")
     for slab in range(plan.clients):
         await supervisor.start(plan.client(slab, addresses))
     if plan.verify:
         await supervisor.start(plan.reference())
-    board = supervisor.board
-    await supervisor.wait_until(lambda: _all_done(board) or _any_broken(board))
-    if _any_broken(board):
-        # The others find out by themselves who left and say so, which is worth waiting for.
+    status = supervisor.status
+    await supervisor.wait_until(lambda: _all_done(status) or _any_broken(status))
+    if _any_broken(status):
+        # The others find out by themselves who left and report it, which is worth waiting for.
         with trio.move_on_after(plan.grace):
             await supervisor.wait_until(
-                lambda: not any(s.alive for s in board.of(ProcessRole.CLIENT))
+                lambda: not any(s.alive for s in status.of(ProcessRole.CLIENT))
             )
 
 
@@ -175,24 +175,26 @@ async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]
     join = first.address
     others = [await supervisor.start(plan.server(n, join)) for n in range(2, plan.servers + 1)]
     await _wait_for_servers(others, supervisor)
-    return [seat.address for seat in (first, *others) if seat.address is not None]
+    return [process.address for process in (first, *others) if process.address is not None]
 
 
-async def _wait_for_servers(seats: list[ProcessStatus], supervisor: Supervisor) -> None:
+async def _wait_for_servers(processes: list[ProcessStatus], supervisor: Supervisor) -> None:
     with trio.move_on_after(SERVER_START):
-        await supervisor.wait_until(lambda: all(seat.address or not seat.alive for seat in seats))
-    for seat in seats:
-        if seat.alive and seat.address is None:
-            seat.failure = f"did not say within {SERVER_START:.0f} s that it listens"
+        await supervisor.wait_until(
+            lambda: all(process.address or not process.alive for process in processes)
+        )
+    for process in processes:
+        if process.alive and process.address is None:
+            process.failure = f"did not say within {SERVER_START:.0f} s that it listens"
 
 
-def _all_done(board: RunStatus) -> bool:
-    return not any(seat.alive for seat in _workers(board))
+def _all_done(status: RunStatus) -> bool:
+    return not any(process.alive for process in _workers(status))
 
 
-def _any_broken(board: RunStatus) -> bool:
-    return any(seat.exit is not None and seat.exit.code != 0 for seat in _workers(board))
+def _any_broken(status: RunStatus) -> bool:
+    return any(process.exit is not None and process.exit.code != 0 for process in _workers(status))
 
 
-def _workers(board: RunStatus) -> list[ProcessStatus]:
-    return board.of(ProcessRole.CLIENT) + board.of(ProcessRole.REFERENCE)
+def _workers(status: RunStatus) -> list[ProcessStatus]:
+    return status.of(ProcessRole.CLIENT) + status.of(ProcessRole.REFERENCE)

@@ -1,4 +1,4 @@
-"""The verdict on a cluster run: from the board to an exit code, a sentence and a JSON document."""
+"""The outcome of a cluster run: from its status to an exit code, a sentence and a JSON document."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,37 +17,43 @@ class RunOutcome:
     remarks: tuple[str, ...] = ()
 
 
-def judge(board: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = None) -> RunOutcome:
+def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = None) -> RunOutcome:
     """Judge a run whose processes have all ended.
 
     ``stopped_by`` is INTERRUPTED or TERMINATED when a person ended it. A server lost on the way is
     remarked upon and fails nothing: surviving that is what several servers are for.
     """
-    remarks = tuple(f"{seat.name} was lost: {_why(seat)}" for seat in _lost_servers(board))
+    remarks = tuple(
+        f"{process.name} was lost: {_why(process)}" for process in _lost_servers(status)
+    )
     if stopped_by is not None:
         return RunOutcome(stopped_by, f"{stopped_by.word} before the end", remarks)
-    failures = tuple(f"{seat.name} failed: {_why(seat)}" for seat in _failures(board))
+    failures = tuple(f"{process.name} failed: {_why(process)}" for process in _failures(status))
     if failures:
         return RunOutcome(ExitStatus.FAILED, failures[0], (*failures[1:], *remarks))
     if not verify:
         return RunOutcome(ExitStatus.FINISHED, "finished", remarks)
-    ours, theirs = state_of(board, ProcessRole.CLIENT), state_of(board, ProcessRole.REFERENCE)
+    ours, theirs = state_of(status, ProcessRole.CLIENT), state_of(status, ProcessRole.REFERENCE)
     if ours == theirs:
         return RunOutcome(ExitStatus.VERIFIED, "verified: bit-identical", remarks)
     sentence = f"mismatch: the peers end in {ours}, one process ends in {theirs}"
     return RunOutcome(ExitStatus.MISMATCH, sentence, remarks)
 
 
-def state_of(board: RunStatus, role: ProcessRole) -> str | None:
+def state_of(status: RunStatus, role: ProcessRole) -> str | None:
     """Return the digest of the final state that a role reported."""
-    return next((seat.result.state_sha256 for seat in board.of(role) if seat.result), None)
+    return next(
+        (process.result.state_sha256 for process in status.of(role) if process.result), None
+    )
 
 
 def document(
-    outcome: RunOutcome, board: RunStatus, settings: dict[str, Any], seconds: float
+    outcome: RunOutcome, status: RunStatus, settings: dict[str, Any], seconds: float
 ) -> Any:
     """Return the JSON document of a run; ``settings`` are the values it was started with."""
-    result = next((seat.result for seat in board.of(ProcessRole.CLIENT) if seat.result), None)
+    result = next(
+        (process.result for process in status.of(ProcessRole.CLIENT) if process.result), None
+    )
     verified = {ExitStatus.VERIFIED: True, ExitStatus.MISMATCH: False}.get(outcome.verdict)
     return {
         "outcome": outcome.verdict.word,
@@ -58,74 +64,78 @@ def document(
         **settings,
         "seconds": round(seconds, 3),
         "run_seconds": result and round(result.seconds, 3),
-        "state_sha256": state_of(board, ProcessRole.CLIENT),
-        "reference_sha256": state_of(board, ProcessRole.REFERENCE),
+        "state_sha256": state_of(status, ProcessRole.CLIENT),
+        "reference_sha256": state_of(status, ProcessRole.REFERENCE),
         "start": result and result.start.model_dump(mode="json"),
         "end": result and result.end.model_dump(mode="json"),
-        "links": list(_links(board)),
-        "processes": [_process(seat) for seat in board.seats.values()],
+        "links": list(_links(status)),
+        "processes": [_process(process) for process in status.processes.values()],
     }
 
 
-def _failures(board: RunStatus) -> Iterable[ProcessStatus]:
+def _failures(status: RunStatus) -> Iterable[ProcessStatus]:
     """Return who failed, causes first: a peer that died, those it left, those we ended then."""
-    failed = [seat for seat in board.seats.values() if _has_failed(seat)]
+    failed = [process for process in status.processes.values() if _has_failed(process)]
     return sorted(
-        failed, key=lambda seat: (seat.exit is not None and seat.exit.asked, bool(seat.left))
+        failed,
+        key=lambda process: (process.exit is not None and process.exit.asked, bool(process.left)),
     )
 
 
-def _has_failed(seat: ProcessStatus) -> bool:
-    if seat.role is ProcessRole.SERVER:
-        return seat.id is None
-    return seat.exit is None or seat.exit.code != 0 or _owes_result(seat)
+def _has_failed(process: ProcessStatus) -> bool:
+    if process.role is ProcessRole.SERVER:
+        return process.id is None
+    return process.exit is None or process.exit.code != 0 or _owes_result(process)
 
 
-def _owes_result(seat: ProcessStatus) -> bool:
-    reports = seat.role is ProcessRole.REFERENCE or seat.slab == 0
-    return reports and seat.result is None
+def _owes_result(process: ProcessStatus) -> bool:
+    reports = process.role is ProcessRole.REFERENCE or process.slab == 0
+    return reports and process.result is None
 
 
-def _lost_servers(board: RunStatus) -> list[ProcessStatus]:
+def _lost_servers(status: RunStatus) -> list[ProcessStatus]:
     return [
-        seat
-        for seat in board.of(ProcessRole.SERVER)
-        if seat.id is not None and seat.exit and seat.exit.code != 0 and not seat.exit.asked
+        process
+        for process in status.of(ProcessRole.SERVER)
+        if process.id is not None
+        and process.exit
+        and process.exit.code != 0
+        and not process.exit.asked
     ]
 
 
-def _why(seat: ProcessStatus) -> str:
-    if seat.failure:
-        return seat.failure
-    last_words = next((line for line in reversed(seat.errors) if line.strip()), "")
-    ending = _ending(seat)
+def _why(process: ProcessStatus) -> str:
+    if process.failure:
+        return process.failure
+    last_words = next((line for line in reversed(process.errors) if line.strip()), "")
+    ending = _ending(process)
     return f"{ending} ({last_words.strip()})" if last_words else ending
 
 
-def _ending(seat: ProcessStatus) -> str:
-    if seat.exit is None:
-        return "it was never started" if seat.pid is None else "it never ended"
-    if seat.exit.asked:
-        return f"it was still running and was ended, {seat.exit}"
-    return str(seat.exit) if seat.exit.code else "it ended without a result"
+def _ending(process: ProcessStatus) -> str:
+    if process.exit is None:
+        return "it was never started" if process.pid is None else "it never ended"
+    if process.exit.asked:
+        return f"it was still running and was ended, {process.exit}"
+    return str(process.exit) if process.exit.code else "it ended without a result"
 
 
-def _links(board: RunStatus) -> Iterable[dict[str, Any]]:
-    for seat in board.of(ProcessRole.CLIENT):
-        for link in seat.links:
+def _links(status: RunStatus) -> Iterable[dict[str, Any]]:
+    for process in status.of(ProcessRole.CLIENT):
+        for link in process.links:
             report = link.model_dump(mode="json", exclude={"peer", "slab"})
-            yield {"from": seat.slab, "to": link.slab, **report}
+            yield {"from": process.slab, "to": link.slab, **report}
 
 
-def _process(seat: ProcessStatus) -> dict[str, Any]:
+def _process(process: ProcessStatus) -> dict[str, Any]:
     return {
-        "name": seat.name,
-        "role": seat.role.value,
-        "slab": seat.slab,
-        "pid": seat.pid,
-        "id": seat.id,
-        "step": seat.step,
-        "exit_code": seat.exit and seat.exit.code,
-        "failure": _why(seat) if _has_failed(seat) else None,
-        "peers_left": [left.model_dump(mode="json", exclude={"event"}) for left in seat.left],
+        "name": process.name,
+        "role": process.role.value,
+        "slab": process.slab,
+        "pid": process.pid,
+        "id": process.id,
+        "step": process.step,
+        "exit_code": process.exit and process.exit.code,
+        "failure": _why(process) if _has_failed(process) else None,
+        "peers_left": [left.model_dump(mode="json", exclude={"event"}) for left in process.left],
     }

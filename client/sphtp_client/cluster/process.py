@@ -1,8 +1,8 @@
-"""One child process: spawned by exec, heard line by line, ended politely and then less so.
+"""One child process: spawned by exec, read line by line, ended by its input, SIGTERM or SIGKILL.
 
 The child holds the reading end of a pipe as its standard input and ends when that closes, which
 also happens when this process is killed. It has a session of its own, so that Ctrl-C on a terminal
-reaches only the supervisor, who knows the right order of things.
+reaches only the supervisor, which ends the processes in the right order.
 """
 
 import os
@@ -78,7 +78,7 @@ class ChildProcess:
         assert self._process.stdin is not None
         await self._process.stdin.send_all(data)
 
-    def complaints(self) -> AsyncGenerator[bytes, None]:
+    def error_lines(self) -> AsyncGenerator[bytes, None]:
         """Iterate over the lines of standard error until it closes."""
         assert self._process.stderr is not None
         return split_lines(self._process.stderr)
@@ -90,12 +90,12 @@ class ChildProcess:
                 assert pipe is not None
                 await pipe.aclose()
 
-    async def stop(self, patience: StopTimeouts) -> None:
+    async def stop(self, timeouts: StopTimeouts) -> None:
         """End it: close its input, then SIGTERM, then SIGKILL, each with a deadline."""
         steps = (
-            (self._close, patience.close),
-            (self._process.terminate, patience.terminate),
-            (self._process.kill, patience.kill),
+            (self._close, timeouts.close),
+            (self._process.terminate, timeouts.terminate),
+            (self._process.kill, timeouts.kill),
         )
         for step, seconds in steps:
             if self._process.returncode is not None:

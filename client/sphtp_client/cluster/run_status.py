@@ -1,7 +1,7 @@
-"""The board of a cluster run: what every process is and what it said last.
+"""The status of a cluster run: what every process is, and what it reported last.
 
-It only remembers. Displays draw it, ``outcome`` judges it, and ``news`` holds the happenings that a
-person wants to read as they come.
+It only remembers. ``display`` draws it, ``outcome`` judges it, and ``notices`` holds lines for a
+person to read as they come.
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ class ProcessRole(Enum):
 
 @dataclass(frozen=True)
 class ProcessExit:
-    """How a process ended; ``asked`` says that we had told it to."""
+    """How a process ended; ``asked`` is True when the supervisor had ended it."""
 
     code: int
     asked: bool
@@ -78,12 +78,12 @@ class ProcessStatus:
 
 
 class RunStatus:
-    """Every seat by name, in the order they were taken."""
+    """Every process by name, in the order of their start."""
 
     def __init__(self) -> None:
-        self.seats: dict[str, ProcessStatus] = {}
-        self.news: deque[str] = deque()
-        self._hear: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
+        self.processes: dict[str, ProcessStatus] = {}
+        self.notices: deque[str] = deque()
+        self._note: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
             Started: self._started,
             Connected: self._connected,
             ServerCame: self._servers_changed,
@@ -97,84 +97,88 @@ class RunStatus:
 
     def take(self, name: str, role: ProcessRole, *, slab: int | None = None) -> ProcessStatus:
         """Add a process that is about to start."""
-        seat = self.seats[name] = ProcessStatus(name, role, slab)
-        return seat
+        process = self.processes[name] = ProcessStatus(name, role, slab)
+        return process
 
     @property
     def is_ending(self) -> bool:
-        """Whether a process has ended because we had told it to."""
-        return any(seat.exit is not None and seat.exit.asked for seat in self.seats.values())
+        """Whether the supervisor has begun to end the processes."""
+        return any(
+            process.exit is not None and process.exit.asked for process in self.processes.values()
+        )
 
     def of(self, role: ProcessRole) -> list[ProcessStatus]:
         """Return the seats of one role."""
-        return [seat for seat in self.seats.values() if seat.role is role]
+        return [process for process in self.processes.values() if process.role is role]
 
     def spawned(self, name: str, pid: int) -> None:
         """Note the process id."""
-        self.seats[name].pid = pid
-        self.news.append(f"{name}: pid {pid}")
+        self.processes[name].pid = pid
+        self.notices.append(f"{name}: pid {pid}")
 
     def not_started(self, name: str, reason: str) -> None:
         """Note a process that could not be spawned."""
-        seat = self.seats[name]
-        seat.failure = f"cannot be started: {reason}"
-        seat.exit = ProcessExit(NOT_STARTED, asked=False)
-        self.news.append(f"{name}: {seat.failure}")
+        process = self.processes[name]
+        process.failure = f"cannot be started: {reason}"
+        process.exit = ProcessExit(NOT_STARTED, asked=False)
+        self.notices.append(f"{name}: {process.failure}")
 
-    def heard(self, name: str, event: ProcessEvent) -> None:
+    def note_event(self, name: str, event: ProcessEvent) -> None:
         """Note what a process said."""
-        self._hear[type(event)](self.seats[name], event)
+        self._note[type(event)](self.processes[name], event)
 
-    def garbled(self, name: str) -> None:
+    def note_garbage(self, name: str) -> None:
         """Count a line that was no event."""
-        self.seats[name].garbage += 1
+        self.processes[name].garbage += 1
 
-    def complained(self, name: str, line: str) -> None:
+    def note_error_line(self, name: str, line: str) -> None:
         """Keep a line of standard error; the last ones explain a failure."""
-        self.seats[name].errors.append(line)
+        self.processes[name].errors.append(line)
 
     def exited(self, name: str, code: int, *, asked: bool) -> None:
         """Note how a process ended."""
-        seat = self.seats[name]
-        seat.exit = ProcessExit(code, asked)
+        process = self.processes[name]
+        process.exit = ProcessExit(code, asked)
         if code != 0 and not asked:
-            self.news.append(f"{name}: pid {seat.pid} ended, {seat.exit}")
+            self.notices.append(f"{name}: pid {process.pid} ended, {process.exit}")
 
-    def _started(self, seat: ProcessStatus, event: Started) -> None:
-        seat.id, seat.address = event.id, f"{event.pub},{event.sub}"
-        self.news.append(f"{seat.name}: pid {seat.pid} id {event.id:#010x} listens on {event.pub}")
-
-    def _connected(self, seat: ProcessStatus, event: Connected) -> None:
-        seat.id, seat.servers = event.id, event.servers
-        self.news.append(
-            f"{seat.name}: pid {seat.pid} id {event.id:#010x} connected, slab {event.slab}"
+    def _started(self, process: ProcessStatus, event: Started) -> None:
+        process.id, process.address = event.id, f"{event.pub},{event.sub}"
+        self.notices.append(
+            f"{process.name}: pid {process.pid} id {event.id:#010x} listens on {event.pub}"
         )
 
-    def _servers_changed(self, seat: ProcessStatus, event: ServerCame | ServerLost) -> None:
-        seat.servers = event.servers
+    def _connected(self, process: ProcessStatus, event: Connected) -> None:
+        process.id, process.servers = event.id, event.servers
+        self.notices.append(
+            f"{process.name}: pid {process.pid} id {event.id:#010x} connected, slab {event.slab}"
+        )
 
-    def _progress(self, seat: ProcessStatus, event: StepProgress) -> None:
-        if seat.step == 0 and event.step > 0:
-            self.news.append(f"{seat.name}: running")
-        seat.step, seat.steps_per_s = event.step, event.steps_per_s or 0.0
-        seat.servers, seat.links = event.servers, event.links
+    def _servers_changed(self, process: ProcessStatus, event: ServerCame | ServerLost) -> None:
+        process.servers = event.servers
 
-    def _peer_left(self, seat: ProcessStatus, event: PeerGone) -> None:
-        seat.left = (*seat.left, event)
-        self.news.append(f"{seat.name}: {event}")
+    def _progress(self, process: ProcessStatus, event: StepProgress) -> None:
+        if process.step == 0 and event.step > 0:
+            self.notices.append(f"{process.name}: running")
+        process.step, process.steps_per_s = event.step, event.steps_per_s or 0.0
+        process.servers, process.links = event.servers, event.links
 
-    def _result(self, seat: ProcessStatus, event: Result) -> None:
-        seat.result = event
+    def _peer_left(self, process: ProcessStatus, event: PeerGone) -> None:
+        process.left = (*process.left, event)
+        self.notices.append(f"{process.name}: {event}")
 
-    def _finished(self, seat: ProcessStatus, event: Finished) -> None:
-        seat.finished, seat.step = True, event.steps
-        seat.links = event.links or seat.links
-        self.news.append(f"{seat.name}: {event.steps} steps in {event.seconds:.1f} s")
+    def _result(self, process: ProcessStatus, event: Result) -> None:
+        process.result = event
 
-    def _failed(self, seat: ProcessStatus, event: Failed) -> None:
-        seat.failure = event.message
-        if not seat.left:  # otherwise it has just been told
-            self.news.append(f"{seat.name}: {event.message}")
+    def _finished(self, process: ProcessStatus, event: Finished) -> None:
+        process.finished, process.step = True, event.steps
+        process.links = event.links or process.links
+        self.notices.append(f"{process.name}: {event.steps} steps in {event.seconds:.1f} s")
+
+    def _failed(self, process: ProcessStatus, event: Failed) -> None:
+        process.failure = event.message
+        if not process.left:  # otherwise the notice of who left says it
+            self.notices.append(f"{process.name}: {event.message}")
 
 
 def _signal_name(number: int) -> str:

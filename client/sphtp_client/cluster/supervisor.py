@@ -1,4 +1,4 @@
-"""The supervisor: owns the children of a cluster run from their first line to their last."""
+"""The supervisor: owns the processes of a cluster run from their first line to their last."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,14 +25,14 @@ class ProcessSpec:
 
 @asynccontextmanager
 async def open_supervisor(
-    board: RunStatus, changed: Callable[[], None], patience: StopTimeouts | None = None
+    status: RunStatus, changed: Callable[[], None], timeouts: StopTimeouts | None = None
 ) -> AsyncIterator["Supervisor"]:
     """Open a supervisor; however the block is left, no child is alive after it.
 
-    ``changed`` is called, in Trio's thread, after each change of the board.
+    ``changed`` is called, in Trio's thread, after each change of the status.
     """
     async with trio.open_nursery() as nursery:
-        supervisor = Supervisor(board, changed, patience or StopTimeouts(), nursery)
+        supervisor = Supervisor(status, changed, timeouts or StopTimeouts(), nursery)
         try:
             yield supervisor
         finally:
@@ -45,37 +45,37 @@ async def open_supervisor(
 class Supervisor:
     """The children by name, and the tasks that listen to them."""
 
-    board: RunStatus
+    status: RunStatus
     changed: Callable[[], None]
-    patience: StopTimeouts
+    timeouts: StopTimeouts
     nursery: trio.Nursery
     _children: dict[str, ChildProcess] = field(default_factory=dict)
     _watches: list[trio.CancelScope] = field(default_factory=list)
     _change: trio.Event = field(default_factory=trio.Event)
 
-    async def start(self, job: ProcessSpec) -> ProcessStatus:
-        """Start a process and take a seat for it; what cannot be started has failed at once."""
-        seat = self.board.take(job.name, job.role, slab=job.slab)
+    async def start(self, spec: ProcessSpec) -> ProcessStatus:
+        """Start a process; one that cannot be started has failed at once."""
+        process = self.status.take(spec.name, spec.role, slab=spec.slab)
         try:
-            child = self._children[job.name] = await ChildProcess.spawn(job.command)
+            child = self._children[spec.name] = await ChildProcess.spawn(spec.command)
         except OSError as error:
-            self.board.not_started(job.name, str(error))
+            self.status.not_started(spec.name, str(error))
         else:
-            self.board.spawned(job.name, child.pid)
-            self.nursery.start_soon(self._watch, job.name, child)
+            self.status.spawned(spec.name, child.pid)
+            self.nursery.start_soon(self._watch, spec.name, child)
         self._note()
-        return seat
+        return process
 
     async def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until something has become true of the board."""
+        """Wait until something has become true of the status."""
         while not ready():
             await self._change.wait()
 
     async def stop(self) -> None:
-        """End all children side by side; returns when they are gone and have been heard out."""
+        """End all processes side by side; return when they are gone and their lines are read."""
         async with trio.open_nursery() as nursery:
             for child in self._children.values():
-                nursery.start_soon(child.stop, self.patience)
+                nursery.start_soon(child.stop, self.timeouts)
         with trio.move_on_after(2 * PIPES_CLOSE):
             await self.wait_until(self._all_gone)
 
@@ -85,33 +85,33 @@ class Supervisor:
             scope.cancel()
 
     def _all_gone(self) -> bool:
-        return not any(seat.alive for seat in self.board.seats.values())
+        return not any(process.alive for process in self.status.processes.values())
 
     async def _watch(self, name: str, child: ChildProcess) -> None:
         with trio.CancelScope(shield=True) as scope:  # last words matter most when cancelled
             self._watches.append(scope)
-            async with trio.open_nursery() as ears:
-                ears.start_soon(self._hear, name, child)
-                ears.start_soon(self._hear_complaints, name, child)
+            async with trio.open_nursery() as readers:
+                readers.start_soon(self._read_events, name, child)
+                readers.start_soon(self._read_error_lines, name, child)
                 code = await child.wait()
                 # A grandchild that has inherited a pipe could keep it open for ever.
-                ears.cancel_scope.deadline = trio.current_time() + PIPES_CLOSE
+                readers.cancel_scope.deadline = trio.current_time() + PIPES_CLOSE
             await child.aclose()
-            self.board.exited(name, code, asked=child.asked)
+            self.status.exited(name, code, asked=child.asked)
             self._note()
 
-    async def _hear(self, name: str, child: ChildProcess) -> None:
+    async def _read_events(self, name: str, child: ChildProcess) -> None:
         async for line in child.lines():
             event = parse_event(line)
             if event is None:
-                self.board.garbled(name)
+                self.status.note_garbage(name)
             else:
-                self.board.heard(name, event)
+                self.status.note_event(name, event)
             self._note()
 
-    async def _hear_complaints(self, name: str, child: ChildProcess) -> None:
-        async for line in child.complaints():
-            self.board.complained(name, line.decode(errors="replace"))
+    async def _read_error_lines(self, name: str, child: ChildProcess) -> None:
+        async for line in child.error_lines():
+            self.status.note_error_line(name, line.decode(errors="replace"))
 
     def _note(self) -> None:
         self._change.set()

@@ -1,4 +1,8 @@
-"""What a relay carries: the test kit's links in real time, shared by all clients; no sockets."""
+"""What a relay loses, delays, doubles and reorders: the test kit's links in real time, no sockets.
+
+``Traffic`` hands every datagram to the link of its direction. ``Link.offer`` in
+``sphtp/testing/link.py`` decides: it returns when which copies arrive, none of one that is lost.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -69,8 +73,8 @@ class Traffic:
         self._held = dict.fromkeys(Direction, 0)
         self._flight = Flight[Forward]()
         self._due: deque[Forward] = deque()
-        # When each was last heard of, the most silent one first.
-        self._heard: dict[Address, float] = {}
+        # When each last sent or got a datagram, the most silent one first.
+        self._last_seen: dict[Address, float] = {}
         self._left: deque[Address] = deque()
         self._refused = 0
         self._overflowed = 0
@@ -80,21 +84,21 @@ class Traffic:
     def handle_from_client(self, now: float, client: Address, datagram: bytes) -> None:
         """Take a datagram that goes to the target."""
         self._make_room(now)
-        if client not in self._heard and len(self._heard) >= self._most:
+        if client not in self._last_seen and len(self._last_seen) >= self._most:
             self._refused += 1
             return
         self._carry(now, Forward(Direction.UP, client, datagram))
 
     def handle_from_target(self, now: float, client: Address, datagram: bytes) -> None:
         """Take a datagram that goes to a client."""
-        if client in self._heard:
+        if client in self._last_seen:
             self._carry(now, Forward(Direction.DOWN, client, datagram))
 
     def handle_timeout(self, now: float) -> None:
         """Let arrive what is due, and give up clients that have been silent."""
         for forward in self._flight.take_due(now):
             self._held[forward.direction] -= len(forward.datagram)
-            if forward.client in self._heard:
+            if forward.client in self._last_seen:
                 self._due.append(forward)
         self._make_room(now)
 
@@ -110,7 +114,7 @@ class Traffic:
 
     def poll_timeout(self) -> float | None:
         """When ``handle_timeout`` is due."""
-        silent = next(iter(self._heard.values()), None)
+        silent = next(iter(self._last_seen.values()), None)
         return earliest(self._flight.next_time(), None if silent is None else silent + self._idle)
 
     # Getters
@@ -118,7 +122,7 @@ class Traffic:
     def statistics(self, now: float) -> TrafficStatistics:
         """Return the figures so far."""
         return TrafficStatistics(
-            clients=len(self._heard),
+            clients=len(self._last_seen),
             refused=self._refused,
             overflowed=self._overflowed,
             up=self._links[Direction.UP].statistics(now),
@@ -127,8 +131,8 @@ class Traffic:
 
     def _carry(self, now: float, forward: Forward) -> None:
         direction, client = forward.direction, forward.client
-        self._heard.pop(client, None)
-        self._heard[client] = now
+        self._last_seen.pop(client, None)
+        self._last_seen[client] = now
         if self._held[direction] + len(forward.datagram) > MOST_HELD:
             self._overflowed += 1
             return
@@ -137,9 +141,9 @@ class Traffic:
             self._flight.add(when, Forward(direction, client, datagram))
 
     def _make_room(self, now: float) -> None:
-        while self._heard:
-            client, heard = next(iter(self._heard.items()))
-            if now < heard + self._idle:
+        while self._last_seen:
+            client, last_seen = next(iter(self._last_seen.items()))
+            if now < last_seen + self._idle:
                 break
-            del self._heard[client]
+            del self._last_seen[client]
             self._left.append(client)

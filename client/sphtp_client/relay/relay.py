@@ -84,7 +84,7 @@ class Relay:
                 await self._forward(nursery)
         finally:
             for client in list(self._towards_target):
-                self._hang_up(client)
+                self._close_client(client)
 
     async def _listen(self) -> None:
         while True:
@@ -98,7 +98,7 @@ class Relay:
             while (forward := self._traffic.poll_forward()) is not None:
                 self._send(forward, nursery)
             while (client := self._traffic.poll_left()) is not None:
-                self._hang_up(client)
+                self._close_client(client)
             with self._wakeup.waiting(self._traffic.poll_timeout()):
                 await trio.sleep_forever()
             self._wakeup.clear()
@@ -155,7 +155,7 @@ class Relay:
             nursery.start_soon(self._answer, client, towards)
         return towards
 
-    def _hang_up(self, client: Address) -> None:
+    def _close_client(self, client: Address) -> None:
         towards = self._towards_target.pop(client, None)
         if towards is not None:
             _close(towards)

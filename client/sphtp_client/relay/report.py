@@ -28,7 +28,7 @@ class RelayStart:
 
 
 class RelayReporter(Protocol):
-    """Whatever wants to hear of a relay; times in seconds since it began."""
+    """Shows what a relay does; times in seconds since it began."""
 
     def listening(self, start: RelayStart) -> None:
         """It is there."""

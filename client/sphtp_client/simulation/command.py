@@ -62,11 +62,11 @@ def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
         return partial(run_alone, scenario, steps, reporter)
     borders(scenario, options.slabs, "--slabs")
     job = SlabJob(scenario, options.slab, options.slabs, steps)
-    return partial(run_peer, job, options.reach(), reporter)
+    return partial(run_peer, job, options.connection(), reporter)
 
 
 def _explain(error: Exception, reporter: Reporter) -> ExitStatus:
     if isinstance(error, PeerGoneError):
-        reporter.say(error.news)
-    reporter.say(Failed(message=str(error)))
+        reporter.report(error.event)
+    reporter.report(Failed(message=str(error)))
     return ExitStatus.USAGE if isinstance(error, SettingsError) else ExitStatus.FAILED

@@ -62,8 +62,8 @@ def _candidates(keys: Indices, stride: tuple[int, int]) -> tuple[Indices, Indice
 
 def _overlapping(x: Floats, radius: Floats, i: Indices, j: Indices) -> NDArray[np.bool_]:
     d = x[i] - x[j]
-    reach = radius[i] + radius[j]
-    touching: NDArray[np.bool_] = squares(d) < reach * reach
+    connection = radius[i] + radius[j]
+    touching: NDArray[np.bool_] = squares(d) < connection * connection
     return touching
 
 

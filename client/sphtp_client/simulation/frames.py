@@ -153,14 +153,14 @@ class FrameSchedule:
         self._every = every
         self._interval = every
         self._stride = 1
-        self._told = float("-inf")
+        self._reported = float("-inf")
 
     def is_due(self, step: int, now: float) -> bool:
         """Say whether it is time for a frame; the fewer twos divide a step, the longer it waits."""
         power = min(step & -step, self._stride)
         if power < self._stride:
-            return now - self._told >= SLACK * self._interval * self._stride / power
-        if now - self._told >= self._interval:
+            return now - self._reported >= SLACK * self._interval * self._stride / power
+        if now - self._reported >= self._interval:
             return True
         self._stride *= 2
         return False
@@ -169,7 +169,7 @@ class FrameSchedule:
         """Take it that there was a frame, at the cost of so many seconds' work."""
         self._stride = min(step & -step, self._stride) or self._stride
         self._interval = max(self._every, cost / SHARE)
-        self._told = now
+        self._reported = now
 
 
 class FrameSink(Protocol):
@@ -188,29 +188,29 @@ class FramePublisher:
 
     def __init__(
         self,
-        outlet: FrameSink,
+        sink: FrameSink,
         steps: int,
         clock: Callable[[], float] = trio.current_time,
         work: Callable[[], float] = thread_time,
     ) -> None:
         self.skipped = 0
         """Frames that found no room."""
-        self._outlet = outlet
+        self._sink = sink
         self._steps = steps
         self._clock = clock
         self._work = work
-        self._rhythm = FrameSchedule()
+        self._schedule = FrameSchedule()
 
     def on_step(self, slab: Slab) -> None:
         """Publish the state if it is time to."""
-        if slab.step == self._steps or self._rhythm.is_due(slab.step, self._clock()):
+        if slab.step == self._steps or self._schedule.is_due(slab.step, self._clock()):
             self.publish(slab)
 
     def publish(self, slab: Slab) -> None:
         """Publish the state, or skip it."""
         began = self._work()
         try:
-            self._outlet.send_nowait(frame_of(slab, self.skipped))
+            self._sink.send_nowait(frame_of(slab, self.skipped))
         except trio.WouldBlock:
             self.skipped += 1
-        self._rhythm.note(slab.step, self._clock(), self._work() - began)
+        self._schedule.note(slab.step, self._clock(), self._work() - began)

@@ -140,9 +140,9 @@ def _refuse_too_fast(spheres: Spheres, scenario: Scenario) -> None:
 def _refuse_overlaps(spheres: Spheres, scenario: Scenario) -> None:
     i, j = contacts(spheres, scenario.box)
     d = spheres.x[i] - spheres.x[j]
-    reach = spheres.radius[i] + spheres.radius[j]
-    overlap = reach - np.sqrt((d * d).sum(axis=1))
-    for pair in np.flatnonzero(overlap > TOUCH * reach)[:1]:
+    connection = spheres.radius[i] + spheres.radius[j]
+    overlap = connection - np.sqrt((d * d).sum(axis=1))
+    for pair in np.flatnonzero(overlap > TOUCH * connection)[:1]:
         (n, _), (m, group) = (_group_of(int(index[pair]), scenario) for index in (i, j))
         raise _refused(
             f"spheres[{m}].{group.place}",

@@ -28,8 +28,8 @@ from sphtp_client.simulation.peer_links import (
     PeerLinks,
     SlabJob,
     find_peers,
+    notify_all,
     open_peer_links,
-    tell_all,
 )
 from sphtp_client.simulation.reports import (
     Connected,
@@ -82,7 +82,7 @@ async def deliver(slab: Slab, target: PeerLink) -> None:
 class ProgressMeter:
     """Counts steps from its making on; ``on_step`` is for ``run_slab``.
 
-    It tells the reporter of the first step, and from then on as often as that one wants to hear.
+    It reports the first step, and from then on a step every ``progress_every`` seconds.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ProgressMeter:
         self._links = links
         self._servers = servers
         self._began = trio.current_time()
-        self._told: tuple[float, int] | None = None  # when, and which step
+        self._reported: tuple[float, int] | None = None  # when, and which step
 
     @property
     def seconds(self) -> float:
@@ -109,11 +109,13 @@ class ProgressMeter:
         # Without neighbours nothing else lets the heartbeats through.
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        if self._told is not None and now - self._told[0] < self._reporter.progress_every:
+        if self._reported is not None and now - self._reported[0] < self._reporter.progress_every:
             return
-        speed = None if self._told is None else self._speed_since(*self._told, now, slab.step)
-        self._told = now, slab.step
-        self._reporter.say(
+        speed = (
+            None if self._reported is None else self._speed_since(*self._reported, now, slab.step)
+        )
+        self._reported = now, slab.step
+        self._reporter.report(
             StepProgress(
                 step=slab.step,
                 steps=self._steps,
@@ -128,15 +130,15 @@ class ProgressMeter:
         return round((step - before) / max(now - then, 1e-9), 1)
 
 
-async def run_peer(job: SlabJob, reach: ConnectionSettings, reporter: Reporter) -> None:
+async def run_peer(job: SlabJob, connection: ConnectionSettings, reporter: Reporter) -> None:
     """Do a job and report it.
 
     Raises ``PeerGoneError`` when another peer leaves before the end, ``UnreachableError`` and
     ``RefusedError`` when it cannot begin, ``SettingsError`` when it cannot log, and what
     ``run_slab`` raises.
     """
-    with channel_log(reach.qlog, f"slab {job.slab} of {job.slabs}") as instruments:
-        await _take_part(job, reach, reporter, instruments)
+    with channel_log(connection.qlog, f"slab {job.slab} of {job.slabs}") as instruments:
+        await _take_part(job, connection, reporter, instruments)
 
 
 async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
@@ -146,43 +148,46 @@ async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
     pace = ProgressMeter(steps, reporter)
     await run_slab(slab, None, None, steps, pace.on_step)
     seconds = pace.seconds
-    reporter.say(_result(scenario, steps, seconds, table, slab.spheres))
-    reporter.say(Finished(steps=steps, seconds=round(seconds, 3)))
+    reporter.report(_result(scenario, steps, seconds, table, slab.spheres))
+    reporter.report(Finished(steps=steps, seconds=round(seconds, 3)))
 
 
 async def _take_part(
-    job: SlabJob, reach: ConnectionSettings, reporter: Reporter, instruments: Sequence[Instrument]
+    job: SlabJob,
+    connection: ConnectionSettings,
+    reporter: Reporter,
+    instruments: Sequence[Instrument],
 ) -> None:
     # Before anybody waits for our heartbeats, for this can take a while.
     table = initial_spheres(job.scenario)
     slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
-    async with reach.open(job.data, instruments) as client:
+    async with connection.open(job.data, instruments) as client:
         servers = tuple(sorted(client.servers))
-        reporter.say(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
+        reporter.report(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
         async with (
-            running(partial(_tell_of_servers, client, client.events(), reporter)),
+            running(partial(_report_servers, client, client.events(), reporter)),
             client.open_source(topic_of(job.slab), settings=FRAMES) as source,
         ):
             publisher = FramePublisher(source, job.steps)
             publisher.publish(slab)
-            roster = await find_peers(client, job, reach.wait)
-            async with open_peer_links(client, roster, reach.wait) as circle:
-                work = _Work(job, reporter, client, circle, slab, table, publisher)
+            roster = await find_peers(client, job, connection.wait)
+            async with open_peer_links(client, roster, connection.wait) as peer_links:
+                work = _Work(job, reporter, client, peer_links, slab, table, publisher)
                 await work.perform()
-        reporter.say(work.finished())
+        reporter.report(work.finished())
 
 
-async def _tell_of_servers(
+async def _report_servers(
     client: Client, events: AsyncIterator[library.ClientEvent], reporter: Reporter
 ) -> None:
     async for event in events:
         servers = tuple(sorted(client.servers))
         match event:
             case library.ServerEntered(member):
-                reporter.say(ServerCame(id=member.id, servers=servers))
+                reporter.report(ServerCame(id=member.id, servers=servers))
             case library.ServerLeft(member, reason):
                 why = reason.name.lower()
-                reporter.say(ServerLost(id=member.id, reason=why, servers=servers))
+                reporter.report(ServerLost(id=member.id, reason=why, servers=servers))
             case _:
                 pass
 
@@ -194,34 +199,34 @@ class _Work:
     job: SlabJob
     reporter: Reporter
     client: Client
-    circle: PeerLinks
+    peer_links: PeerLinks
     slab: Slab
     table: Spheres
     publisher: FramePublisher
     seconds: float = 0.0
 
     async def perform(self) -> None:
-        """Run and gather; when that goes wrong, tell the neighbours whose doing it was."""
+        """Run and gather; when that fails, tell the neighbours which peer failed."""
         try:
             await self._run_and_gather()
         except PeerGoneError as error:
-            await tell_all(self.circle.links.values(), error.news)
+            await notify_all(self.peer_links.links.values(), error.event)
             raise
         except Exception as error:
             own = PeerGone(slab=self.job.slab, id=self.client.id, reason=str(error))
-            await tell_all(self.circle.links.values(), own)
+            await notify_all(self.peer_links.links.values(), own)
             raise
 
     def finished(self) -> Finished:
         """Return the last word, with the figures of the closed links."""
-        reports = self.circle.reports()
+        reports = self.peer_links.reports()
         return Finished(steps=self.job.steps, seconds=round(self.seconds, 3), links=reports)
 
     async def _run_and_gather(self) -> None:
         await self._link_up()
-        links = self.circle.links
+        links = self.peer_links.links
         left, right = links.get(self.job.slab - 1), links.get(self.job.slab + 1)
-        pace = ProgressMeter(self.job.steps, self.reporter, self.circle.reports, self._servers)
+        pace = ProgressMeter(self.job.steps, self.reporter, self.peer_links.reports, self._servers)
 
         async def on_step(slab: Slab) -> None:
             self.publisher.on_step(slab)
@@ -230,7 +235,7 @@ class _Work:
         await run_slab(self.slab, left, right, self.job.steps, on_step)
         self.seconds = pace.seconds
         if self.job.slab:
-            await deliver(self.slab, links.get(0) or await self.circle.open(0))
+            await deliver(self.slab, links.get(0) or await self.peer_links.open(0))
         else:
             await self._collect()
 
@@ -239,30 +244,30 @@ class _Work:
         neighbours = {self.job.slab - 1, self.job.slab + 1} & set(self.job.others)
         for slab in sorted(neighbours, reverse=True):
             if slab > self.job.slab:
-                await self.circle.open(slab)
+                await self.peer_links.open(slab)
             else:
-                await self.circle.accept({slab})
+                await self.peer_links.accept({slab})
 
     async def _collect(self) -> None:
         async with running(self._watch_departures):
-            await self.circle.accept(set(self.job.others) - set(self.circle.links))
-        whole = await collect(self.slab, self.circle.links, self.table)
+            await self.peer_links.accept(set(self.job.others) - set(self.peer_links.links))
+        whole = await collect(self.slab, self.peer_links.links, self.table)
         job = self.job
-        self.reporter.say(_result(job.scenario, job.steps, self.seconds, self.table, whole))
+        self.reporter.report(_result(job.scenario, job.steps, self.seconds, self.table, whole))
 
     async def _watch_departures(self) -> None:
         """Raise for a slab that the servers miss; as long as it has no link, nothing else tells."""
         events = self.client.events()
-        for slab, peer_id in self.circle.roster.items():
+        for slab, peer_id in self.peer_links.roster.items():
             if peer_id not in self.client.peers:
                 self._miss(slab, peer_id, "it is not among the peers any more")
-        slabs = {peer_id: slab for slab, peer_id in self.circle.roster.items()}
+        slabs = {peer_id: slab for slab, peer_id in self.peer_links.roster.items()}
         async for event in events:
             if isinstance(event, library.PeerLeft) and event.peer.id in slabs:
                 self._miss(slabs[event.peer.id], event.peer.id, event.reason.name.lower())
 
     def _miss(self, slab: int, peer_id: int, reason: str) -> None:
-        if slab not in self.circle.links:
+        if slab not in self.peer_links.links:
             raise PeerGoneError(PeerGone(slab=slab, id=peer_id, reason=reason))
 
     def _servers(self) -> tuple[int, ...]:

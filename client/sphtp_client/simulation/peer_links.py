@@ -22,10 +22,14 @@ from sphtp.errors import SettingsError, SphtpError, UnreachableError
 from sphtp_client.simulation.reports import LinkReport, PeerGone
 from sphtp_client.simulation.scenario import Scenario
 
+NOTICE_TIMEOUT = 1.0  # seconds to tell a neighbour who left
+REFUSAL_LINGER = 2.0  # seconds that a client stays which has refused another one
+CLOSE_TIMEOUT = 5.0  # seconds for closing all links
+
 
 @dataclass(frozen=True)
 class SlabJob:
-    """One slab of a run. Every peer says ``data`` of itself, so that others can find it."""
+    """One slab of a run. Every peer publishes ``data``, so that others can find it."""
 
     scenario: Scenario
     slab: int
@@ -66,15 +70,12 @@ class SlabJob:
         return {"slabs": self.slabs, "steps": self.steps, "scenario": self.digest}
 
 
-NOTICE_TIMEOUT = 1.0  # seconds to tell a neighbour who left
-
-
 class PeerGoneError(SphtpError):
-    """A peer of this run is gone; ``news`` says which and why."""
+    """A peer of this run is gone; ``event`` says which and why."""
 
-    def __init__(self, news: PeerGone) -> None:
-        super().__init__(str(news))
-        self.news = news
+    def __init__(self, event: PeerGone) -> None:
+        super().__init__(str(event))
+        self.event = event
 
 
 class PeerLink:
@@ -92,7 +93,7 @@ class PeerLink:
         try:
             await self._channel.send(data)
         except trio.BrokenResourceError:
-            # What the other side said before it went explains more than that it is gone.
+            # What the other side sent before it left explains more than that it is gone.
             await self.wait_end()
             raise self._departure("closed its channel before the end") from None
 
@@ -109,18 +110,18 @@ class PeerLink:
             raise self._departure(str(error)) from error
         if isinstance(message, bytes):
             return message
-        raise self._hear_news(message)
+        raise self._read_departure(message)
 
-    async def tell(self, news: PeerGone) -> None:
+    async def notify(self, event: PeerGone) -> None:
         """Pass on who left; a neighbour that is gone itself need not know."""
         with (
             trio.move_on_after(NOTICE_TIMEOUT),
             suppress(trio.BrokenResourceError, trio.ClosedResourceError),
         ):
-            await self._channel.send(news.model_dump(mode="json"))
+            await self._channel.send(event.model_dump(mode="json"))
 
     async def wait_end(self) -> None:
-        """Wait until the other side has closed, skipping what it still says."""
+        """Wait until the other side has closed, skipping what it still sends."""
         with suppress(PeerGoneError):
             while True:
                 await self.receive()
@@ -143,7 +144,7 @@ class PeerLink:
             rtt_ms=None if figures.rtt is None else round(figures.rtt * 1000, 3),
         )
 
-    def _hear_news(self, message: object) -> PeerGoneError:
+    def _read_departure(self, message: object) -> PeerGoneError:
         try:
             self._left = PeerGoneError(PeerGone.model_validate(message))
         except ValidationError:
@@ -151,22 +152,18 @@ class PeerLink:
         return self._left
 
     def _departure(self, reason: str) -> PeerGoneError:
-        """Return what ended this link, which is told to everybody who waits for it."""
+        """Return what ended this link: the same error for all who wait for it."""
         if self._left is None:
-            news = PeerGone(slab=self.slab, id=self.peer_id, reason=reason)
-            self._left = PeerGoneError(news)
+            event = PeerGone(slab=self.slab, id=self.peer_id, reason=reason)
+            self._left = PeerGoneError(event)
         return self._left
 
 
-async def tell_all(links: Iterable[PeerLink], news: PeerGone) -> None:
+async def notify_all(links: Iterable[PeerLink], event: PeerGone) -> None:
     """Tell all neighbours who left, side by side."""
     async with trio.open_nursery() as nursery:
         for link in links:
-            nursery.start_soon(link.tell, news)
-
-
-REFUSAL_LINGER = 2.0  # seconds that a client stays which has refused another one
-CLOSE_TIMEOUT = 5.0  # seconds for closing all links
+            nursery.start_soon(link.notify, event)
 
 
 async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int]:
@@ -193,18 +190,18 @@ async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int
 async def open_peer_links(
     client: Client, roster: Mapping[int, int], wait: float
 ) -> AsyncIterator["PeerLinks"]:
-    """Open a circle without links; whichever it has at the end of the block are closed.
+    """Begin without links; whichever it has at the end of the block are closed.
 
     A good end takes turns: who opened a link closes it, and the other side waits for that.
     """
-    circle = PeerLinks(client, roster, wait)
-    async with circle.opened:
+    peer_links = PeerLinks(client, roster, wait)
+    async with peer_links.opened:
         try:
-            yield circle
+            yield peer_links
         except BaseException:
-            await circle.part(in_turn=False)
+            await peer_links.close_all(in_turn=False)
             raise
-        await circle.part(in_turn=True)
+        await peer_links.close_all(in_turn=True)
 
 
 class PeerLinks:
@@ -252,19 +249,19 @@ class PeerLinks:
         else:
             await channel.aclose()
 
-    async def part(self, *, in_turn: bool) -> None:
+    async def close_all(self, *, in_turn: bool) -> None:
         """Close all links side by side; ``in_turn`` waits for those that opened one to close it."""
         with trio.move_on_after(CLOSE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for link in self.links.values():
-                    nursery.start_soon(_part, link, in_turn)
+                    nursery.start_soon(_close, link, in_turn)
 
     def _add(self, channel: Channel, slab: int, *, opened: bool) -> PeerLink:
         link = self.links[slab] = PeerLink(channel, slab, opened=opened)
         return link
 
 
-async def _part(link: PeerLink, in_turn: bool) -> None:
+async def _close(link: PeerLink, in_turn: bool) -> None:
     if in_turn and not link.opened:
         await link.wait_end()
     await link.aclose()
@@ -274,9 +271,8 @@ async def _check(job: SlabJob, peer: Peer) -> None:
     try:
         job.check(peer.id, peer.data)
     except SettingsError:
-        await trio.sleep(
-            REFUSAL_LINGER
-        )  # so that the other side can refuse us too, and need not wait
+        # So that the other side can refuse us, too, and need not wait.
+        await trio.sleep(REFUSAL_LINGER)
         raise
 
 

@@ -13,7 +13,7 @@ from sphtp_client.program import write_line
 
 
 class EventRecord(BaseModel):
-    """Base of everything said: frozen, and open to keys of later versions."""
+    """Base of all events: frozen, and open to keys of later versions."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -77,7 +77,7 @@ class ServerLost(EventRecord):
 class StepProgress(EventRecord):
     """How far a slab is; ``servers`` are the ids of those that know this client.
 
-    One step says nothing about speed, so the first report tells none.
+    One step says nothing about speed, so the first report has none.
     """
 
     event: Literal["progress"] = "progress"
@@ -155,11 +155,11 @@ def parse_event(line: bytes) -> ProcessEvent | None:
 
 
 class Reporter(Protocol):
-    """Whatever wants to hear of a run; of its progress every so many seconds."""
+    """Writes what happens in a run; its progress every ``progress_every`` seconds."""
 
     progress_every: float
 
-    def say(self, event: ProcessEvent) -> None:
+    def report(self, event: ProcessEvent) -> None:
         """Tell one event."""
         ...
 
@@ -172,7 +172,7 @@ class JsonReporter:
     def __init__(self, output: TextIO, _errors: TextIO) -> None:
         self._output = output
 
-    def say(self, event: ProcessEvent) -> None:
+    def report(self, event: ProcessEvent) -> None:
         """Write one line."""
         write_line(self._output, event.model_dump_json())
 
@@ -186,7 +186,7 @@ class TextReporter:
         self._output = output
         self._errors = errors
 
-    def say(self, event: ProcessEvent) -> None:
+    def report(self, event: ProcessEvent) -> None:
         """Write one line."""
         stream = self._errors if isinstance(event, Failed) else self._output
         write_line(stream, _SENTENCES[type(event)](event))

@@ -53,10 +53,10 @@ def watch(**values: Any) -> None:
 
 
 def _watch(options: WatchOptions) -> ExitStatus:
-    goal = StopCondition(options.steps, options.seconds, options.once)
-    reach = options.reach()
+    stop = StopCondition(options.steps, options.seconds, options.once)
+    connection = options.connection()
     with _display(as_json=options.json) as display:
-        watcher = Watcher(reach, goal, display)
+        watcher = Watcher(connection, stop, display)
         stopped = trio.run(run_until_stopped, watcher.run)
     broke_off = watcher.outcome == "broken off"
     return stopped or (ExitStatus.FAILED if broke_off else ExitStatus.FINISHED)

@@ -20,9 +20,9 @@ from sphtp_client.watch.view import SimulationView, SlabView
 NUMBERS = ("slab", "step", "spheres", "kinetic\nJ", "|p|\nkg m/s", "lag", "age\ns", "lost")
 
 
-def render(now: float, scene: SimulationView) -> RenderableType:
+def render(now: float, view: SimulationView) -> RenderableType:
     """Draw the slabs, and below them the last state that was seen of all of them."""
-    run = scene.run
+    run = view.run
     table = Table(
         title=Text(f"{run.slabs} slabs, {run.steps} steps, scenario {printable(run.scenario[:8])}"),
         title_justify="left",
@@ -30,47 +30,54 @@ def render(now: float, scene: SimulationView) -> RenderableType:
     for heading in NUMBERS:
         table.add_column(heading, justify="right")
     table.add_column("state", no_wrap=True)
-    for slab in sorted(scene.slabs):
-        table.add_row(*_slab(now, scene, slab), end_section=slab == max(scene.slabs))
-    table.add_row(*_all(scene))
+    for slab in sorted(view.slabs):
+        table.add_row(*_slab(now, view, slab), end_section=slab == max(view.slabs))
+    table.add_row(*_all(view))
     return table
 
 
-def line(scene: SimulationView) -> str:
+def line(view: SimulationView) -> str:
     """Say in one line how far the simulation is."""
-    run, whole = scene.run, scene.whole
-    parts = [f"step {scene.newest}/{run.steps}", f"slabs {len(scene.steps)}/{run.slabs}"]
+    run, whole = view.run, view.whole
+    parts = [f"step {view.newest}/{run.steps}", f"slabs {len(view.steps)}/{run.slabs}"]
     if whole is not None:
         parts += [f"{whole.spheres} spheres", f"kinetic {_energy(whole.kinetic)} J"]
-    if scene.losses:
-        parts += [f"losses {scene.losses}"]
+    if view.losses:
+        parts += [f"losses {view.losses}"]
     return "  ".join(parts)
 
 
-def _slab(now: float, scene: SimulationView, slab: int) -> tuple[str, ...]:
-    sight = scene.slabs[slab]
+def _slab(now: float, view: SimulationView, slab: int) -> tuple[str, ...]:
+    slab_view = view.slabs[slab]
     what = ("", "", "", "")
-    if sight.frame is not None:
-        frame = sight.frame
+    if slab_view.frame is not None:
+        frame = slab_view.frame
         motion = _energy(frame.kinetic), _size(frame.momentum)
         what = (str(frame.step), str(len(frame)), *motion)
-    when = "" if sight.heard is None else f"{now - sight.heard:.1f}"
-    return (str(slab), *what, str(scene.lag_of(slab)), when, str(sight.losses), _state(sight))
+    when = "" if slab_view.seen_at is None else f"{now - slab_view.seen_at:.1f}"
+    return (
+        str(slab),
+        *what,
+        str(view.lag_of(slab)),
+        when,
+        str(slab_view.losses),
+        _state(slab_view),
+    )
 
 
-def _all(scene: SimulationView) -> tuple[str, ...]:
-    whole = scene.whole
+def _all(view: SimulationView) -> tuple[str, ...]:
+    whole = view.whole
     if whole is None:
         return ("all",)
     motion = _energy(whole.kinetic), _size(whole.momentum)
     what = (str(whole.step), str(whole.spheres), *motion)
-    return ("all", *what, "", "", str(scene.losses), whole.state_sha256[:8])
+    return ("all", *what, "", "", str(view.losses), whole.state_sha256[:8])
 
 
-def _state(sight: SlabView) -> str:
-    if sight.ended is not None:
+def _state(slab_view: SlabView) -> str:
+    if slab_view.ended is not None:
         return "ended"
-    return "joining" if sight.frame is None else "watched"
+    return "joining" if slab_view.frame is None else "watched"
 
 
 def _energy(value: float) -> str:
@@ -82,17 +89,17 @@ def _size(momentum: Momentum) -> str:
 
 
 class WatchDisplay(Protocol):
-    """Shows a scene; the times are of one clock, in seconds."""
+    """Shows a simulation; the times are of one clock, in seconds."""
 
-    def say(self, news: WatchEvent) -> None:
+    def show_event(self, event: WatchEvent) -> None:
         """Take note of what is new."""
         ...
 
-    def show(self, now: float, scene: SimulationView) -> None:
-        """Take a look at the scene; called often."""
+    def show(self, now: float, view: SimulationView) -> None:
+        """Draw if it is time to; called often."""
         ...
 
-    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
+    def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
         """Take the last look."""
         ...
 
@@ -118,16 +125,16 @@ class JsonWatchDisplay:
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def say(self, news: WatchEvent) -> None:
+    def show_event(self, event: WatchEvent) -> None:
         """Write one line."""
-        write_line(self._stream, news.model_dump_json())
+        write_line(self._stream, event.model_dump_json())
 
-    def show(self, now: float, scene: SimulationView) -> None:
+    def show(self, now: float, view: SimulationView) -> None:
         """Write nothing."""
 
-    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
+    def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
         """Write the last line."""
-        self.say(summary)
+        self.show_event(summary)
 
 
 class PlainWatchDisplay:
@@ -143,26 +150,26 @@ class PlainWatchDisplay:
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def say(self, news: WatchEvent) -> None:
+    def show_event(self, event: WatchEvent) -> None:
         """Write what is worth a line of its own."""
-        sentence = SENTENCES.get(type(news))
+        sentence = SENTENCES.get(type(event))
         if sentence is not None:
-            write_line(self._stream, sentence(news))
+            write_line(self._stream, sentence(event))
 
-    def show(self, now: float, scene: SimulationView) -> None:
+    def show(self, now: float, view: SimulationView) -> None:
         """Write a line unless that was done a moment ago."""
-        if scene.steps and now - self._shown >= LINE_EVERY:
+        if view.steps and now - self._shown >= LINE_EVERY:
             self._shown = now
-            write_line(self._stream, line(scene))
+            write_line(self._stream, line(view))
 
-    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
+    def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
         """Write the table and the last line."""
         # A log has no colours, wherever it ends up.
         console = Console(file=self._stream, no_color=True, force_terminal=False)
         with console.capture() as drawn:
-            console.print(render(now, scene))
+            console.print(render(now, view))
         write_line(self._stream, drawn.get().rstrip())
-        self.say(summary)
+        self.show_event(summary)
 
 
 class LiveWatchDisplay:
@@ -179,37 +186,37 @@ class LiveWatchDisplay:
     def __exit__(self, *_error: object) -> None:
         self._live.stop()
 
-    def say(self, news: WatchEvent) -> None:
+    def show_event(self, event: WatchEvent) -> None:
         """Print what is worth a line of its own."""
-        sentence = SENTENCES.get(type(news))
+        sentence = SENTENCES.get(type(event))
         if sentence is not None:
-            self._live.console.print(printable(sentence(news)), markup=False, highlight=False)
+            self._live.console.print(printable(sentence(event)), markup=False, highlight=False)
 
-    def show(self, now: float, scene: SimulationView) -> None:
+    def show(self, now: float, view: SimulationView) -> None:
         """Draw the table."""
-        self._live.update(render(now, scene), refresh=True)
+        self._live.update(render(now, view), refresh=True)
 
-    def finish(self, now: float, scene: SimulationView, summary: WatchSummary) -> None:
+    def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
         """Draw the table once more, and say how it ended."""
-        self.show(now, scene)
-        self.say(summary)
+        self.show(now, view)
+        self.show_event(summary)
 
 
-def _joined(news: SlabJoined) -> str:
-    return f"slab {news.slab} of {news.slabs}: joined the stream of id {news.id:#010x}"
+def _joined(event: SlabJoined) -> str:
+    return f"slab {event.slab} of {event.slabs}: joined the stream of id {event.id:#010x}"
 
 
-def _lost(news: FramesLost) -> str:
-    return f"slab {news.slab}: lost {news.first} to {news.last}: {news.text}"
+def _lost(event: FramesLost) -> str:
+    return f"slab {event.slab}: lost {event.first} to {event.last}: {event.text}"
 
 
-def _ended(news: SlabEnded) -> str:
-    return f"slab {news.slab}: {news.reason}"
+def _ended(event: SlabEnded) -> str:
+    return f"slab {event.slab}: {event.reason}"
 
 
-def _summary(news: WatchSummary) -> str:
-    step = "no step" if news.step is None else f"step {news.step}"
-    return f"{news.outcome}: {step}, {news.frames} frames, {news.losses} losses"
+def _summary(event: WatchSummary) -> str:
+    step = "no step" if event.step is None else f"step {event.step}"
+    return f"{event.outcome}: {step}, {event.frames} frames, {event.losses} losses"
 
 
 SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {

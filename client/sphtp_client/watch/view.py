@@ -54,10 +54,10 @@ class PublishedSlab(EventRecord):
 def published_slab_of(peer: Peer) -> PublishedSlab | None:
     """Return the part of a peer that publishes its slab; None of anybody else."""
     try:
-        part = PublishedSlab.model_validate(peer.data)
+        published = PublishedSlab.model_validate(peer.data)
     except ValidationError:
         return None
-    return part if topic_of(part.slab) in peer.topics else None
+    return published if topic_of(published.slab) in peer.topics else None
 
 
 MOST_STEPS: Final = 8
@@ -89,14 +89,14 @@ class StepAssembly:
 
 @dataclass(slots=True)
 class SlabView:
-    """What has been seen of one slab; ``heard`` is the time of its last frame.
+    """What has been seen of one slab; ``seen_at`` is the time of its last frame.
 
     ``past`` is the step of the last frame before its stream was joined anew.
     """
 
     frame: Frame | None = None
     past: int | None = None
-    heard: float | None = None
+    seen_at: float | None = None
     frames: int = 0
     losses: int = 0
     ended: str | None = None
@@ -118,12 +118,14 @@ class SimulationView:
         """Messages that were no frames."""
         self.first: int | None = None
         """The step of the first frame."""
-        self._gathering = StepAssembly(run.slabs)
+        self._assembly = StepAssembly(run.slabs)
 
     @property
     def steps(self) -> list[int]:
         """The last steps of the slabs of which there is a frame."""
-        return [sight.frame.step for sight in self.slabs.values() if sight.frame is not None]
+        return [
+            slab_view.frame.step for slab_view in self.slabs.values() if slab_view.frame is not None
+        ]
 
     @property
     def newest(self) -> int | None:
@@ -133,7 +135,7 @@ class SimulationView:
     @property
     def losses(self) -> int:
         """How often something was lost."""
-        return sum(sight.losses for sight in self.slabs.values())
+        return sum(slab_view.losses for slab_view in self.slabs.values())
 
     @property
     def is_complete(self) -> bool:
@@ -148,19 +150,19 @@ class SimulationView:
     @property
     def is_over(self) -> bool:
         """Whether no slab is watched any more."""
-        sights = self.slabs.values()
-        return bool(sights) and all(sight.ended is not None for sight in sights)
+        slab_views = self.slabs.values()
+        return bool(slab_views) and all(slab_view.ended is not None for slab_view in slab_views)
 
-    def join(self, part: PublishedSlab, peer_id: int) -> SlabJoined:
+    def join(self, published: PublishedSlab, peer_id: int) -> SlabJoined:
         """Take it that a slab's stream was joined, for the first time or again."""
-        sight = self.slabs[part.slab]
-        sight.past = sight.step
+        slab_view = self.slabs[published.slab]
+        slab_view.past = slab_view.step
         return SlabJoined(
-            slab=part.slab,
-            slabs=part.slabs,
-            steps=part.steps,
+            slab=published.slab,
+            slabs=published.slabs,
+            steps=published.steps,
             id=peer_id,
-            scenario=part.scenario,
+            scenario=published.scenario,
         )
 
     def expect(self, slab: int) -> None:
@@ -169,14 +171,14 @@ class SimulationView:
 
     def take(self, now: float, slab: int, frame: Frame) -> list[SlabState | WholeState]:
         """Take a frame; return what is new."""
-        sight = self.slabs[slab]
-        sight.heard = now
-        if sight.step is not None and frame.step <= sight.step:
+        slab_view = self.slabs[slab]
+        slab_view.seen_at = now
+        if slab_view.step is not None and frame.step <= slab_view.step:
             return []  # what it saw before it joined again
-        sight.frame = frame
-        sight.frames += 1
+        slab_view.frame = frame
+        slab_view.frames += 1
         self.first = frame.step if self.first is None else self.first
-        frames = self._gathering.add(slab, frame)
+        frames = self._assembly.add(slab, frame)
         if frames is None:
             return [self._state(slab, frame)]
         self.whole = _whole(frames)
@@ -184,25 +186,25 @@ class SimulationView:
 
     def lose(self, slab: int, loss: Loss) -> FramesLost | None:
         """Take word of a loss; None for the past that a newer frame took the place of."""
-        sight = self.slabs[slab]
-        if sight.step == sight.past and loss.reason is LossReason.GONE:
+        slab_view = self.slabs[slab]
+        if slab_view.step == slab_view.past and loss.reason is LossReason.GONE:
             return None
-        sight.losses += 1
+        slab_view.losses += 1
         reason, text = loss.reason.name.lower(), str(loss.reason.value)
         return FramesLost(slab=slab, first=loss.first, last=loss.last, reason=reason, text=text)
 
     def end(self, slab: int, reason: str) -> SlabEnded:
         """Take it that a slab is not watched any more."""
-        sight = self.slabs[slab]
-        sight.ended = reason
-        return SlabEnded(slab=slab, step=sight.step, reason=reason)
+        slab_view = self.slabs[slab]
+        slab_view.ended = reason
+        return SlabEnded(slab=slab, step=slab_view.step, reason=reason)
 
     def summary(self, outcome: WatchOutcome) -> WatchSummary:
         """Return the last word."""
         return WatchSummary(
             outcome=outcome,
             step=self.newest,
-            frames=sum(sight.frames for sight in self.slabs.values()),
+            frames=sum(slab_view.frames for slab_view in self.slabs.values()),
             losses=self.losses,
             malformed=self.malformed,
         )

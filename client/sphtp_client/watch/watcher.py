@@ -29,11 +29,11 @@ class StopCondition:
     seconds: float | None = None
     once: bool = False
 
-    def is_reached(self, scene: SimulationView) -> bool:
+    def is_reached(self, view: SimulationView) -> bool:
         """Whether enough has been seen, as far as that does not depend on time."""
-        if not scene.is_complete or scene.first is None:
+        if not view.is_complete or view.first is None:
             return False
-        is_far = self.steps is not None and min(scene.steps) - scene.first >= self.steps
+        is_far = self.steps is not None and min(view.steps) - view.first >= self.steps
         return self.once or is_far
 
 
@@ -42,19 +42,19 @@ PAUSE: Final = 0.5
 
 
 class SlabFollower:
-    """Subscribes to the slabs of a scene's run, and tells what is new to ``say``."""
+    """Subscribes to the slabs of a run, and hands what is new to ``show_event``."""
 
     def __init__(
         self,
         client: Client,
-        scene: SimulationView,
-        goal: StopCondition,
-        say: Callable[[WatchEvent], None],
+        view: SimulationView,
+        stop: StopCondition,
+        show_event: Callable[[WatchEvent], None],
     ) -> None:
         self._client = client
-        self._scene = scene
-        self._goal = goal
-        self._say = say
+        self._view = view
+        self._stop = stop
+        self._show_event = show_event
         self._done = trio.Event()
 
     async def run(self) -> None:
@@ -72,63 +72,67 @@ class SlabFollower:
 
     def _begin_new(self, nursery: trio.Nursery) -> None:
         """Follow the slabs of the run that have come; whatever else is here is not ours to see."""
-        scene = self._scene
+        view = self._view
         for peer in self._client.peers.values():
-            part = published_slab_of(peer)
-            if part is not None and part.run == scene.run and part.slab not in scene.slabs:
-                scene.expect(part.slab)
-                nursery.start_soon(self._follow, part, peer.id)
+            published = published_slab_of(peer)
+            if (
+                published is not None
+                and published.run == view.run
+                and published.slab not in view.slabs
+            ):
+                view.expect(published.slab)
+                nursery.start_soon(self._follow, published, peer.id)
 
-    async def _follow(self, part: PublishedSlab, peer_id: int) -> None:
+    async def _follow(self, published: PublishedSlab, peer_id: int) -> None:
         """Follow a slab to its end; who was left behind joins again, and sees the present."""
-        reason = await self._read_to_end(part, peer_id)
-        while await self._goes_on(part, peer_id):
-            reason = await self._read_to_end(part, peer_id)
-        self._say(self._scene.end(part.slab, reason))
-        if self._scene.is_over:
+        reason = await self._read_to_end(published, peer_id)
+        while await self._goes_on(published, peer_id):
+            reason = await self._read_to_end(published, peer_id)
+        self._show_event(self._view.end(published.slab, reason))
+        if self._view.is_over:
             self._done.set()
 
-    async def _goes_on(self, part: PublishedSlab, peer_id: int) -> bool:
+    async def _goes_on(self, published: PublishedSlab, peer_id: int) -> bool:
         """Say, after a while in which its peer may leave, whether a slab is to be joined again."""
-        if self._scene.slabs[part.slab].step == part.steps:
+        if self._view.slabs[published.slab].step == published.steps:
             return False
         await trio.sleep(PAUSE)
         peer = self._client.peers.get(peer_id)
-        return peer is not None and published_slab_of(peer) == part
+        return peer is not None and published_slab_of(peer) == published
 
-    async def _read_to_end(self, part: PublishedSlab, peer_id: int) -> str:
+    async def _read_to_end(self, published: PublishedSlab, peer_id: int) -> str:
         """Read one stream of a slab; return why it ended."""
         try:
-            await self._read(part, peer_id)
+            await self._read(published, peer_id)
         except (SphtpError, trio.BrokenResourceError) as error:
             return str(error)
         return "its stream ended"
 
-    async def _read(self, part: PublishedSlab, peer_id: int) -> None:
+    async def _read(self, published: PublishedSlab, peer_id: int) -> None:
         # Of the past only the last frame is there, and fetching one that is lost would bring none.
-        topic = topic_of(part.slab)
+        topic = topic_of(published.slab)
         async with self._client.subscribe(peer_id, topic, late_join=True, recover=False) as stream:
-            self._say(self._scene.join(part, peer_id))
+            self._show_event(self._view.join(published, peer_id))
             async for item in stream:
-                for news in self._news_of(part.slab, item):
-                    self._say(news)
-                if self._goal.is_reached(self._scene):
+                for event in self._events_of(published.slab, item):
+                    self._show_event(event)
+                if self._stop.is_reached(self._view):
                     self._done.set()
 
-    def _news_of(self, slab: int, item: object) -> list[WatchEvent]:
+    def _events_of(self, slab: int, item: object) -> list[WatchEvent]:
         if isinstance(item, Loss):
-            lost = self._scene.lose(slab, item)
+            lost = self._view.lose(slab, item)
             return [] if lost is None else [lost]
         try:
             frame = read_frame_untrusted(item)
         except RemoteError:
-            self._scene.malformed += 1
+            self._view.malformed += 1
             return []
-        return [*self._scene.take(trio.current_time(), slab, frame)]
+        return [*self._view.take(trio.current_time(), slab, frame)]
 
 
 LOOK_EVERY: Final = 0.25
-"""Seconds between two looks at a scene in which nothing happens."""
+"""Seconds between two drawings while nothing happens."""
 
 BYSTANDER: Final = {"watches": "slabs"}
 """What a watcher tells of itself: it has no slab, so no peer takes it for one of its own."""
@@ -138,11 +142,11 @@ class Watcher:
     """Watches one simulation; ``outcome`` says how that ended."""
 
     def __init__(
-        self, reach: ConnectionSettings, goal: StopCondition, display: WatchDisplay
+        self, connection: ConnectionSettings, stop: StopCondition, display: WatchDisplay
     ) -> None:
         self.outcome: WatchOutcome = "stopped"
-        self._reach = reach
-        self._goal = goal
+        self._connection = connection
+        self._stop = stop
         self._display = display
 
     async def run(self) -> None:
@@ -151,18 +155,18 @@ class Watcher:
         Raises ``UnreachableError`` when none appears, or with ``once`` not all of it, and as
         ``open_client``.
         """
-        async with self._reach.open(BYSTANDER) as client:
-            scene = SimulationView(await self._find(client))
+        async with self._connection.open(BYSTANDER) as client:
+            view = SimulationView(await self._find(client))
             try:
-                await self._watch(client, scene)
+                await self._watch(client, view)
             finally:
-                self._display.finish(trio.current_time(), scene, scene.summary(self.outcome))
-        if self._goal.once and not scene.is_complete:
-            seen = f"{len(scene.steps)} of {scene.run.slabs} slabs were seen"
-            raise UnreachableError(f"{seen} within {self._patience:g} s")
+                self._display.finish(trio.current_time(), view, view.summary(self.outcome))
+        if self._stop.once and not view.is_complete:
+            seen = f"{len(view.steps)} of {view.run.slabs} slabs were seen"
+            raise UnreachableError(f"{seen} within {self._time_limit:g} s")
 
     async def _find(self, client: Client) -> RunIdentity:
-        wait = self._reach.wait
+        wait = self._connection.wait
         try:
             peer = await client.wait_for_peer(
                 lambda peer: published_slab_of(peer) is not None, timeout=wait
@@ -170,26 +174,26 @@ class Watcher:
         except UnreachableError as error:
             text = f"waited {wait:g} s for a simulation, and none appeared"
             raise UnreachableError(text) from error
-        part = published_slab_of(peer)
-        assert part is not None, "that is what was waited for"
-        return part.run
+        published = published_slab_of(peer)
+        assert published is not None, "that is what was waited for"
+        return published.run
 
-    async def _watch(self, client: Client, scene: SimulationView) -> None:
-        follower = SlabFollower(client, scene, self._goal, self._display.say)
-        with trio.move_on_after(self._patience) as patience:
-            async with running(partial(self._keep_showing, scene)):
+    async def _watch(self, client: Client, view: SimulationView) -> None:
+        follower = SlabFollower(client, view, self._stop, self._display.show_event)
+        with trio.move_on_after(self._time_limit) as time_limit:
+            async with running(partial(self._keep_showing, view)):
                 await follower.run()
-        is_enough = self._goal.is_reached(scene) or patience.cancelled_caught
-        ending: WatchOutcome = "finished" if scene.is_finished else "broken off"
+        is_enough = self._stop.is_reached(view) or time_limit.cancelled_caught
+        ending: WatchOutcome = "finished" if view.is_finished else "broken off"
         self.outcome = "seen" if is_enough else ending
 
     @property
-    def _patience(self) -> float:
-        if self._goal.seconds is not None:
-            return self._goal.seconds
-        return self._reach.wait if self._goal.once else inf
+    def _time_limit(self) -> float:
+        if self._stop.seconds is not None:
+            return self._stop.seconds
+        return self._connection.wait if self._stop.once else inf
 
-    async def _keep_showing(self, scene: SimulationView) -> None:
+    async def _keep_showing(self, view: SimulationView) -> None:
         while True:
-            self._display.show(trio.current_time(), scene)
+            self._display.show(trio.current_time(), view)
             await trio.sleep(LOOK_EVERY)

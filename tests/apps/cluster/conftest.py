@@ -21,42 +21,42 @@ def good_board() -> Callable[..., RunStatus]:
     """Make the board of a run of two servers, two clients and a reference that all ended well."""
 
     def make(*, reference: str | None = "aa", state: str = "aa") -> RunStatus:
-        board = RunStatus()
+        status = RunStatus()
         for number in (1, 2):
             name = f"server {number}"
-            board.take(name, ProcessRole.SERVER)
-            board.spawned(name, 100 + number)
-            board.heard(
+            status.take(name, ProcessRole.SERVER)
+            status.spawned(name, 100 + number)
+            status.note_event(
                 name, Started(id=2 * number, pub="tcp://127.0.0.1:5000", sub="tcp://127.0.0.1:5001")
             )
         for slab in (0, 1):
-            _good_client(board, slab)
-        board.heard("client 0", _result(state))
-        board.exited("client 0", 0, asked=False)
-        board.exited("client 1", 0, asked=False)
+            _good_client(status, slab)
+        status.note_event("client 0", _result(state))
+        status.exited("client 0", 0, asked=False)
+        status.exited("client 1", 0, asked=False)
         for number in (1, 2):
-            board.exited(f"server {number}", 0, asked=True)
+            status.exited(f"server {number}", 0, asked=True)
         if reference is not None:
-            board.take("reference", ProcessRole.REFERENCE)
-            board.spawned("reference", 300)
-            board.heard("reference", _result(reference))
-            board.exited("reference", 0, asked=False)
-        return board
+            status.take("reference", ProcessRole.REFERENCE)
+            status.spawned("reference", 300)
+            status.note_event("reference", _result(reference))
+            status.exited("reference", 0, asked=False)
+        return status
 
     return make
 
 
-def _good_client(board: RunStatus, slab: int) -> None:
+def _good_client(status: RunStatus, slab: int) -> None:
     name = f"client {slab}"
     link = LinkReport(
         peer=9 - 2 * slab, slab=1 - slab, sent=200, received=180, lost=20, resent=25, rtt_ms=0.75
     )
-    board.take(name, ProcessRole.CLIENT, slab=slab)
-    board.spawned(name, 200 + slab)
-    board.heard(name, Connected(id=7 + 2 * slab, slab=slab, slabs=2, servers=(2, 4)))
+    status.take(name, ProcessRole.CLIENT, slab=slab)
+    status.spawned(name, 200 + slab)
+    status.note_event(name, Connected(id=7 + 2 * slab, slab=slab, slabs=2, servers=(2, 4)))
     progress = StepProgress(step=15, steps=30, steps_per_s=120.0, servers=(2, 4), links=(link,))
-    board.heard(name, progress)
-    board.heard(name, Finished(steps=30, seconds=0.5, links=(link,)))
+    status.note_event(name, progress)
+    status.note_event(name, Finished(steps=30, seconds=0.5, links=(link,)))
 
 
 def _result(state: str) -> Result:

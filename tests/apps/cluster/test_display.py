@@ -16,9 +16,9 @@ from sphtp_client.cluster.run_status import ProcessRole, RunStatus
 from sphtp_client.simulation.reports import ServerCame, ServerLost
 
 
-def draw(board: RunStatus) -> str:
+def draw(status: RunStatus) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=120).print(render(board, 30, 1.25))
+    Console(file=stream, width=120).print(render(status, 30, 1.25))
     return stream.getvalue()
 
 
@@ -34,43 +34,43 @@ def test_servers_and_peers_are_drawn_with_their_figures(good_board):
 
 
 def test_a_server_shows_the_clients_that_it_knows(good_board):
-    board = good_board()
-    board.seats["server 1"].exit = None
+    status = good_board()
+    status.processes["server 1"].exit = None
     for slab in (0, 1):
-        board.seats[f"client {slab}"].exit = None
-    rows = [line for line in draw(board).splitlines() if "│ server" in line]
+        status.processes[f"client {slab}"].exit = None
+    rows = [line for line in draw(status).splitlines() if "│ server" in line]
     assert "0 1" in rows[0]
     assert "0 1" not in rows[1]
 
 
 def test_a_client_that_lost_a_server_is_not_shown_there(good_board):
-    board = good_board()
-    for seat in board.seats.values():
-        seat.exit = None
-    board.heard("client 1", ServerLost(id=2, reason="expired", servers=(4,)))
-    rows = [line for line in draw(board).splitlines() if "│ server" in line]
+    status = good_board()
+    for process in status.processes.values():
+        process.exit = None
+    status.note_event("client 1", ServerLost(id=2, reason="expired", servers=(4,)))
+    rows = [line for line in draw(status).splitlines() if "│ server" in line]
     assert "0 1" not in rows[0]
     assert "0 1" in rows[1]
-    board.heard("client 1", ServerCame(id=2, servers=(2, 4)))
-    assert "0 1" in next(line for line in draw(board).splitlines() if "│ server 1" in line)
+    status.note_event("client 1", ServerCame(id=2, servers=(2, 4)))
+    assert "0 1" in next(line for line in draw(status).splitlines() if "│ server 1" in line)
 
 
 def test_a_speed_that_nobody_told_is_not_told():
-    board = RunStatus()
-    board.take("client 0", ProcessRole.CLIENT, slab=0)
-    assert "steps/s" not in summary(board, 30, 1.0)
+    status = RunStatus()
+    status.take("client 0", ProcessRole.CLIENT, slab=0)
+    assert "steps/s" not in summary(status, 30, 1.0)
 
 
 def test_deaths_are_told_by_their_signal(good_board):
-    board = good_board()
-    board.exited("server 1", -9, asked=False)
-    assert "killed by SIGKILL" in draw(board)
+    status = good_board()
+    status.exited("server 1", -9, asked=False)
+    assert "killed by SIGKILL" in draw(status)
 
 
 def test_an_empty_board_can_be_drawn():
-    board = RunStatus()
-    board.take("client 0", ProcessRole.CLIENT, slab=0)
-    assert "client 0" in draw(board)
+    status = RunStatus()
+    status.take("client 0", ProcessRole.CLIENT, slab=0)
+    assert "client 0" in draw(status)
     assert "step 0/30" in summary(RunStatus(), 30, 0.0)
 
 
@@ -89,16 +89,16 @@ class Clock:
 
 
 def test_plain_lines_tell_news_at_once_and_summaries_now_and_then():
-    board, clock, stream = RunStatus(), Clock(), io.StringIO()
-    board.take("client 0", ProcessRole.CLIENT, slab=0)
-    with PlainRunDisplay(board, 30, clock, stream) as display:
-        board.spawned("client 0", 4711)
+    status, clock, stream = RunStatus(), Clock(), io.StringIO()
+    status.take("client 0", ProcessRole.CLIENT, slab=0)
+    with PlainRunDisplay(status, 30, clock, stream) as display:
+        status.spawned("client 0", 4711)
         display.changed()
         assert stream.getvalue() == "client 0: pid 4711\n"
         clock.now += LINE_EVERY
         display.changed()
         display.changed()
-        board.exited("client 0", 3, asked=False)
+        status.exited("client 0", 3, asked=False)
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
     assert "step 0/30" in lines[1]
@@ -106,10 +106,10 @@ def test_plain_lines_tell_news_at_once_and_summaries_now_and_then():
 
 
 def test_servers_that_go_home_are_not_told_like_servers_that_are_lost(good_board):
-    board, clock, stream = good_board(), Clock(), io.StringIO()
-    board.seats["server 2"].exit = None
-    board.news.clear()
-    with PlainRunDisplay(board, 30, clock, stream) as display:
+    status, clock, stream = good_board(), Clock(), io.StringIO()
+    status.processes["server 2"].exit = None
+    status.notices.clear()
+    with PlainRunDisplay(status, 30, clock, stream) as display:
         clock.now += LINE_EVERY
         display.changed()
     assert stream.getvalue() == ""

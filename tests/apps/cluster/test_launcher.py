@@ -29,9 +29,9 @@ def test_every_process_that_speaks_is_told_where_it_is_and_not_what_it_is() -> N
     with secret_file() as file:
         plan = ClusterPlan(2, 2, Path("gas.toml"), 10, secret_file=file)
         jobs = [plan.server(1, None), plan.server(2, "tcp://a:1"), plan.client(0, ["tcp://a:1"])]
-        for job in jobs:
-            assert job.command[job.command.index("--secret-file") + 1] == str(file)
-            assert not any(format_key(load_secret(file)) in word for word in job.command)
+        for spec in jobs:
+            assert spec.command[spec.command.index("--secret-file") + 1] == str(file)
+            assert not any(format_key(load_secret(file)) in word for word in spec.command)
         assert "--secret-file" not in plan.reference().command
 
 
@@ -61,21 +61,21 @@ class FakePlan(ClusterPlan):
 
     def server(self, number: int, join: str | None) -> ProcessSpec:
         assert join == (None if number == 1 else "tcp://h:1,tcp://h:2")
-        return job(f"server {number}", ProcessRole.SERVER, self.server_script)
+        return spec(f"server {number}", ProcessRole.SERVER, self.server_script)
 
     def client(self, slab: int, servers: object) -> ProcessSpec:
         assert servers == ["tcp://h:1,tcp://h:2"] * self.servers
-        return job(f"client {slab}", ProcessRole.CLIENT, self.scripts[slab], slab)
+        return spec(f"client {slab}", ProcessRole.CLIENT, self.scripts[slab], slab)
 
     def reference(self) -> ProcessSpec:
-        return job("reference", ProcessRole.REFERENCE, self.reference_script)
+        return spec("reference", ProcessRole.REFERENCE, self.reference_script)
 
 
-def job(name: str, role: ProcessRole, script: str, slab: int | None = None) -> ProcessSpec:
+def spec(name: str, role: ProcessRole, script: str, slab: int | None = None) -> ProcessSpec:
     return ProcessSpec(name, role, (sys.executable, "-S", "-c", HEAD + script), slab)
 
 
-async def outcome_of(board: RunStatus | None = None, **changes: Any) -> RunOutcome:
+async def outcome_of(status: RunStatus | None = None, **changes: Any) -> RunOutcome:
     values: dict[str, Any] = {
         "servers": 2,
         "clients": 2,
@@ -84,20 +84,20 @@ async def outcome_of(board: RunStatus | None = None, **changes: Any) -> RunOutco
         "verify": True,
     }
     plan = FakePlan(**(values | changes))
-    board = board or RunStatus()
+    status = status or RunStatus()
     with trio.fail_after(20):
-        stopped_by = await run_cluster(plan, board, lambda: None, PATIENCE)
-    assert not any(seat.alive for seat in board.seats.values())
-    return judge(board, verify=True, stopped_by=stopped_by)
+        stopped_by = await run_cluster(plan, status, lambda: None, PATIENCE)
+    assert not any(process.alive for process in status.processes.values())
+    return judge(status, verify=True, stopped_by=stopped_by)
 
 
 async def test_a_good_run_is_verified_and_its_servers_are_asked_to_leave():
-    board = RunStatus()
-    outcome = await outcome_of(board)
+    status = RunStatus()
+    outcome = await outcome_of(status)
     assert outcome.sentence == "verified: bit-identical"
-    for seat in board.of(ProcessRole.SERVER):
-        assert seat.exit is not None
-        assert (seat.exit.code, seat.exit.asked) == (0, True)
+    for process in status.of(ProcessRole.SERVER):
+        assert process.exit is not None
+        assert (process.exit.code, process.exit.asked) == (0, True)
 
 
 async def test_another_result_is_a_mismatch():
@@ -109,19 +109,19 @@ async def test_another_result_is_a_mismatch():
     "script", [FAILING, "raise SystemExit('not so')", "import os; os.kill(os.getpid(), 9)"]
 )
 async def test_a_server_that_cannot_start_ends_it_all(script):
-    board = RunStatus()
-    outcome = await outcome_of(board, server_script=script)
+    status = RunStatus()
+    outcome = await outcome_of(status, server_script=script)
     assert outcome.verdict.code == 3
     assert outcome.sentence.startswith("server 1 failed")
-    assert not board.of(ProcessRole.CLIENT)
+    assert not status.of(ProcessRole.CLIENT)
 
 
 async def test_who_waits_for_a_client_that_failed_is_ended_in_the_end():
-    board = RunStatus()
-    outcome = await outcome_of(board, scripts=(WAITING, FAILING))
+    status = RunStatus()
+    outcome = await outcome_of(status, scripts=(WAITING, FAILING))
     assert outcome.sentence == "client 1 failed: exit code 3"
     assert outcome.remarks == ("client 0 failed: it was still running and was ended, exit code 0",)
-    waited = board.seats["client 0"].exit
+    waited = status.processes["client 0"].exit
     assert waited is not None
     assert waited.asked
 

@@ -28,69 +28,69 @@ def test_different_states_are_a_mismatch_that_names_both(good_board):
 
 @pytest.mark.parametrize("name", ["client 0", "client 1", "reference"])
 def test_a_worker_that_fails_fails_the_run(good_board, name):
-    board = good_board()
-    board.exited(name, 3, asked=False)
-    outcome = judge(board, verify=True)
+    status = good_board()
+    status.exited(name, 3, asked=False)
+    outcome = judge(status, verify=True)
     assert outcome.verdict.code == 3
     assert outcome.sentence.startswith(f"{name} failed: exit code 3")
 
 
 def test_the_cause_is_named_before_its_consequences(good_board):
-    board = good_board()
-    board.heard("client 0", PeerGone(slab=1, id=9, reason="timed out"))
-    board.heard("client 0", Failed(message="slab 1 (id 0x00000009) left: timed out"))
-    board.exited("client 0", 3, asked=False)
-    board.exited("client 1", -9, asked=False)
-    outcome = judge(board, verify=True)
+    status = good_board()
+    status.note_event("client 0", PeerGone(slab=1, id=9, reason="timed out"))
+    status.note_event("client 0", Failed(message="slab 1 (id 0x00000009) left: timed out"))
+    status.exited("client 0", 3, asked=False)
+    status.exited("client 1", -9, asked=False)
+    outcome = judge(status, verify=True)
     assert outcome.sentence == "client 1 failed: killed by SIGKILL"
     assert outcome.remarks == ("client 0 failed: slab 1 (id 0x00000009) left: timed out",)
 
 
 def test_the_last_word_on_standard_error_explains_a_silent_death(good_board):
-    board = good_board()
-    board.complained("client 1", "ValueError: nonsense")
-    board.complained("client 1", "")
-    board.exited("client 1", 1, asked=False)
-    assert "exit code 1 (ValueError: nonsense)" in judge(board, verify=True).sentence
+    status = good_board()
+    status.note_error_line("client 1", "ValueError: nonsense")
+    status.note_error_line("client 1", "")
+    status.exited("client 1", 1, asked=False)
+    assert "exit code 1 (ValueError: nonsense)" in judge(status, verify=True).sentence
 
 
 def test_a_lost_server_is_a_remark(good_board):
-    board = good_board()
-    board.exited("server 1", -9, asked=False)
-    outcome = judge(board, verify=True)
+    status = good_board()
+    status.exited("server 1", -9, asked=False)
+    outcome = judge(status, verify=True)
     assert outcome.verdict is ExitStatus.VERIFIED
     assert outcome.remarks == ("server 1 was lost: killed by SIGKILL",)
 
 
 def test_a_server_that_never_listened_fails_the_run(good_board):
-    board = good_board()
-    board.take("server 3", ProcessRole.SERVER)
-    board.spawned("server 3", 103)
-    board.exited("server 3", 2, asked=False)
-    assert judge(board, verify=True).sentence == "server 3 failed: exit code 2"
+    status = good_board()
+    status.take("server 3", ProcessRole.SERVER)
+    status.spawned("server 3", 103)
+    status.exited("server 3", 2, asked=False)
+    assert judge(status, verify=True).sentence == "server 3 failed: exit code 2"
 
 
 def test_a_client_that_ends_without_its_result_fails_the_run(good_board):
-    board = good_board()
-    board.seats["client 0"].result = None
-    assert judge(board, verify=True).sentence == "client 0 failed: it ended without a result"
+    status = good_board()
+    status.processes["client 0"].result = None
+    assert judge(status, verify=True).sentence == "client 0 failed: it ended without a result"
 
 
 @pytest.mark.parametrize(
     ("verdict", "code"), [(ExitStatus.INTERRUPTED, 130), (ExitStatus.TERMINATED, 143)]
 )
 def test_a_signal_outweighs_what_it_caused(good_board, verdict, code):
-    board = good_board()
-    board.exited("client 0", -15, asked=True)
-    outcome = judge(board, verify=True, stopped_by=verdict)
+    status = good_board()
+    status.exited("client 0", -15, asked=True)
+    outcome = judge(status, verify=True, stopped_by=verdict)
     assert outcome.verdict.code == code
     assert "before the end" in outcome.sentence
 
 
 def test_the_document_holds_what_a_program_wants_to_know(good_board):
-    board = good_board()
-    outcome = judge(board, verify=True)
-    text = json.dumps(document(outcome, board, {"servers": 2, "clients": 2, "steps": 30}, 1.5))
+    status = good_board()
+    outcome = judge(status, verify=True)
+    text = json.dumps(document(outcome, status, {"servers": 2, "clients": 2, "steps": 30}, 1.5))
     found = json.loads(text)
     assert found["verified"] is True
     assert (found["servers"], found["clients"], found["steps"]) == (2, 2, 30)
@@ -112,9 +112,9 @@ def test_the_document_holds_what_a_program_wants_to_know(good_board):
 
 
 def test_the_document_of_a_run_that_never_began_is_still_whole():
-    board = RunStatus()
-    board.take("server 1", ProcessRole.SERVER)
-    found = document(judge(board, verify=True), board, {}, 0.1)
+    status = RunStatus()
+    status.take("server 1", ProcessRole.SERVER)
+    found = document(judge(status, verify=True), status, {}, 0.1)
     assert found["exit_code"] == 3
     assert found["verified"] is None
     assert found["state_sha256"] is None

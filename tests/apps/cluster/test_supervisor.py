@@ -18,7 +18,7 @@ DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY + "while True: 
 SHORT = StopTimeouts(close=0.05, terminate=0.05, kill=5.0)
 
 
-def job(name: str, script: str) -> ProcessSpec:
+def spec(name: str, script: str) -> ProcessSpec:
     return ProcessSpec(name, ProcessRole.CLIENT, (sys.executable, "-S", "-c", HEAD + script))
 
 
@@ -31,26 +31,26 @@ def is_gone(pid: int) -> bool:
 
 
 async def test_a_child_that_ends_by_itself_is_heard_to_the_end():
-    board, changes = RunStatus(), []
+    status, changes = RunStatus(), []
     with trio.fail_after(10):
-        async with open_supervisor(board, lambda: changes.append(1)) as supervisor:
-            seat = await supervisor.start(
-                job("a", "print('noise'); say(event='finished', steps=3, seconds=1)")
+        async with open_supervisor(status, lambda: changes.append(1)) as supervisor:
+            process = await supervisor.start(
+                spec("a", "print('noise'); say(event='finished', steps=3, seconds=1)")
             )
-            await supervisor.wait_until(lambda: not seat.alive)
-    assert seat.finished
-    assert seat.garbage == 1
-    assert seat.exit is not None
-    assert (seat.exit.code, seat.exit.asked) == (0, False)
+            await supervisor.wait_until(lambda: not process.alive)
+    assert process.finished
+    assert process.garbage == 1
+    assert process.exit is not None
+    assert (process.exit.code, process.exit.asked) == (0, False)
     assert len(changes) >= 4
 
 
 async def test_a_failure_keeps_exit_code_and_last_words():
-    board = RunStatus()
+    status = RunStatus()
     with trio.fail_after(10):
-        async with open_supervisor(board, lambda: None) as supervisor:
-            good = await supervisor.start(job("good", OBEDIENT))
-            bad = await supervisor.start(job("bad", "sys.exit('no such thing')"))
+        async with open_supervisor(status, lambda: None) as supervisor:
+            good = await supervisor.start(spec("good", OBEDIENT))
+            bad = await supervisor.start(spec("bad", "sys.exit('no such thing')"))
             await supervisor.wait_until(lambda: bad.exit is not None and good.id is not None)
             assert good.alive
     assert bad.exit is not None
@@ -61,71 +61,73 @@ async def test_a_failure_keeps_exit_code_and_last_words():
 
 
 async def test_closing_its_input_is_enough_for_an_obedient_child():
-    board = RunStatus()
-    patience = StopTimeouts(close=inf, terminate=0, kill=0)
+    status = RunStatus()
+    timeouts = StopTimeouts(close=inf, terminate=0, kill=0)
     with trio.fail_after(10):
-        async with open_supervisor(board, lambda: None, patience) as supervisor:
-            seat = await supervisor.start(job("a", OBEDIENT))
-            await supervisor.wait_until(lambda: seat.id is not None)
-    assert seat.exit is not None
-    assert seat.exit.code == 0
+        async with open_supervisor(status, lambda: None, timeouts) as supervisor:
+            process = await supervisor.start(spec("a", OBEDIENT))
+            await supervisor.wait_until(lambda: process.id is not None)
+    assert process.exit is not None
+    assert process.exit.code == 0
 
 
 async def test_a_deaf_child_is_killed_after_its_deadlines():
-    board = RunStatus()
+    status = RunStatus()
     with trio.fail_after(10):
-        async with open_supervisor(board, lambda: None, SHORT) as supervisor:
-            seat = await supervisor.start(job("a", DEAF))
-            await supervisor.wait_until(lambda: seat.id is not None)
-    assert seat.exit is not None
-    assert (seat.exit.code, seat.exit.asked) == (-9, True)
-    assert seat.pid is not None
-    assert is_gone(seat.pid)
+        async with open_supervisor(status, lambda: None, SHORT) as supervisor:
+            process = await supervisor.start(spec("a", DEAF))
+            await supervisor.wait_until(lambda: process.id is not None)
+    assert process.exit is not None
+    assert (process.exit.code, process.exit.asked) == (-9, True)
+    assert process.pid is not None
+    assert is_gone(process.pid)
 
 
 async def test_cancelling_the_run_leaves_nothing_behind():
-    board = RunStatus()
+    status = RunStatus()
     with trio.fail_after(10), trio.CancelScope() as scope:
-        async with open_supervisor(board, lambda: None, SHORT) as supervisor:
-            seats = [await supervisor.start(job(name, OBEDIENT)) for name in "abc"]
-            seats.append(await supervisor.start(job("deaf", DEAF)))
-            await supervisor.wait_until(lambda: all(seat.id is not None for seat in seats))
+        async with open_supervisor(status, lambda: None, SHORT) as supervisor:
+            processes = [await supervisor.start(spec(name, OBEDIENT)) for name in "abc"]
+            processes.append(await supervisor.start(spec("deaf", DEAF)))
+            await supervisor.wait_until(
+                lambda: all(process.id is not None for process in processes)
+            )
             scope.cancel()
             await trio.sleep_forever()
     assert scope.cancelled_caught
-    assert all(seat.pid is not None and is_gone(seat.pid) for seat in seats)
-    assert all(seat.exit is not None for seat in seats)
+    assert all(process.pid is not None and is_gone(process.pid) for process in processes)
+    assert all(process.exit is not None for process in processes)
 
 
 async def test_cancelled_before_a_child_has_said_anything():
-    board = RunStatus()
+    status = RunStatus()
     with trio.fail_after(10), trio.CancelScope() as scope:
-        async with open_supervisor(board, lambda: None) as supervisor:
-            seat = await supervisor.start(job("a", OBEDIENT))
+        async with open_supervisor(status, lambda: None) as supervisor:
+            process = await supervisor.start(spec("a", OBEDIENT))
             scope.cancel()
             await trio.lowlevel.checkpoint()
-    assert seat.pid is not None
-    assert is_gone(seat.pid)
+    assert process.pid is not None
+    assert is_gone(process.pid)
 
 
 async def test_a_grandchild_that_keeps_the_pipe_does_not_keep_us(autojump_clock):
     script = "import subprocess; p = subprocess.Popen([sys.executable, '-S', '-c', "
     script += "'import sys; sys.stdin.read()']); say(event='started', id=p.pid, pub='', sub='')\n"
-    board = RunStatus()
-    async with open_supervisor(board, lambda: None, StopTimeouts(close=inf)) as supervisor:
+    status = RunStatus()
+    async with open_supervisor(status, lambda: None, StopTimeouts(close=inf)) as supervisor:
         autojump_clock.autojump_threshold = 0.2
-        seat = await supervisor.start(job("a", script))
-        await supervisor.wait_until(lambda: not seat.alive)
-    assert seat.exit is not None
-    assert seat.exit.code == 0
-    assert seat.id is not None
+        process = await supervisor.start(spec("a", script))
+        await supervisor.wait_until(lambda: not process.alive)
+    assert process.exit is not None
+    assert process.exit.code == 0
+    assert process.id is not None
 
 
 async def test_a_command_that_does_not_exist_has_failed_and_the_others_are_ended():
-    board = RunStatus()
+    status = RunStatus()
     with trio.fail_after(10):
-        async with open_supervisor(board, lambda: None) as supervisor:
-            good = await supervisor.start(job("good", OBEDIENT))
+        async with open_supervisor(status, lambda: None) as supervisor:
+            good = await supervisor.start(spec("good", OBEDIENT))
             bad = await supervisor.start(
                 ProcessSpec("bad", ProcessRole.CLIENT, ("/no-such-program",))
             )

@@ -127,14 +127,14 @@ def test_each_slab_has_a_topic_of_its_own():
     assert [topic_of(slab) for slab in (0, 17)] == ["slab/0", "slab/17"]
 
 
-def told_at(rhythm, times, *, cost=0.0, first=0):
+def told_at(schedule, times, *, cost=0.0, first=0):
     """Return at which steps there is a frame, of steps that end at these times."""
-    told = []
+    reported = []
     for step, now in enumerate(times, first + 1):
-        if rhythm.is_due(step, now):
-            told.append(step)
-            rhythm.note(step, now, cost)
-    return told
+        if schedule.is_due(step, now):
+            reported.append(step)
+            schedule.note(step, now, cost)
+    return reported
 
 
 def evenly(count, pause, start=0.0):
@@ -142,23 +142,23 @@ def evenly(count, pause, start=0.0):
 
 
 def begun():
-    rhythm = FrameSchedule()
-    rhythm.note(0, 0.0, 0.0)
-    return rhythm
+    schedule = FrameSchedule()
+    schedule.note(0, 0.0, 0.0)
+    return schedule
 
 
 @given(st.lists(st.floats(1e-5, 0.5), min_size=1, max_size=300))
 def test_frames_are_never_nearer_than_allowed(pauses):
     times = [sum(pauses[: n + 1]) for n in range(len(pauses))]
-    told = told_at(begun(), times)
-    moments = [0.0, *(times[step - 1] for step in told)]
+    reported = told_at(begun(), times)
+    moments = [0.0, *(times[step - 1] for step in reported)]
     assert all(later - sooner >= EVERY for sooner, later in pairwise(moments))
 
 
 @pytest.mark.parametrize("pause", [0.0001, 0.001, 0.013, 0.09, 0.3])
 def test_at_an_even_pace_steps_are_multiples_of_one_stride(pause):
-    told = told_at(begun(), evenly(20_000, pause))
-    settled = told[5:]
+    reported = told_at(begun(), evenly(20_000, pause))
+    settled = reported[5:]
     stride = settled[1] - settled[0]
     assert stride & (stride - 1) == 0
     assert settled == list(range(settled[0], settled[-1] + 1, stride))
@@ -175,17 +175,17 @@ def test_slabs_with_clocks_of_their_own_have_steps_in_common():
 
 
 def test_who_becomes_slow_is_not_silent_for_long():
-    rhythm = begun()
-    told = told_at(rhythm, evenly(10_000, 0.0001))
-    slow = told_at(rhythm, evenly(100, 0.05, start=1.0), first=10_000)
-    assert told[-1] > 9000
+    schedule = begun()
+    reported = told_at(schedule, evenly(10_000, 0.0001))
+    slow = told_at(schedule, evenly(100, 0.05, start=1.0), first=10_000)
+    assert reported[-1] > 9000
     waits = [0.05 * (later - sooner) for sooner, later in pairwise(slow)]
     assert max(waits[3:]) <= 4 * SLACK * EVERY
 
 
 def test_what_costs_much_comes_less_often():
-    told = told_at(begun(), evenly(10_000, 0.001), cost=0.5 * SHARE)
-    assert min(later - sooner for sooner, later in pairwise(told)) >= 500
+    reported = told_at(begun(), evenly(10_000, 0.001), cost=0.5 * SHARE)
+    assert min(later - sooner for sooner, later in pairwise(reported)) >= 500
 
 
 class Outlet:
@@ -213,23 +213,23 @@ def run(slab: Slab, steps: int, publisher: FramePublisher) -> None:
 
 
 def test_the_first_and_the_last_state_are_published(slab):
-    outlet = Outlet()
-    run(slab, 30, FramePublisher(outlet, 30, clock=lambda: 7.0, work=lambda: 0.0))
-    assert [frame["step"] for frame in outlet.sent] == [0, 30]
+    sink = Outlet()
+    run(slab, 30, FramePublisher(sink, 30, clock=lambda: 7.0, work=lambda: 0.0))
+    assert [frame["step"] for frame in sink.sent] == [0, 30]
 
 
 def test_without_room_frames_are_skipped_and_counted(slab):
-    outlet, time = Outlet(), SimpleNamespace(now=0.0)
+    sink, time = Outlet(), SimpleNamespace(now=0.0)
 
     def clock() -> float:
         time.now += 2 * EVERY
         return cast("float", time.now)
 
-    publisher = FramePublisher(outlet, 20, clock=clock, work=lambda: 0.0)
-    outlet.has_room = False
+    publisher = FramePublisher(sink, 20, clock=clock, work=lambda: 0.0)
+    sink.has_room = False
     run(slab, 10, publisher)
-    assert (outlet.sent, publisher.skipped) == ([], 11)
-    outlet.has_room = True
+    assert (sink.sent, publisher.skipped) == ([], 11)
+    sink.has_room = True
     run(slab, 10, publisher)
-    assert {frame["skipped"] for frame in outlet.sent} == {11}
-    assert outlet.sent[-1]["step"] == 20
+    assert {frame["skipped"] for frame in sink.sent} == {11}
+    assert sink.sent[-1]["step"] == 20

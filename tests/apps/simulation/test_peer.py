@@ -37,7 +37,7 @@ class Collector:
     def __init__(self) -> None:
         self.said: list[Any] = []
 
-    def say(self, event: Any) -> None:
+    def report(self, event: Any) -> None:
         self.said.append(event)
 
 
@@ -51,11 +51,11 @@ async def test_the_first_step_says_nothing_of_speed_and_later_ones_come_now_and_
     for slab.step in range(1, 51):
         await pace.on_step(slab)
         await trio.sleep(0.1)
-    told = [(event.step, event.steps_per_s) for event in ear.said]
+    reported = [(event.step, event.steps_per_s) for event in ear.said]
     assert all(isinstance(event, StepProgress) for event in ear.said)
-    assert [step for step, _ in told] == pytest.approx([1, 21, 41], abs=1)
-    assert told[0][1] is None
-    assert [speed for _, speed in told[1:]] == pytest.approx([10.0, 10.0])
+    assert [step for step, _ in reported] == pytest.approx([1, 21, 41], abs=1)
+    assert reported[0][1] is None
+    assert [speed for _, speed in reported[1:]] == pytest.approx([10.0, 10.0])
 
 
 REACH = ConnectionSettings(("tcp://127.0.0.1:1",), wait=5.0)
@@ -72,7 +72,7 @@ class Ear:
         self.said: list[ProcessEvent] = []
         self._at, self._do = at, do
 
-    def say(self, event: ProcessEvent) -> None:
+    def report(self, event: ProcessEvent) -> None:
         self.said.append(event)
         if self._do is not None and isinstance(event, self._at):
             self._do()

@@ -81,13 +81,13 @@ EVENTS = [
 @pytest.mark.parametrize(("event", "part"), EVENTS)
 def test_every_event_has_a_sentence_and_a_json_line(event, part):
     text, json = io.StringIO(), io.StringIO()
-    REPORTERS["text"](text, io.StringIO()).say(event)
-    REPORTERS["json"](json, io.StringIO()).say(event)
+    REPORTERS["text"](text, io.StringIO()).report(event)
+    REPORTERS["json"](json, io.StringIO()).report(event)
     assert part in text.getvalue()
     assert parse_event(json.getvalue().encode()) == event
 
 
 def test_a_failure_goes_where_errors_go():
     output, errors = io.StringIO(), io.StringIO()
-    REPORTERS["text"](output, errors).say(Failed(message="no such thing"))
+    REPORTERS["text"](output, errors).report(Failed(message="no such thing"))
     assert (output.getvalue(), errors.getvalue()) == ("", "failed: no such thing\n")

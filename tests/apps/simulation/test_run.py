@@ -45,13 +45,13 @@ async def test_slabs_over_links_end_in_the_state_of_one(world, count):
 
 
 async def test_each_step_is_told(world):
-    told = []
+    reported = []
 
     async def on_step(slab: Slab) -> None:
-        told.append(slab.step)
+        reported.append(slab.step)
 
     await run_slab(Slab(world()), None, None, 5, on_step)
-    assert told == [1, 2, 3, 4, 5]
+    assert reported == [1, 2, 3, 4, 5]
 
 
 async def test_a_run_alone_lets_others_run_and_can_be_cancelled(world):

@@ -66,5 +66,5 @@ def run() -> RunIdentity:
 
 
 @pytest.fixture
-def part(run: RunIdentity) -> PublishedSlab:
+def published(run: RunIdentity) -> PublishedSlab:
     return PublishedSlab(slab=1, **run._asdict())

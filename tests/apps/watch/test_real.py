@@ -48,8 +48,8 @@ class Eye:
 @asynccontextmanager
 async def watching(run: Run, *options: str) -> AsyncIterator[Eye]:
     """Watch a cluster with the command that it tells."""
-    told = next(line for line in run.lines if line.startswith("to watch it: "))
-    _, *arguments = shlex.split(told.removeprefix("to watch it: "))
+    shown = next(line for line in run.lines if line.startswith("to watch it: "))
+    _, *arguments = shlex.split(shown.removeprefix("to watch it: "))
     # Each with heartbeats as frequent as that cluster expects them.
     eye = Eye(ForkedProcess.of_module("sphtp", [*arguments, *QUICK, "--json", *options]))
     try:

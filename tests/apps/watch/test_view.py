@@ -18,22 +18,22 @@ from tests.reach import reach
 
 
 def test_a_peer_that_publishes_its_slab_is_part_of_a_run(make_peer):
-    part, other = published_slab_of(make_peer(1)), published_slab_of(make_peer(2))
-    assert part is not None
+    published, other = published_slab_of(make_peer(1)), published_slab_of(make_peer(2))
+    assert published is not None
     assert other is not None
-    assert (part.slab, other.slab) == (1, 2)
-    assert part.run == other.run
-    assert part.run.slabs == 3
+    assert (published.slab, other.slab) == (1, 2)
+    assert published.run == other.run
+    assert published.run.slabs == 3
 
 
 def test_another_scenario_is_another_run(make_peer):
-    part, other = (
+    published, other = (
         published_slab_of(make_peer(1)),
         published_slab_of(make_peer(1, data={"scenario": "other"})),
     )
-    assert part is not None
+    assert published is not None
     assert other is not None
-    assert part.run != other.run
+    assert published.run != other.run
 
 
 @pytest.mark.parametrize(
@@ -98,29 +98,29 @@ class Step:
 
 
 @pytest.fixture
-def scene(run):
-    scene = SimulationView(run)
+def view(run):
+    view = SimulationView(run)
     for slab in range(3):
-        scene.expect(slab)
-    return scene
+        view.expect(slab)
+    return view
 
 
-def take(scene, make_frame, slab, step, **more):
-    return scene.take(float(step), slab, make_frame(slab, step, **more))
+def take(view, make_frame, slab, step, **more):
+    return view.take(float(step), slab, make_frame(slab, step, **more))
 
 
-def test_a_state_is_told_with_its_digest(scene, scenario, make_frame):
-    (state,) = take(scene, make_frame, 1, 8, skipped=2)
+def test_a_state_is_told_with_its_digest(view, scenario, make_frame):
+    (state,) = take(view, make_frame, 1, 8, skipped=2)
     spheres = Slab(scenario, 1, 3).spheres
     assert isinstance(state, SlabState)
     assert (state.slab, state.step, state.spheres) == (1, 8, len(spheres))
     assert (state.sha256, state.skipped) == (state_sha256(spheres), 2)
 
 
-def test_all_slabs_of_one_step_make_a_whole(scene, scenario, make_frame):
+def test_all_slabs_of_one_step_make_a_whole(view, scenario, make_frame):
     for slab in (2, 0):
-        assert len(take(scene, make_frame, slab, 8)) == 1
-    _, whole = take(scene, make_frame, 1, 8)
+        assert len(take(view, make_frame, slab, 8)) == 1
+    _, whole = take(view, make_frame, 1, 8)
     assert isinstance(whole, WholeState)
     alone = Slab(scenario).spheres
     seen = observe(alone, scenario)
@@ -128,75 +128,75 @@ def test_all_slabs_of_one_step_make_a_whole(scene, scenario, make_frame):
     assert whole.state_sha256 == state_sha256(alone)
     assert whole.kinetic == pytest.approx(seen.kinetic)
     assert whole.momentum == pytest.approx(seen.momentum)
-    assert scene.whole is whole
+    assert view.whole is whole
 
 
-def test_lag_is_told_in_steps_behind_the_newest(scene, make_frame):
-    take(scene, make_frame, 0, 16)
-    (state,) = take(scene, make_frame, 1, 12)
+def test_lag_is_told_in_steps_behind_the_newest(view, make_frame):
+    take(view, make_frame, 0, 16)
+    (state,) = take(view, make_frame, 1, 12)
     assert isinstance(state, SlabState)
     assert state.lag == 4
-    assert [scene.lag_of(slab) for slab in range(3)] == [0, 4, 0]
+    assert [view.lag_of(slab) for slab in range(3)] == [0, 4, 0]
 
 
-def test_a_loss_is_told_and_counted(scene, make_frame):
-    take(scene, make_frame, 0, 4)
-    lost = scene.lose(0, Loss(5, 7, LossReason.WINDOW))
+def test_a_loss_is_told_and_counted(view, make_frame):
+    take(view, make_frame, 0, 4)
+    lost = view.lose(0, Loss(5, 7, LossReason.WINDOW))
     assert lost is not None
     assert (lost.slab, lost.first, lost.last, lost.reason) == (0, 5, 7, "window")
     assert "transmission window" in lost.text
-    assert scene.losses == scene.summary("seen").losses == 1
+    assert view.losses == view.summary("seen").losses == 1
 
 
-def test_a_past_that_newer_frames_replaced_is_no_loss(scene, make_frame):
-    assert scene.lose(0, Loss(1, 3, LossReason.GONE)) is None
-    assert scene.lose(0, Loss(4, 4, LossReason.TIMEOUT)) is not None
-    take(scene, make_frame, 0, 4)
-    assert scene.lose(0, Loss(5, 5, LossReason.GONE)) is not None
+def test_a_past_that_newer_frames_replaced_is_no_loss(view, make_frame):
+    assert view.lose(0, Loss(1, 3, LossReason.GONE)) is None
+    assert view.lose(0, Loss(4, 4, LossReason.TIMEOUT)) is not None
+    take(view, make_frame, 0, 4)
+    assert view.lose(0, Loss(5, 5, LossReason.GONE)) is not None
 
 
-def test_who_joins_again_is_told_nothing_twice_and_misses_no_past(scene, part, make_frame):
-    take(scene, make_frame, part.slab, 4)
-    assert scene.join(part, 9).id == 9
-    assert scene.lose(part.slab, Loss(1, 3, LossReason.GONE)) is None
-    assert take(scene, make_frame, part.slab, 4) == []
-    assert len(take(scene, make_frame, part.slab, 8)) == 1
-    assert scene.lose(part.slab, Loss(5, 5, LossReason.GONE)) is not None
-    assert scene.summary("seen").frames == 2
+def test_who_joins_again_is_told_nothing_twice_and_misses_no_past(view, published, make_frame):
+    take(view, make_frame, published.slab, 4)
+    assert view.join(published, 9).id == 9
+    assert view.lose(published.slab, Loss(1, 3, LossReason.GONE)) is None
+    assert take(view, make_frame, published.slab, 4) == []
+    assert len(take(view, make_frame, published.slab, 8)) == 1
+    assert view.lose(published.slab, Loss(5, 5, LossReason.GONE)) is not None
+    assert view.summary("seen").frames == 2
 
 
-def test_it_is_over_when_no_slab_is_watched_and_finished_with_the_last_step(scene, make_frame):
+def test_it_is_over_when_no_slab_is_watched_and_finished_with_the_last_step(view, make_frame):
     for slab in range(3):
-        assert not scene.is_over
-        take(scene, make_frame, slab, 29)
-        assert scene.end(slab, "why").step == 29
-    assert scene.is_over
-    assert not scene.is_finished
-    take(scene, make_frame, 2, 30)
-    assert scene.is_finished
+        assert not view.is_over
+        take(view, make_frame, slab, 29)
+        assert view.end(slab, "why").step == 29
+    assert view.is_over
+    assert not view.is_finished
+    take(view, make_frame, 2, 30)
+    assert view.is_finished
 
 
 def test_a_scene_in_which_nothing_was_seen_is_neither(run):
-    scene = SimulationView(run)
-    assert not scene.is_over
-    assert not scene.is_finished
-    assert not scene.is_complete
-    summary = scene.summary("stopped")
+    view = SimulationView(run)
+    assert not view.is_over
+    assert not view.is_finished
+    assert not view.is_complete
+    summary = view.summary("stopped")
     assert (summary.outcome, summary.step, summary.frames) == ("stopped", None, 0)
 
 
-def test_once_wants_every_slab_and_steps_count_from_the_first(scene, make_frame):
+def test_once_wants_every_slab_and_steps_count_from_the_first(view, make_frame):
     once, ten, endless = (
         StopCondition(once=True),
         StopCondition(steps=10),
         StopCondition(seconds=1.0),
     )
-    take(scene, make_frame, 0, 4)
-    take(scene, make_frame, 1, 14)
-    assert not once.is_reached(scene)
-    take(scene, make_frame, 2, 14)
-    assert once.is_reached(scene)
-    assert not ten.is_reached(scene)
-    take(scene, make_frame, 0, 14)
-    assert ten.is_reached(scene)
-    assert not endless.is_reached(scene)
+    take(view, make_frame, 0, 4)
+    take(view, make_frame, 1, 14)
+    assert not once.is_reached(view)
+    take(view, make_frame, 2, 14)
+    assert once.is_reached(view)
+    assert not ten.is_reached(view)
+    take(view, make_frame, 0, 14)
+    assert ten.is_reached(view)
+    assert not endless.is_reached(view)

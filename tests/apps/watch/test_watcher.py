@@ -92,17 +92,17 @@ class Ear:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def say(self, news: Any) -> None:
-        self.said.append(news)
+    def show_event(self, event: Any) -> None:
+        self.said.append(event)
 
-    def show(self, now: float, scene: Any) -> None:
+    def show(self, now: float, view: Any) -> None:
         pass
 
-    def finish(self, now: float, scene: Any, summary: WatchSummary) -> None:
+    def finish(self, now: float, view: Any, summary: WatchSummary) -> None:
         self.said.append(summary)
 
     def all(self, kind: type[Any]) -> list[Any]:
-        return [news for news in self.said if isinstance(news, kind)]
+        return [event for event in self.said if isinstance(event, kind)]
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ def client(monkeypatch):
     return client
 
 
-async def watched(goal: StopCondition = StopCondition()) -> tuple[str, Ear]:  # noqa: B008 - it is frozen
+async def watched(stop: StopCondition = StopCondition()) -> tuple[str, Ear]:  # noqa: B008 - it is frozen
     ear = Ear()
-    watcher = Watcher(REACH, goal, ear)
+    watcher = Watcher(REACH, stop, ear)
     with trio.fail_after(20):
         await watcher.run()
     return watcher.outcome, ear
@@ -227,7 +227,7 @@ async def test_losses_are_told_in_their_place_and_nonsense_is_counted(
         client.sources[7].send_nowait(item)
     client.leave(7)
     _, ear = await watched()
-    kinds = [type(news) for news in ear.said]
+    kinds = [type(event) for event in ear.said]
     assert kinds == [SlabJoined, SlabState, FramesLost, SlabState, SlabEnded, WatchSummary]
     assert (ear.said[-1].losses, ear.said[-1].malformed) == (1, 1)
 

@@ -7,10 +7,10 @@ from typing import Self
 
 from sphtp_benchmarks.catalog import CHANNELS, Case
 from sphtp_benchmarks.catalogs import CATALOGS
-from sphtp_benchmarks.meters import Pauses, Source, Stopwatch, Tally
+from sphtp_benchmarks.meters import MessageSource, MessageTally, Pauses, Stopwatch
 
 
-class Role(StrEnum):
+class TaskRole(StrEnum):
     """Which half of a measurement: a function of the system's module."""
 
     RECEIVE = "receive"
@@ -23,7 +23,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ProcessTask:
     """A role in the measurement of one system in one case; times in seconds.
 
     ``number`` is that of a worker, from 0 on.
@@ -32,7 +32,7 @@ class Part:
 
     system: str
     case: str
-    role: Role
+    role: TaskRole
     seconds: float
     warm_up: float
     port: int = 0
@@ -64,14 +64,14 @@ class Part:
         """How many processes send to each other."""
         return self._case.workers
 
-    def source(self) -> Source:
+    def source(self) -> MessageSource:
         """Return the messages to send."""
-        return Source(self.size, self.warm_up + self.seconds)
+        return MessageSource(self.size, self.warm_up + self.seconds)
 
-    def tally(self) -> Tally:
+    def tally(self) -> MessageTally:
         """Return a counter of messages received."""
         rate = self._case.reads_per_s
-        return Tally(self.size, self.warm_up, None if rate is None else Pauses(rate))
+        return MessageTally(self.size, self.warm_up, None if rate is None else Pauses(rate))
 
     def stopwatch(self) -> Stopwatch:
         """Return the messages to send to and fro."""
@@ -89,4 +89,4 @@ class Part:
     def read(cls, text: str) -> Self:
         """Return what was written."""
         words = json.loads(text)
-        return cls(**words | {"role": Role(words["role"])})
+        return cls(**words | {"role": TaskRole(words["role"])})

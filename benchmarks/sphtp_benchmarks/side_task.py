@@ -6,7 +6,7 @@ from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class SideTask:
     """Base of tasks whose fields JSON can carry; ``side`` is that of the process."""
 
     side: str
