@@ -14,11 +14,14 @@ FIRST_LOOK: Final = 0.2
 GRACE: Final = 0.5
 """Seconds for which trouble may pass by itself before anybody is told."""
 
-PAUSE: Final = 0.15
-"""Seconds between two looks, so that there are several before the grace is over."""
+PAUSE: Final = 0.1
+"""Seconds between two looks at first, so that two that take long are over after a second."""
 
 LONG_PAUSE: Final = 1.0
-"""Seconds between two looks later on, while somebody waits for a server to be started."""
+"""Seconds between two looks later on, at least."""
+
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two looks, at most, while somebody waits for a server to be started."""
 
 log: Final = logging.getLogger("sphtp.client")
 
@@ -40,14 +43,33 @@ class ServerWait:
         self.deadline = self._began + self.seconds
         self.first_look = min(FIRST_LOOK, self.seconds / 2)
         self._warned: set[str] = set()
+        self._silent: str | None = None
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look."""
-        return PAUSE if self._passed <= GRACE else LONG_PAUSE
+        """Seconds until the next look.
+
+        It doubles what has passed. A look dials like the bus itself, and what it dials may be a
+        server that a thousand dial at once, or one that has no place left: there, a look each
+        second pushed out the handshake of the very client that looked.
+        """
+        passed = self._passed
+        if passed <= 2 * GRACE:
+            return PAUSE
+        pause = min(max(LONG_PAUSE, passed), LONGEST_PAUSE)
+        return min(pause, self._wait - passed) if passed < self._wait else pause
 
     def note(self, fault: ServerFault | None) -> None:
-        """Raise ``UnreachableError`` where waiting is of no use; else warn in the log, once."""
+        """Raise ``UnreachableError`` where waiting is of no use; else warn in the log, once.
+
+        Silence is warned of when two looks have found it: of a thousand clients that start at
+        once, some find the server too busy to answer.
+        """
+        before, self._silent = self._silent, None
+        if fault is not None and fault.kind is FaultKind.SILENT:
+            self._silent = fault.text
+            if before != fault.text:
+                return
         if fault is None or self._passed < GRACE:
             return
         given = self._wait if fault.kind is FaultKind.ABSENT else 0.0

@@ -3,6 +3,9 @@
 from sphtp.testing.broadcast import Broadcast as Broadcast
 from sphtp.testing.broadcast import Observer as Observer
 from sphtp.testing.clock import VirtualClock as VirtualClock
+from sphtp.testing.cluster import SimulatedClient as SimulatedClient
+from sphtp.testing.cluster import SimulatedCluster as SimulatedCluster
+from sphtp.testing.cluster import SimulatedServer as SimulatedServer
 from sphtp.testing.crowd import Crowd as Crowd
 from sphtp.testing.faults import Faults as Faults
 from sphtp.testing.link import Link as Link

@@ -11,6 +11,8 @@ import trio
 import sphtp
 from sphtp import ServerAddress, ServerOptions, Tls, UnreachableError
 from sphtp.shell.bus import ListeningPublisher
+from sphtp.shell.probe import FaultKind, ServerFault
+from sphtp.shell.server_wait import ServerWait
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds
 
@@ -251,6 +253,34 @@ async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
     assert 1 <= len(caplog.records) <= 2
     for record in caplog.records:
         assert "takes connections and closes them: it is full, or no SphTP server" in record.message
+
+
+async def test_looks_become_rarer_and_come_when_the_wait_is_over(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A look dials, and may take the place that it looks for."""
+    began = trio.current_time()
+    server_wait = ServerWait(15.0, wait=10.0)
+    looks = []
+    while (passed := trio.current_time() - began) < 15.0:
+        looks.append(passed)
+        await trio.sleep(server_wait.pause)
+    assert 10.0 in looks
+    assert sum(look > 1.0 for look in looks) <= 6
+
+
+async def test_silence_is_warned_of_when_it_lasts(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server_wait = ServerWait(30.0)
+    await trio.sleep(1.0)
+    silent = ServerFault(FaultKind.SILENT, "no answer")
+    for fault in (silent, None, silent, ServerFault(FaultKind.SILENT, "full")):
+        server_wait.note(fault)
+    assert not caplog.messages
+    for _ in range(3):
+        server_wait.note(silent)
+    assert len(caplog.messages) == 1
 
 
 async def test_a_wrong_secret_is_not_waited_out() -> None:

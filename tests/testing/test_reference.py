@@ -20,7 +20,7 @@ def test_its_programs_run(program: str) -> None:
 
 
 def test_it_has_programs() -> None:
-    assert len(PROGRAMS) == 4
+    assert len(PROGRAMS) == 5
 
 
 @pytest.mark.parametrize("field", fields(Faults), ids=lambda field: field.name)

@@ -239,6 +239,11 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         return self._directory.servers
 
     @property
+    def acknowledged_by(self) -> frozenset[int]:
+        """The servers that have acknowledged the id."""
+        return self._directory.acknowledged
+
+    @property
     def view(self) -> ClusterView:
         """The servers that have to acknowledge."""
         return self._directory.view

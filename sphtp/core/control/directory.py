@@ -240,6 +240,11 @@ class Directory:
         member = self.servers.get(server)
         return member is not None and member.nonce == told.nonce == NO_NONCE
 
+    @property
+    def acknowledged(self) -> frozenset[int]:
+        """The servers that acknowledged our id."""
+        return frozenset(self._acknowledged)
+
     def acknowledge(self, server: int) -> None:
         """Note that a server acknowledged our id."""
         self._acknowledged.add(server)

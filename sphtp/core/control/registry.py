@@ -1,6 +1,6 @@
 """Ids that nobody holds but that not everybody may have: released, or seen in use."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -52,6 +52,9 @@ class ReservedIds:
 
     def __len__(self) -> int:
         return len(self._reserved)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._reserved)
 
 
 class Claim(Enum):
@@ -139,10 +142,11 @@ class MemoryRegistry:
     """A ``Registry`` of one process."""
 
     def __init__(self, expiry: float, capacity: int) -> None:
+        self.reserved = ReservedIds(expiry, capacity)
+        """The ids that are kept from others."""
         self._capacity = capacity
         self._records: dict[int, PeerRecord] = {}
         self._prints = Fingerprints()
-        self._reserved = ReservedIds(expiry, capacity)
         self._liveness = Liveness(expiry)
 
     @property
@@ -170,7 +174,7 @@ class MemoryRegistry:
         held = self._records.get(number)
         if held is not None:
             return Claim.HELD if held.nonce == nonce else Claim.TAKEN
-        reserved = self._reserved.find(now, number)
+        reserved = self.reserved.find(now, number)
         if reserved is None:
             return Claim.FREE
         return Claim.RESERVED if reserved.admits(nonce) else Claim.TAKEN
@@ -179,7 +183,7 @@ class MemoryRegistry:
         """Register an id that is FREE or RESERVED; return how it stood before."""
         claim = self.claim(now, record.id, record.nonce)
         if claim in (Claim.FREE, Claim.RESERVED):
-            self._reserved.remove(record.id)
+            self.reserved.remove(record.id)
             self._records[record.id] = record
             self._prints.put(record)
         return claim
@@ -207,12 +211,12 @@ class MemoryRegistry:
         self._liveness.forget(number)
         self._prints.drop(number)
         if record is not None:
-            self._reserved.put(now, number, record.nonce, reason)
+            self.reserved.put(now, number, record.nonce, reason)
         return record
 
     def reserve(self, now: float, number: int, nonce: int) -> None:
         """Keep an id for a holder that is not registered yet."""
-        self._reserved.put(now, number, nonce, None)
+        self.reserved.put(now, number, nonce, None)
 
     def forgive(self, lag: float) -> None:
         """Postpone every expiry."""

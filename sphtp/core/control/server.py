@@ -159,6 +159,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return self._cluster.own.id
 
     @property
+    def member(self) -> Member:
+        """What this server tells about itself."""
+        return self._cluster.own
+
+    @property
     def view(self) -> ClusterView:
         """This server and those that it hears."""
         return self._cluster.view

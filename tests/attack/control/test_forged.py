@@ -87,14 +87,14 @@ def test_nobody_speaks_for_a_client(what: str, secret: bytes | None) -> None:
 
 
 def other_nonce(server: Node) -> ServerHeartbeat:
-    own = server.machine._cluster.own
+    own = server.machine.member
     liar = Member(own.id, own.nonce ^ 1, server_address(7))
     return ServerHeartbeat(liar, ClusterView(1 << 60, (liar,)))
 
 
 OF_SERVERS: dict[str, Callable[[Node, Holder], ServerMessage | MemberMessage]] = {
     "heartbeat with another nonce": lambda server, _: other_nonce(server),
-    "leave": lambda server, _: ServerLeave(server.machine.id, server.machine._cluster.own.nonce),
+    "leave": lambda server, _: ServerLeave(server.machine.id, server.machine.member.nonce),
     "released": lambda server, own: Released(
         server.machine.id, (GoneHolder(*own, Reason.LEFT), GoneHolder(*own, Reason.EXPIRED))
     ),

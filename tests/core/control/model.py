@@ -13,6 +13,8 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import MessageReader
+from sphtp.core.control.registry import ReservedIds
+from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_messages import IdAck
 from sphtp.core.control.vocabulary import Command
 from tests.core.control.model_world import CLIENTS, NAMES, REPEAT, SERVERS, Link, World
@@ -57,7 +59,7 @@ class Explorer:
     def ends(self) -> Iterator[Moment]:
         """Yield each moment in which nothing is on its way; check every moment passed."""
         start = Moment(
-            tuple(self._number(name, self._world.machines[name], ()) for name in NAMES),
+            tuple(self._number(name, self._world, ()) for name in NAMES),
             tuple((link, tuple(queue)) for link, queue in sorted(self._world.links.items())),
             self._budget,
         )
@@ -138,11 +140,15 @@ class Explorer:
             for target, message in world.drain(name):
                 if self._matters(target, message):
                     said[name, target] = (*said.get((name, target), ()), message)
-            self._steps[key] = self._number(name, world.machines[name], history), said
+            self._steps[key] = self._number(name, world, history), said
         return self._steps[key]
 
-    def _number(self, name: str, machine: Any, history: tuple[bytes, ...]) -> int:
-        mark = _client_print(name, machine) if name in CLIENTS else _server_print(name, machine)
+    def _number(self, name: str, world: World, history: tuple[bytes, ...]) -> int:
+        machine = world.machines[name]
+        if name in CLIENTS:
+            mark = _client_print(name, machine)
+        else:
+            mark = _server_print(name, machine, world.registries[name].reserved)
         if mark not in self._numbers:
             self._numbers[mark] = len(self._histories)
             self._histories.append(history)
@@ -167,16 +173,14 @@ def _spend(budget: tuple[int, ...], index: int) -> tuple[int, ...]:
 
 
 def _client_print(name: str, machine: ClientMachine) -> Hashable:
-    acknowledged = frozenset(machine._directory._acknowledged)
     alarms = frozenset(machine.alarms.pending())
-    return name, machine.state, machine.id, machine.nonce, acknowledged, alarms
+    return name, machine.state, machine.id, machine.nonce, machine.acknowledged_by, alarms
 
 
-def _server_print(name: str, machine: Any) -> Hashable:
-    sponsor = machine._ledger.sponsor
-    graves = machine._registry._reserved._reserved
+def _server_print(name: str, machine: ServerMachine, reserved: ReservedIds) -> Hashable:
+    told_by = {client["id"]: client["told_by"] for client in machine.status()["clients"]}
     return (
         name,
-        frozenset((number, r.nonce, sponsor(number)) for number, r in machine.clients.items()),
-        frozenset((number, graves.get(number)) for number in graves),
+        frozenset((number, r.nonce, told_by[number]) for number, r in machine.clients.items()),
+        frozenset((number, reserved.find(0.0, number)) for number in tuple(reserved)),
     )

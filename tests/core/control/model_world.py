@@ -8,6 +8,7 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.outputs import BusAudience
 from sphtp.core.control.records import Candidate
+from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.settings import ControlTimers
 from sphtp.testing.cluster import server_address
@@ -44,9 +45,10 @@ class World:
     def __init__(self, lower: str) -> None:
         self.now = 0.0
         self.links: dict[Link, list[bytes]] = {}
+        self.registries = {name: MemoryRegistry(ControlTimers().expiry, 4096) for name in SERVERS}
         self.machines: dict[str, Any] = {
             **{name: _client(name, 1 if name == lower else 2) for name in CLIENTS},
-            **{name: _server(name) for name in SERVERS},
+            **{name: _server(name, self.registries[name]) for name in SERVERS},
         }
         for machine in self.machines.values():
             machine.handle_start(self.now)
@@ -131,11 +133,12 @@ def _client(name: str, nonce: int) -> ClientMachine:
     )
 
 
-def _server(name: str) -> ServerMachine:
+def _server(name: str, registry: MemoryRegistry) -> ServerMachine:
     return ServerMachine(
         random.Random(ord(name)),
         ControlTimers(),
         secrets=random.Random(f"secrets {name}"),
         address=server_address(SERVERS.index(name)),
         new_cluster=True,
+        registry=registry,
     )

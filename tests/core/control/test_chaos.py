@@ -24,6 +24,7 @@ class Chaos:
             self.bus.client(str(n), SERVERS, ids=iter((7,)) if n % 2 else None)
             for n in range(self.entropy.randint(1, 8))
         ]
+        self.data = dict.fromkeys(self.clients, b"")
 
     def run(self) -> None:
         deeds = (self.kill, self.restart, self.cut, self.bus.heal, self.sleep, self.change)
@@ -52,7 +53,8 @@ class Chaos:
 
     def change(self) -> None:
         client = self.entropy.choice(self.clients)
-        client.machine.set_data(self.bus.now, self.entropy.randbytes(8))
+        self.data[client] = self.entropy.randbytes(8)
+        client.machine.set_data(self.bus.now, self.data[client])
         self.bus.pump(client)
 
     def any(self) -> Node:
@@ -78,7 +80,7 @@ def check(seed: int) -> None:
             number: record for number, record in records.items() if number != client.machine.id
         }
         assert client.machine.peers == others
-        assert records[client.machine.id].data == client.machine._sender._data
+        assert records[client.machine.id].data == chaos.data[client]
 
 
 @pytest.mark.parametrize("seed", [*range(2), *soaked(range(2, 8))])

@@ -11,6 +11,7 @@ from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import PeerChanged, PeerEntered
 from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.server_messages import Peers, Registered
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import DataId
@@ -96,11 +97,13 @@ def test_a_peer_keeps_the_key_that_was_told_first() -> None:
 def test_lists_with_and_without_keys_have_one_digest() -> None:
     """So that programs which know nothing of keys do not ask for a list again and again."""
     bus = SimulatedCluster()
-    server = active_server(bus)
+    registry = MemoryRegistry(10.0, 4)
+    server = bus.server(0, new_cluster=True, registry=registry)
+    bus.run(0.5)
     ask(bus, server, Announce(7, 5))
-    without = server.machine._registry.digest
+    without = registry.digest
     ask(bus, server, Announce(7, 5, key=KEY))
-    assert server.machine._registry.digest == without
+    assert registry.digest == without
 
 
 def test_an_older_reader_sees_the_record_as_before() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import NONCE, Message, Parameter
+from sphtp.core.control.codec import NONCE, Holder, Message, Parameter
 from sphtp.core.control.events import IdLost, PeerLeft
 from sphtp.core.control.records import ClusterView, Member, Peer, PeerRecord
 from sphtp.core.control.server_messages import IdAck, Peers, ServerHeartbeat
@@ -32,7 +32,7 @@ def announcing(bus: SimulatedCluster, state: int, *urls: bytes) -> Node:
     client = bus.client("x", ids=iter((7,)))
     bus.inject(client, heartbeat(state, *urls))
     assert client.is_in(ClientState.ANNOUNCING)
-    bus.inject(client, IdAck(OLD, (client.machine._identity.holder,)).encode())
+    bus.inject(client, IdAck(OLD, (Holder(client.machine.id, client.machine.nonce),)).encode())
     return client
 
 
@@ -41,7 +41,7 @@ def test_a_member_that_cannot_be_dialled_still_has_to_agree() -> None:
     client = announcing(bus, MemberState.ACTIVE, b"quic://a:1", b"quic://a:2")
     assert client.is_in(ClientState.ANNOUNCING)
     assert list(client.dialled) == [server_address(0)]
-    bus.inject(client, IdAck(LATER, (client.machine._identity.holder,)).encode())
+    bus.inject(client, IdAck(LATER, (Holder(client.machine.id, client.machine.nonce),)).encode())
     assert is_established(client)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sphtp.core.control.client_messages import Announce, Leave
+from sphtp.core.control.client_messages import Announce, ClientData, Leave
 from sphtp.core.control.codec import GoneHolder, Part
 from sphtp.core.control.events import IdLost, PeerLeft, ServerEntered, ServerLeft, StateChanged
 from sphtp.core.control.outputs import Dial, HangUp
@@ -46,11 +46,9 @@ def test_a_joining_server_learns_everything_from_a_member() -> None:
     bus.run(0.5)
     for number in range(3, 603, 2):
         bus.inject(first, Announce(number, 5).encode())
-    record = PeerRecord(701, 7, data=bytes(4096), revision=1)
-    bus.inject(first, Announce(701, 7).encode())
     for number in range(701, 801, 2):
         bus.inject(first, Announce(number, 7).encode())
-        first.machine._ledger.change(PeerRecord(number, 7, data=record.data, revision=1))
+        bus.inject(first, ClientData(number, 7, 1, bytes(4096)).encode())
     bus.pump(first)
     second = bus.server(1, join=[0])
     bus.run_until(lambda: second.is_in(ServerState.ACTIVE), 5)

@@ -27,6 +27,7 @@ from sphtp.core.control.records import (
     check_topics,
     size_of_topics,
 )
+from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.server_messages import IdNack, Peers, Registered
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Command, DataId, Reason
@@ -236,9 +237,11 @@ def test_lists_with_and_without_topics_have_one_digest() -> None:
     digests = []
     for topics in ((), ONE):
         bus = SimulatedCluster()
-        server = active_server(bus)
+        registry = MemoryRegistry(10.0, 4)
+        server = bus.server(0, new_cluster=True, registry=registry)
+        bus.run(0.5)
         registered(bus, server, *topics)
-        digests.append(server.machine._registry.digest)
+        digests.append(registry.digest)
     assert digests[0] == digests[1]
 
 
