@@ -40,7 +40,6 @@ import trio
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.datagrams import Datagrams
-from sphtp.core.timers import earliest
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.udp import UdpSocket
@@ -200,14 +199,14 @@ class Loop:
 
     def _due(self) -> float:
         """When the next timer is due."""
-        dues = [self._log_at, self._endpoint.poll_timeout()]
-        if self._streams.is_busy:
-            dues.append(self._streams.poll_timeout())
+        self._endpoint.poll_timeout()
+        due = min(self._endpoint.idle_until, self._log_at)
+        if self._streams.is_busy and (next_due := self._streams.poll_timeout()) is not None:
+            due = min(due, next_due)
         if self._is_blocked:
             # What waits for the socket is set no timer until it was polled.
-            dues.append(trio.current_time() + BLOCKED)
-        due = earliest(*dues)
-        return math.inf if due is None else due
+            due = min(due, trio.current_time() + BLOCKED)
+        return due
 
     # In
 

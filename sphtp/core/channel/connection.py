@@ -48,7 +48,6 @@ from sphtp.core.channel.statistics import BoundCounters, Counters
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, Kind
 from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
-from sphtp.core.timers import earliest
 
 MOST_EXTENDED: Final = 4
 """How many times ``connect_timeout`` an opening may take, however well it comes on: a sealed one
@@ -370,7 +369,7 @@ class Connection:
     def has_outcome(self) -> bool:
         """Whether there is an event, or it is known what became of a message."""
         side = self._send_side
-        return bool(self.events) or (side is not None and side.receipts.has_settled)
+        return bool(self.events) or (side is not None and bool(side.receipts.settled))
 
     def poll_event(self) -> ConnectionEvent | None:
         """The next event; ``Closed`` comes exactly once, and last."""
@@ -380,8 +379,11 @@ class Connection:
         """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
+        due = self._alarms.next_due()
         sending = self._send_side.poll_timeout() if self._send_side else None
-        return earliest(self._alarms.next_due(), sending)
+        if sending is None or (due is not None and due < sending):
+            return due
+        return sending
 
     # Handshake
 

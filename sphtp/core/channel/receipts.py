@@ -69,8 +69,15 @@ class Ticket:
 class Receipts:
     """The tickets of a connection: those open, when they expire, and those to be reported."""
 
-    __slots__ = ("_expiring", "_observer", "_open", "_order", "_perishable", "_settled",
-                 "deadline")  # fmt: skip
+    __slots__ = (
+        "_expiring",
+        "_observer",
+        "_open",
+        "_order",
+        "_perishable",
+        "deadline",
+        "settled",
+    )  # fmt: skip
 
     def __init__(self, observer: "ChannelObserver | None" = None) -> None:
         self._observer = observer
@@ -82,7 +89,7 @@ class Receipts:
         # How many open ones have a deadline.
         self._perishable = 0
         self._order = count()
-        self._settled: deque[Ticket] = deque()
+        self.settled: deque[Ticket] = deque()
 
     def add(self, ticket: Ticket) -> None:
         """Follow a message from now on."""
@@ -98,7 +105,7 @@ class Receipts:
             if ticket in self._open:
                 del self._open[ticket]
                 ticket.outcome, ticket.settled_at = outcome, now
-                self._settled.append(ticket)
+                self.settled.append(ticket)
                 if self._observer is not None:
                     self._observer.message_settled(now, ticket)
                 if ticket.deadline is not None:
@@ -140,11 +147,6 @@ class Receipts:
             heapify(expiring)
         self.deadline = expiring[0][0] if expiring else None
 
-    @property
-    def has_settled(self) -> bool:
-        """Whether ``poll_settled`` has a ticket to give."""
-        return bool(self._settled)
-
     def poll_settled(self) -> Ticket | None:
         """The next ticket to report."""
-        return self._settled.popleft() if self._settled else None
+        return self.settled.popleft() if self.settled else None
