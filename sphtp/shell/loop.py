@@ -234,14 +234,11 @@ class Loop:
         True when somebody waited for what came, and is about to go on with a conversation.
         """
         now = trio.current_time()
-        endpoint, streams, size = self._endpoint, self._streams, 0
-        for row in self._udp.receive_batch(BATCH, BATCH_BYTES):
-            if streams.is_busy:
-                for part in streams.take_own_untrusted(now, row):
-                    endpoint.handle_datagrams_untrusted(now, part)
-            else:
-                endpoint.handle_datagrams_untrusted(now, row)
-            size += len(row.data)
+        rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
+        size = sum([len(row.data) for row in rows])
+        if streams.is_busy:
+            rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
+        self._endpoint.handle_rows_untrusted(now, rows)
         self._is_dry = self._udp.is_drained
         self._behind = 0 if self._is_dry else self._behind + 1
         if self._log_at == math.inf:
