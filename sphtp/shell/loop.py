@@ -59,9 +59,6 @@ BATCH_BYTES: Final = 512 * 1024
 """Datagrams, and bytes, taken off the socket before anything else is done. Acks leave after them:
 with much larger batches one side waits while the other one works."""
 
-ANSWERED: Final = 1024
-"""Bytes that come in a batch, up to which acks wait for an answer to travel with."""
-
 MOST_BEHIND: Final = 16
 """Full batches in a row after which timers are handled whatever the socket still holds."""
 
@@ -235,7 +232,6 @@ class Loop:
         """
         now = trio.current_time()
         rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
-        size = sum([len(row.data) for row in rows])
         if streams.is_busy:
             rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
         self._endpoint.handle_rows_untrusted(now, rows)
@@ -243,7 +239,7 @@ class Loop:
         self._behind = 0 if self._is_dry else self._behind + 1
         if self._log_at == math.inf:
             self._log_at = now + LOG_INTERVAL
-        return self._report_all() and size <= ANSWERED and self._expects_answer
+        return self._report_all() and self._expects_answer
 
     async def wait_for_messages(self, asleep: trio.lowlevel.ParkingLot) -> None:
         """Sleep until ``asleep`` is unparked."""
