@@ -58,8 +58,8 @@ BATCH_BYTES: Final = 512 * 1024
 """Datagrams, and bytes, taken off the socket before anything else is done. Acks leave after them:
 with much larger batches one side waits while the other one works."""
 
-ANSWERED: Final = 1024
-"""Bytes that come in a batch, up to which acks wait for an answer to travel with."""
+LITTLE: Final = 1024
+"""Bytes that come in a batch, up to which acks always wait for a task that was woken."""
 
 MOST_BEHIND: Final = 16
 """Full batches in a row after which timers are handled whatever the socket still holds."""
@@ -232,23 +232,20 @@ class Loop:
     def _receive(self) -> bool:
         """Take a batch off the socket, handle it, and report what came of it.
 
-        True when somebody waited for what came, and it is so little that acks can wait for an
-        answer.
+        True when somebody waited for what came, and acks can wait for the next message: where an
+        answer is expected, or so little came that its sender has no use for early acks.
         """
         now = trio.current_time()
-        endpoint, streams, size = self._endpoint, self._streams, 0
-        for row in self._udp.receive_batch(BATCH, BATCH_BYTES):
-            if streams.is_busy:
-                for part in streams.take_own_untrusted(now, row):
-                    endpoint.handle_datagrams_untrusted(now, part)
-            else:
-                endpoint.handle_datagrams_untrusted(now, row)
-            size += len(row.data)
+        rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
+        if streams.is_busy:
+            rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
+        self._endpoint.handle_rows_untrusted(now, rows)
+        size = sum([len(row.data) for row in rows])
         self._is_dry = self._udp.is_drained
         self._behind = 0 if self._is_dry else self._behind + 1
         if self._log_at == math.inf:
             self._log_at = now + LOG_INTERVAL
-        return self._report_all() and size <= ANSWERED
+        return self._report_all() and (self._expects_answer or size <= LITTLE)
 
     async def _let_readers_go_first(self) -> None:
         """Let who was woken have the message before acks leave, and these travel with an answer.

@@ -130,7 +130,8 @@ class UdpSocket:
             first = rows[0]
             is_one = number == 1 and len(first.data) <= first.size
             if not is_one and number == 1 and self._is_too_much(first):
-                self._split(rows, 1)
+                if not self._send_each(rows):
+                    return False
             elif not self._send_call(rows, number, is_one=is_one):
                 return False
         return True
@@ -211,6 +212,27 @@ class UdpSocket:
             return True
         for _ in range(number):
             self.counters.sent += rows.popleft().number
+        return True
+
+    def _send_each(self, rows: deque[Datagrams]) -> bool:
+        """Send the datagrams of the first row in a call each; false when there is no room."""
+        address, data, size = rows[0]
+        view, counters = memoryview(data), self.counters
+        for start in range(0, len(data), size):
+            try:
+                self._socket.sendmsg((view[start : start + size],), (), 0, address)
+            except OSError as error:
+                rows[0] = Datagrams(address, data[start:], size)
+                if isinstance(error, BlockingIOError):
+                    return False
+                if error.errno not in _PASSING:
+                    raise
+                # What it is about shows where they leave one by one.
+                self._split(rows, 1)
+                return True
+            counters.send_calls += 1
+            counters.sent += 1
+        rows.popleft()
         return True
 
     def _refused(self, rows: deque[Datagrams], number: int, error: OSError) -> bool:

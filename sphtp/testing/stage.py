@@ -2,6 +2,8 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
@@ -113,10 +115,11 @@ class Stage(Simulation):
         return earliest(self.network.next_time(), *[each.poll_timeout() for each in endpoints])
 
     def _happen(self) -> None:
-        for destination, row in rows(self.network.take_due(self.now)):
+        due = rows(self.network.take_due(self.now))
+        for destination, group in groupby(due, itemgetter(0)):
             endpoint = self.endpoints.get(destination)
             if endpoint is not None:
-                endpoint.handle_datagrams_untrusted(self.now, row)
+                endpoint.handle_rows_untrusted(self.now, [row for _, row in group])
         for endpoint in self.endpoints.values():
             endpoint.handle_timeout(self.now)
 

@@ -236,6 +236,15 @@ async def test_rows_that_find_no_room_are_offered_again_and_come_once(
         assert await received(right, 130) == sent
 
 
+async def test_news_of_an_earlier_datagram_loses_none_of_a_row_that_needs_many_calls(refusing):
+    with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
+        refusing.errors = [None, ConnectionRefusedError(errno.ECONNREFUSED, "no")]
+        sent = [bytes([number]) * 40_000 for number in range(4)]
+        assert offer(left, joined(right.address, sent, 4)) == 4
+        assert await received(right, 4) == sent
+        assert refusing.calls == 5
+
+
 async def test_what_is_too_large_is_named_and_the_rest_goes():
     """The kernel says so of all that are in the call."""
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:

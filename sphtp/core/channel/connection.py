@@ -8,6 +8,7 @@ receives. ``lifecycle`` is the table of states.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from sphtp.core.channel import endings
@@ -270,11 +271,20 @@ class Connection:
             self._counters.foreign_address += self._drop(now, datagrams, Drop.FOREIGN_ADDRESS)
         else:
             _, data, size = datagrams
-            is_alive, close = self._receive_side.handle_datagrams_untrusted(now, data, size)
-            if is_alive:
-                self._heard_at = now
-            if close is not None or (is_alive and self.state is not State.OPEN):
-                self._handle_life(now, close)
+            self._take(now, self._receive_side.handle_datagrams_untrusted(now, data, size))
+
+    def handle_singles_untrusted(self, now: float, datagrams: Sequence[bytes]) -> None:
+        """Take DATA datagrams of any size that came one by one from the peer's address."""
+        assert self._receive_side is not None
+        self._take(now, self._receive_side.handle_datagrams_untrusted(now, datagrams, 0))
+
+    def _take(self, now: float, came: tuple[bool, Close | None]) -> None:
+        """Note a sign of life, if it was one, and follow a CLOSE."""
+        is_alive, close = came
+        if is_alive:
+            self._heard_at = now
+        if close is not None or (is_alive and self.state is not State.OPEN):
+            self._handle_life(now, close)
 
     def handle_moved(self, now: float, address: Address, secrets: Secrets) -> bool:
         """Take it that something new came from another address: ask whether the peer is there.

@@ -12,6 +12,7 @@ belongs to a Noise handshake, and what is sealed. Everything behind that is the 
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from sphtp.core.channel.accept_queue import AcceptQueue, AcceptQueues, opener_of
@@ -76,7 +77,8 @@ from sphtp.errors import RemoteError, SettingsError, UnreachableError
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES
 """Packets, and bytes in them, that one connection sends before the others have their turn: about
-what leaves with one system call."""
+what leaves with one system call. A batch of datagrams that need one each may be its share of what
+is sent at all before anything else can come up."""
 
 RENEW_AFTER: Final = 0.5
 """How much of the silence that ends an attempt passes until one that was asked for its name begins
@@ -270,9 +272,41 @@ class Endpoint:
             if keys is None:
                 self._handle_clear_untrusted(now, alike)
             elif data[:1] == SEALED_FIRST and min(size, len(data)) >= SEAL_OVERHEAD:
-                self._handle_sealed_untrusted(now, keys, alike)
+                self._handle_sealed_untrusted(now, keys, (alike,))
             else:
                 self._handle_unsealed_untrusted(now, keys, alike)
+
+    def handle_rows_untrusted(self, now: float, rows: Sequence[Datagrams]) -> None:
+        """Take rows that came one after another, as ``handle_datagrams_untrusted`` does.
+
+        Datagrams that came one by one to a channel that is open, from its peer, are taken together.
+        """
+        if len(rows) == 1:
+            self.handle_datagrams_untrusted(now, rows[0])
+            return
+        for peer, group in groupby(rows, _peer_of_single):
+            alike = list(group)
+            if peer is None or len(alike) == 1 or not self._take_singles_untrusted(now, alike):
+                for row in alike:
+                    self.handle_datagrams_untrusted(now, row)
+
+    def _take_singles_untrusted(self, now: float, rows: Sequence[Datagrams]) -> bool:
+        """Take datagrams of one address and one front; false if they have to go one by one."""
+        address, first, _ = rows[0]
+        if min([len(row.data) for row in rows]) < SEAL_OVERHEAD:
+            return False
+        if self._keys is not None and first[:1] == SEALED_FIRST:
+            self._handle_sealed_untrusted(now, self._keys, rows)
+            return True
+        if self._keys is not None or first[0] != DATA_FIRST:
+            return False
+        connection = self._table.find(FRONT.unpack_from(first)[1])
+        if connection is None or connection.state is not State.OPEN:
+            return False
+        if connection.address != address:
+            return False
+        connection.handle_singles_untrusted(now, [row.data for row in rows])
+        return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
         """Take it that the host sends no datagram of that size to an address."""
@@ -307,7 +341,9 @@ class Endpoint:
             connection = next(iter(ready))
             # One that has just sent is asked first: most of the time that was all.
             is_done = connection is self._turn_of and not connection.has_more(now)
-            share = min(most // len(ready), TURN_BYTES - self._turn_bytes)
+            share = most // len(ready)
+            if self._turn_bytes:
+                share = min(share, TURN_BYTES - self._turn_bytes)
             transmit = None if is_done else connection.poll_transmit(now, share)
             if transmit is None:
                 self._end_turn(connection)
@@ -547,18 +583,23 @@ class Endpoint:
 
     # Sealed datagrams
 
-    def _handle_sealed_untrusted(self, now: float, keys: _Keys, row: Datagrams) -> None:
-        """Take datagrams that are all sealed for one connection."""
+    def _handle_sealed_untrusted(self, now: float, keys: _Keys, rows: Sequence[Datagrams]) -> None:
+        """Take datagrams that are all sealed for one connection: one row, or rows of one."""
+        row = rows[0]
         _, own = FRONT.unpack_from(row.data)
         connection = self._table.connections.get(own)
         protection = connection.protection if connection is not None else None
         if connection is None or not isinstance(protection, AesGcm):
-            self._count_unknown(now, row)
-            self._answer_unknown(now, keys, row.address, own, row.size)
+            for unknown in rows:
+                self._count_unknown(now, unknown)
+                self._answer_unknown(now, keys, unknown.address, own, unknown.size)
             return
         is_elsewhere = row.address != connection.address
         newest = protection.opener.newest if is_elsewhere else 0
-        opened = protection.opener.open(row.data, row.size)
+        if len(rows) == 1:
+            opened = protection.opener.open(row.data, row.size)
+        else:
+            opened = protection.opener.open_each([row.data for row in rows])
         if not opened:
             return
         # It is authentic: only now does the connection take anything.
@@ -569,11 +610,16 @@ class Endpoint:
             self._handle_moved(now, connection, protection, row.address)
         if connection.state is State.CLOSED:
             # It was aborted here, and its end has not left yet.
-            self._count_unknown(now, row)
+            for unknown in rows:
+                self._count_unknown(now, unknown)
             return
         front, size = protection.data_front, len(opened[0])
         if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
-            opened = [b"".join(opened)]
+            if len(rows) > 1 and connection.state is State.OPEN:
+                connection.handle_singles_untrusted(now, opened)
+                return
+            if len(rows) == 1:
+                opened = [b"".join(opened)]
         for plain in opened:
             if plain.startswith(front):
                 if connection.state is State.ANSWERING:
@@ -820,3 +866,8 @@ class Endpoint:
     def _remove(self, connection: Connection) -> None:
         self._table.remove(connection)
         self._dials.discard(connection.connection_id)
+
+
+def _peer_of_single(row: Datagrams) -> tuple[Address, bytes] | None:
+    """The address and the front of a datagram that came by itself; None for many."""
+    return (row.address, row.data[: FRONT.size]) if len(row.data) <= row.size else None

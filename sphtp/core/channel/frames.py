@@ -269,6 +269,35 @@ def decode_packet_untrusted(
     return packet or _decode_one(data if end - start == len(data) else data[start:end])
 
 
+def decode_fragments_untrusted(datagrams: Sequence[bytes], at: int, most: int) -> Packet:
+    """Decode the DATA datagram ``at``, with those behind it, at most ``most`` as one.
+
+    They are large ones, that the system hands over one by one: fragment after fragment of one
+    message is one packet, with a frame for each. Raises as ``decode_packet_untrusted``.
+    """
+    frames: list[Fragment] = []
+    size = place = 0
+    for number in range(min(most, len(datagrams) - at)):
+        datagram = datagrams[at + number]
+        length = len(datagram) - FRAGMENT_FRONT.size
+        if length <= 0 or datagram[DATA.size] != FRAGMENT:
+            break
+        front = FRAGMENT_FRONT.unpack_from(datagram)
+        if not number:
+            first, to, sequence, ack, bits, kind, lane, message_id, place, total, _ = front
+        expected = (first, to, (sequence + number) & MASK, ack, bits,
+                    kind, lane, message_id, place, total, length)  # fmt: skip
+        if front != expected or place + length > total:
+            break
+        payload = _part(datagram, FRAGMENT_FRONT.size, len(datagram))
+        frames.append(Fragment(lane, message_id, place, total, payload))
+        place += length
+        size += len(datagram)
+    if len(frames) > 1:
+        return Packet(sequence, ack, bits, 0.0, frames, (), size, len(frames))
+    return decode_packet_untrusted(datagrams[at])
+
+
 def _decode_one(datagram: bytes) -> Packet:
     """A packet with frames of any kind, in any number."""
     sequence, ack, bits = decode_data_untrusted(datagram)

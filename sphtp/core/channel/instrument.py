@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sphtp.core.channel.frames import (
     FLAG,
+    FRAGMENT_FRONT,
     AckDelay,
     Close,
     Credit,
@@ -200,6 +201,13 @@ def describe_received(
     what they ack is told with the last of them.
     """
     number = packet.number
+    if number == len(packet.content) > 1:
+        # Large ones, with a fragment each.
+        return [
+            describe(at, FRAGMENT_FRONT.size + len(frame.payload), (frame,), acked)
+            for at, frame in enumerate(packet.content, sequence)
+            if isinstance(frame, Fragment)
+        ]
     whole = describe(sequence, packet.size, packet.frames, acked)
     if number == 1:
         return [whole]

@@ -344,8 +344,9 @@ class ReceiveQueue:
             else:
                 message_id, count = unwrap(frame.message_id, lane.next_id), 1
             if isinstance(frame, Fragment):
-                messages += 1
-                size += frame.total
+                if not restored or restored[-1][:2] != (lane, message_id):
+                    messages += 1
+                    size += frame.total
                 is_ahead |= not lane.admits(message_id, frame, self._max_message)
             is_ahead |= message_id + count > lane.next_id + self._window
             restored.append((lane, message_id, frame))

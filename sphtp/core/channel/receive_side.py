@@ -20,6 +20,7 @@ from sphtp.core.channel.frames import (
     Frame,
     Packet,
     Ping,
+    decode_fragments_untrusted,
     decode_packet_untrusted,
 )
 from sphtp.core.channel.instrument import Drop
@@ -74,37 +75,50 @@ class ReceiveSide:
         self._newest_acked = 0
 
     def handle_datagrams_untrusted(
-        self, now: float, data: bytes, size: int
+        self, now: float, data: bytes | Sequence[bytes], size: int
     ) -> tuple[bool, Close | None]:
         """Take DATA datagrams in, of ``size`` bytes each, of which the last may be shorter.
 
-        Return whether there was a sign of life, and the CLOSE that came, if one did. What is
-        malformed, forges acks or contradicts what is known is counted, and changes nothing.
+        They stand one behind the other, or each for itself, and are then of any size. Return
+        whether there was a sign of life, and the CLOSE that came, if one did. What is malformed,
+        forges acks or contradicts what is known is counted, and changes nothing.
         """
         is_alive, close = False, None
-        start = split = 0
+        at = split = 0
+        if isinstance(data, bytes):
+            end = -(-len(data) // size)
+        else:
+            end = len(data)
+            if max(map(len, data)) > self._largest:
+                split = end  # which of them it is shows one by one
         while True:
             number = 1
             try:
-                most = 1 if start < split else MOST_TOGETHER
-                packet = decode_packet_untrusted(data, start, size, most)
+                most = 1 if at < split else MOST_TOGETHER
+                if isinstance(data, bytes):
+                    packet = decode_packet_untrusted(data, at * size, size, most)
+                else:
+                    packet = decode_fragments_untrusted(data, at, most)
                 number = packet.number
                 is_life, closing = self._handle_packet(now, packet)
             except RemoteError as error:
                 if number > 1:
-                    split = start + number * size
+                    split = at + number
                     continue
                 is_forged = isinstance(error, ForgedAckError)
                 self._counters.malformed += 1
                 self._counters.forged_acks += is_forged
                 why = Drop.FORGED_ACK if is_forged else Drop.MALFORMED
-                self._dropped(now, min(size, len(data) - start), why)
+                if isinstance(data, bytes):
+                    self._dropped(now, min(size, len(data) - at * size), why)
+                else:
+                    self._dropped(now, len(data[at]), why)
             else:
                 self._counters.received += number
                 self._counters.bytes_received += packet.size
                 is_alive, close = is_alive or is_life, close or closing
-            start += number * size
-            if start >= len(data):
+            at += number
+            if at >= end:
                 return is_alive, close
 
     def _handle_packet(self, now: float, packet: Packet) -> tuple[bool, Close | None]:

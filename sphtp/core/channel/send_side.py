@@ -328,7 +328,8 @@ class SendSide:
             self.receipts.settle(now, gone, Outcome.LOST)
         ready = path.ready_at(now)
         if ready <= now:
-            most = min(most, MOST_PLAIN)
+            if 2 * path.datagram_size <= MOST_PLAIN:
+                most = min(most, MOST_PLAIN)
             if most < 2 * path.datagram_size or not queue.fills_packets:
                 return 1
             return max(path.budget(now, MOST_DATAGRAMS, most), 1)

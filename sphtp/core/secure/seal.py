@@ -180,19 +180,25 @@ class Opener:
 
         Returns those that are authentic and new; the others are counted, and change nothing.
         """
+        view = memoryview(data)
+        return self.open_each([view[at : at + size] for at in range(0, len(data), size)])
+
+    def open_each(self, datagrams: Sequence[Buffer]) -> list[bytes]:
+        """Open datagrams that came each for itself; return as ``open``."""
         opened: list[bytes] = []
-        view, window, end = memoryview(data), self._window, len(data)
-        body, place, unpack = self._body, self._front_size, COUNTER.unpack_from
-        for start in range(0, end, size):
-            if end - start < body + TAG_SIZE or size < body + TAG_SIZE:
+        window, body, place, unpack = (
+            self._window, self._body, self._front_size, COUNTER.unpack_from
+        )  # fmt: skip
+        for datagram in datagrams:
+            if len(datagram) < body + TAG_SIZE:
                 self._tally.forged += 1
                 continue
-            counter: int = unpack(data, start + place)[0]
+            counter: int = unpack(datagram, place)[0]
             if not window.is_new(counter):
                 self._tally.replayed += 1
                 continue
-            split = start + body
-            plain = self._decrypt(counter, view[start:split], view[split : start + size])
+            view = memoryview(datagram)
+            plain = self._decrypt(counter, view[:body], view[body:])
             if plain is None:
                 self._tally.forged += 1
             else:

@@ -9,7 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.frames import Header, decode_packet_untrusted, encode_data
+from sphtp.core.channel.frames import (
+    Fragment,
+    Header,
+    Messages,
+    decode_packet_untrusted,
+    encode_data,
+    encode_frames,
+)
 from sphtp.core.channel.instrument import Drop
 from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
@@ -75,11 +82,16 @@ class Side:
             datagrams += row.datagrams
         return datagrams
 
-    def take(self, source: Address, datagrams: list[bytes]) -> None:
-        """Datagrams of one size come together; the last may be shorter."""
+    def take(self, source: Address, datagrams: list[bytes], *, joined: bool = True) -> None:
+        """Datagrams of one size come together; the last may be shorter.
+
+        They are joined, as small ones are, or were fetched one by one, as large ones are.
+        """
         endpoint = self.pair.right if source == LEFT else self.pair.left
-        row = Datagrams(source, b"".join(datagrams), len(datagrams[0]) or 1)
-        endpoint.handle_datagrams_untrusted(self.now, row)
+        rows = [Datagrams.of(source, datagram) for datagram in datagrams]
+        if joined:
+            rows = [Datagrams(source, b"".join(datagrams), len(datagrams[0]) or 1)]
+        endpoint.handle_rows_untrusted(self.now, rows)
 
     def acked(self, after: float) -> set[int]:
         """What the right side acks by then."""
@@ -132,18 +144,33 @@ def send(sender: Connection, now: float, messages: list[tuple[int, int, int, Del
 
 
 @few
-@given(st.sampled_from(STARTS), limits, traffic, ways, flips)
+@given(st.sampled_from(STARTS), limits, traffic, ways, flips, st.booleans())
 @example(
-    0, {"ack_every": 16, "max_datagram": 256}, [(40_000, 1, 0, Delivery.RELIABLE)], [(0, 64)], []
+    0,
+    {"ack_every": 16, "max_datagram": 256},
+    [(40_000, 1, 0, Delivery.RELIABLE)],
+    [(0, 64)],
+    [],
+    True,
 )
-@example(0, {"max_datagram": 256}, [(20, 60, 0, Delivery.RELIABLE)] * 5, [(0, 9), (1, 64)], [])
-@example(0, {"receive_buffer": 1024}, [(40_000, 3, 0, Delivery.RELIABLE)], [(0, 30), (-9, 60)], [])
+@example(
+    0, {"max_datagram": 256}, [(20, 60, 0, Delivery.RELIABLE)] * 5, [(0, 9), (1, 64)], [], True
+)
+@example(
+    0,
+    {"receive_buffer": 1024},
+    [(40_000, 3, 0, Delivery.RELIABLE)],
+    [(0, 30), (-9, 60)],
+    [(40, 15, 1)],
+    False,
+)
 def test_a_batch_does_what_its_datagrams_do(
     first: int,
     changes: dict[str, Any],
     messages: list[tuple[int, int, int, Delivery]],
     way: Way,
     changed: list[tuple[int, int, int]],
+    joined: bool,
 ) -> None:
     together, alone = (Side(first_sequence=first, **changes) for _ in range(2))
     assert together.right.connection_id == alone.right.connection_id
@@ -155,7 +182,7 @@ def test_a_batch_does_what_its_datagrams_do(
     acked: list[set[int]] = [set(), set()]
     came = batches(datagrams, way)
     for number, batch in enumerate(came):
-        together.take(LEFT, batch)
+        together.take(LEFT, batch, joined=joined)
         for datagram in batch:
             alone.take(LEFT, [datagram])
         for place, side in enumerate((together, alone)):
@@ -175,9 +202,29 @@ def test_a_batch_does_what_its_datagrams_do(
         assert acked[0] >= {decode_packet_untrusted(it).sequence for batch in came for it in batch}
 
 
+def test_of_datagrams_fetched_one_by_one_each_has_to_keep_to_the_size() -> None:
+    side = Side(max_datagram=1200)
+    send(side.left, side.now, [(20, 1, 0, Delivery.RELIABLE)])
+    (datagram,) = side.leaving(side.left)
+    packet = decode_packet_untrusted(datagram)
+    (content,) = packet.content
+    assert isinstance(content, Messages)
+    datagrams = []
+    for number, (offset, length) in enumerate([(0, 1300), (1300, 700)]):
+        header = Header(wrap(packet.sequence + number), packet.ack, packet.ack_bits)
+        fragment = Fragment(0, content.first_id, offset, 2000, bytes(length))
+        front = encode_data(side.right.connection_id, header)
+        datagrams.append(encode_frames([fragment], front))
+    before = side.right.port.statistics()
+    side.take(LEFT, datagrams, joined=False)
+    after = side.right.port.statistics()
+    assert after.malformed - before.malformed == 1
+    assert after.received - before.received == 1
+
+
 def test_of_a_batch_an_observer_is_told_what_it_is_of_its_datagrams() -> None:
-    observers = [Recorder(), Recorder()]
-    for together, observer in enumerate(observers):
+    observers = [Recorder(), Recorder(), Recorder()]
+    for way, observer in enumerate(observers):
         side = Side(observer, max_datagram=1200)
         messages = [(40_000, 2, 0, Delivery.RELIABLE), (200, 250, 1, Delivery.RELIABLE)]
         send(side.left, side.now, messages)
@@ -187,11 +234,11 @@ def test_of_a_batch_an_observer_is_told_what_it_is_of_its_datagrams() -> None:
         datagrams[40] = flip(datagrams[40], 1, 0x40)
         datagrams[50] = flip(datagrams[50], 0, 0x40)
         for batch in batches(datagrams, [(0, 60), (-5, 40), (2, 50), (-30, 9)]):
-            for part in [batch] if together else [[it] for it in batch]:
-                side.take(LEFT, part)
+            for part in [batch] if way else [[it] for it in batch]:
+                side.take(LEFT, part, joined=way == 1)
     for event in ("packet_received", "datagram_dropped", "credit_received"):
-        one, other = (observer.of(event) for observer in observers)
-        assert sorted(map(repr, one)) == sorted(map(repr, other))
+        first, *others = (sorted(map(repr, observer.of(event))) for observer in observers)
+        assert others == [first, first]
     whys = {why for *_, why in observers[0].of("datagram_dropped")}
     assert whys == {Drop.MALFORMED, Drop.FORGED_ACK, Drop.UNKNOWN, Drop.DUPLICATE}
 
