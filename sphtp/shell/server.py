@@ -28,10 +28,10 @@ from sphtp.shell.addresses import is_loopback
 from sphtp.shell.bus import (
     AcceptLimits,
     BusError,
-    DialingPublisher,
     Handshakes,
-    ListeningPublisher,
-    ListeningSubscriber,
+    ListeningPubSocket,
+    ListeningSubSocket,
+    PubSocket,
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
@@ -170,9 +170,9 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     wakeup = Wakeup()
     handshakes = Handshakes(_accept_limits(options.limits), secret=options.secret is not None)
     with (
-        ListeningPublisher(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
-        ListeningSubscriber(handshakes, tls=options.tls) as subscriber,
-        DialingPublisher(on_connected=wakeup.wake, tls=options.tls) as servers,
+        ListeningPubSocket(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
+        ListeningSubSocket(handshakes, tls=options.tls) as subscriber,
+        PubSocket(on_connected=wakeup.wake, tls=options.tls) as servers,
     ):
         subscriber.subscribe(b"")
         bound = ServerAddress(
@@ -190,7 +190,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             limits=options.limits,
             asks_admission=options.admit is not everybody,
         )
-        bus = _Bus(subscriber, clients, servers, wakeup, trust, among_servers)
+        bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers)
         admit = guarded_admission(options.admit)
         async with Server(machine, bound, advertised, bus, options.tls, admit) as server:
             yield server
@@ -213,7 +213,7 @@ class Server(Lasting):
         machine: ServerMachine,
         address: ServerAddress,
         advertised: ServerAddress,
-        bus: "_Bus",
+        bus: "_ServerBus",
         tls: Tls | None,
         admit: Callable[[PeerRecord], bool],
     ) -> None:
@@ -410,12 +410,12 @@ class Server(Lasting):
 
 
 @dataclass(frozen=True)
-class _Bus:
+class _ServerBus:
     """The three sockets of a server, what rings when a publisher is connected, who is believed."""
 
-    subscriber: ListeningSubscriber
-    clients: ListeningPublisher
-    servers: DialingPublisher
+    subscriber: ListeningSubSocket
+    clients: ListeningPubSocket
+    servers: PubSocket
     wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching

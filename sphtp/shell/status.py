@@ -14,7 +14,7 @@ from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
-from sphtp.shell.bus import BusArrival, DialingPublisher, DialingSubscriber
+from sphtp.shell.bus import BusArrival, PubSocket, SubSocket
 from sphtp.shell.lifetime import running
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.randomness import decisions
@@ -56,8 +56,8 @@ async def fetch_status(
     wakeup = Wakeup()
     number = draw_client_id(decisions(None))
     with (
-        DialingSubscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
-        DialingPublisher(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
+        SubSocket(on_connected=wakeup.wake, tls=tls) as subscriber,
+        PubSocket(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
     ):
         # What is for everybody tells, where no answer comes, whether a secret is why.
         for each in (number, EVERYBODY):

@@ -10,7 +10,7 @@ import trio
 
 import sphtp
 from sphtp import ServerAddress, ServerOptions, Tls, UnreachableError
-from sphtp.shell.bus import ListeningPublisher
+from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.probe import FaultKind, ServerFault
 from sphtp.shell.server_wait import ServerWait
 from tests.certificates import Authority
@@ -33,7 +33,7 @@ def server(
 
 
 def unused() -> ServerAddress:
-    with ListeningPublisher() as first, ListeningPublisher() as second:
+    with ListeningPubSocket() as first, ListeningPubSocket() as second:
         return ServerAddress(first.listen(PLAIN.pub), second.listen(PLAIN.pub))
 
 

@@ -12,10 +12,10 @@ from sphtp.shell.bus.dialing import RECEIVE_SIZE as RECEIVE_SIZE
 from sphtp.shell.bus.dialing import BusAddressInUseError as BusAddressInUseError
 from sphtp.shell.bus.dialing import BusArrival as BusArrival
 from sphtp.shell.bus.dialing import BusError as BusError
-from sphtp.shell.bus.dialing import DialingPublisher as DialingPublisher
-from sphtp.shell.bus.dialing import DialingSubscriber as DialingSubscriber
+from sphtp.shell.bus.dialing import PubSocket as PubSocket
+from sphtp.shell.bus.dialing import SubSocket as SubSocket
 from sphtp.shell.bus.handshakes import AcceptCounters as AcceptCounters
 from sphtp.shell.bus.handshakes import AcceptLimits as AcceptLimits
 from sphtp.shell.bus.handshakes import Handshakes as Handshakes
-from sphtp.shell.bus.listening import ListeningPublisher as ListeningPublisher
-from sphtp.shell.bus.listening import ListeningSubscriber as ListeningSubscriber
+from sphtp.shell.bus.listening import ListeningPubSocket as ListeningPubSocket
+from sphtp.shell.bus.listening import ListeningSubSocket as ListeningSubSocket

@@ -171,7 +171,7 @@ MAX_MESSAGE_SIZE: Final = 65536
 """Bytes that a publisher sends at most."""
 
 
-class DialingPublisher(BusSocket):
+class PubSocket(BusSocket):
     """A PUB socket.
 
     Args:
@@ -221,13 +221,13 @@ class BusArrival(NamedTuple):
     pipe: int
 
 
-class DialingSubscriber(BusSocket):
+class SubSocket(BusSocket):
     """A SUB socket. Subscribe before dialling, or the first messages are missed.
 
     Args:
         buffer: messages kept while nobody receives, 1 to 8192; when full, the oldest goes.
         max_size: bytes; a larger message is dropped, with the connection it came through.
-        on_connected, tls: as for `DialingPublisher`.
+        on_connected, tls: as for `PubSocket`.
     """
 
     def __init__(
