@@ -68,7 +68,7 @@ class ClientStatistics:
 Wanted = int | Callable[[Peer], bool]
 
 
-class Search:
+class PeerMatcher:
     """Asks about each peer; an error that its data caused means that it is not the one."""
 
     def __init__(self, wanted: Wanted) -> None:
@@ -212,7 +212,7 @@ class Client:
         if isinstance(wanted, int) and wanted not in self._peers:
             self._machine.lookup(trio.current_time(), wanted)
             self._registration.flush()
-        search = Search(wanted)
+        search = PeerMatcher(wanted)
         with trio.move_on_after(timeout):
             await self._registration.wait(lambda: search.find(self._peers) is not None)
         peer = search.find(self._peers)

@@ -7,7 +7,7 @@ import trio
 
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import Pipe, SigningSession
-from sphtp.shell.bus import Arrival
+from sphtp.shell.bus import BusArrival
 from sphtp.shell.vouching import Heard, Vouching
 from sphtp.shell.wakeup import Wakeup
 
@@ -52,7 +52,7 @@ class ControlMachine(Protocol):
 class ArrivalSource(Protocol):
     """The receiving half of a bus socket, whether it dials or listens."""
 
-    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+    async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
         """Wait for messages, or for the end of a connection."""
         ...
 
@@ -81,7 +81,7 @@ async def drive(
     ``wakeup`` wakes it when one of its publishers is connected to somebody new.
     """
     while True:
-        batch: list[Arrival] = []
+        batch: list[BusArrival] = []
         with wakeup.waiting(machine.poll_timeout()):
             batch = await subscriber.receive_arrivals()
         now = trio.current_time()
@@ -107,7 +107,7 @@ async def drive(
 
 
 def _check(
-    arrival: Arrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
+    arrival: BusArrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
 ) -> Heard | None:
     """Return what came, if it counts; it may prove who speaks through its connection."""
     heard = vouching.check(arrival, counters)

@@ -30,7 +30,7 @@ class Encoding(Protocol):
         """Return the messages, without those that are malformed."""
 
 
-class Plain:
+class PlainEncoding:
     """Messages that are whatever msgpack carries."""
 
     most_at_once = NO_LIMIT
@@ -75,7 +75,7 @@ class Typed:
         return self._codec.encode_many(values, compress=compress)
 
 
-PLAIN: Final = Plain()
+PLAIN: Final = PlainEncoding()
 
 
 def check_limit(limit: int) -> None:

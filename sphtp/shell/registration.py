@@ -15,7 +15,7 @@ from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsu
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.bus import BusError, Publisher, Subscriber
+from sphtp.shell.bus import BusError, PubSocket, SubSocket
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running
@@ -29,11 +29,11 @@ from sphtp.shell.wakeup import Wakeup
 
 
 @dataclass(frozen=True, slots=True)
-class Bus:
+class ClientBus:
     """The two sockets of a client, what rings when one is connected, and who is believed."""
 
-    publisher: Publisher
-    subscriber: Subscriber
+    publisher: PubSocket
+    subscriber: SubSocket
     wakeup: Wakeup
     vouching: Vouching
 
@@ -41,21 +41,21 @@ class Bus:
 @contextmanager
 def open_bus(
     secret: bytes | None = None, tls: Tls | None = None, server_keys: Collection[bytes] = ()
-) -> Iterator[Bus]:
+) -> Iterator[ClientBus]:
     """Open both sockets for the length of the block; they dial whom the machine says."""
     wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
-        Publisher(on_connected=wakeup.wake, tls=tls) as publisher,
-        Subscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
+        PubSocket(on_connected=wakeup.wake, tls=tls) as publisher,
+        SubSocket(on_connected=wakeup.wake, tls=tls) as subscriber,
     ):
-        yield Bus(publisher, subscriber, wakeup, trust)
+        yield ClientBus(publisher, subscriber, wakeup, trust)
 
 
 class Registration:
     """Keeps one id registered; ``on_event`` sees every event before anybody else does."""
 
     def __init__(
-        self, machine: ClientMachine, bus: Bus, on_event: Callable[[ClientEvent], None]
+        self, machine: ClientMachine, bus: ClientBus, on_event: Callable[[ClientEvent], None]
     ) -> None:
         self.machine = machine
         self.feed: Feed[ClientEvent] = Feed()

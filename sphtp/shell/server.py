@@ -29,9 +29,9 @@ from sphtp.shell.bus import (
     AcceptLimits,
     BusError,
     Handshakes,
-    ListeningPublisher,
-    ListeningSubscriber,
-    Publisher,
+    ListeningPubSocket,
+    ListeningSubSocket,
+    PubSocket,
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
@@ -172,9 +172,9 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     wakeup = Wakeup()
     handshakes = Handshakes(_accept_limits(options.limits), secret=options.secret is not None)
     with (
-        ListeningPublisher(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
-        ListeningSubscriber(handshakes, tls=options.tls) as subscriber,
-        Publisher(on_connected=wakeup.wake, tls=options.tls) as servers,
+        ListeningPubSocket(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
+        ListeningSubSocket(handshakes, tls=options.tls) as subscriber,
+        PubSocket(on_connected=wakeup.wake, tls=options.tls) as servers,
     ):
         subscriber.subscribe(b"")
         bound = ServerAddress(
@@ -192,7 +192,7 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
             limits=options.limits,
             admit=guarded_admission(options.admit),
         )
-        bus = _Bus(subscriber, clients, servers, wakeup, trust, among_servers)
+        bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers)
         async with Server(machine, bound, advertised, bus, options.tls) as server:
             yield server
 
@@ -214,7 +214,7 @@ class Server(Lasting):
         machine: ServerMachine,
         address: ServerAddress,
         advertised: ServerAddress,
-        bus: "_Bus",
+        bus: "_ServerBus",
         tls: Tls | None,
     ) -> None:
         self._machine = machine
@@ -406,12 +406,12 @@ class Server(Lasting):
 
 
 @dataclass(frozen=True)
-class _Bus:
+class _ServerBus:
     """The three sockets of a server, what rings when a publisher is connected, who is believed."""
 
-    subscriber: ListeningSubscriber
-    clients: ListeningPublisher
-    servers: Publisher
+    subscriber: ListeningSubSocket
+    clients: ListeningPubSocket
+    servers: PubSocket
     wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching

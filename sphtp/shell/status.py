@@ -14,7 +14,7 @@ from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
-from sphtp.shell.bus import Arrival, Publisher, Subscriber
+from sphtp.shell.bus import BusArrival, PubSocket, SubSocket
 from sphtp.shell.lifetime import running
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.randomness import decisions
@@ -56,8 +56,8 @@ async def fetch_status(
     wakeup = Wakeup()
     number = draw_client_id(decisions(None))
     with (
-        Subscriber(on_connected=wakeup.wake, tls=tls) as subscriber,
-        Publisher(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
+        SubSocket(on_connected=wakeup.wake, tls=tls) as subscriber,
+        PubSocket(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
     ):
         # What is for everybody tells, where no answer comes, whether a secret is why.
         for each in (number, EVERYBODY):
@@ -65,7 +65,7 @@ async def fetch_status(
         subscriber.dial(address.pub)
         publisher.dial(address.sub)
         trust = vouching(secret, server_keys)
-        answer = _Answer(trust)
+        answer = _StatusAnswer(trust)
 
         async def look_for_trouble() -> None:
             await trio.sleep(server_wait.first_look)
@@ -97,7 +97,7 @@ async def fetch_status(
     return answer.document
 
 
-class _Answer:
+class _StatusAnswer:
     """Puts an answer together from its parts; what is malformed counts as not said."""
 
     def __init__(self, trust: Vouching) -> None:
@@ -108,7 +108,7 @@ class _Answer:
         self._intake = MessageReader(self._counters, for_client=True)
         self._parts = Assembly[bytes]()
 
-    def add(self, batch: list[Arrival]) -> None:
+    def add(self, batch: list[BusArrival]) -> None:
         for arrival in batch:
             heard = self._trust.check(arrival, self._counters)
             message = None if heard is None else self._intake.take(heard.data)

@@ -23,7 +23,7 @@ from sphtp.core.secure.signing import (
 )
 from sphtp.core.secure.vouch import Authenticity, Voucher, is_marked, strip
 from sphtp.errors import SettingsError
-from sphtp.shell.bus import Arrival
+from sphtp.shell.bus import BusArrival
 from sphtp.shell.randomness import SECRETS
 
 NONE_GIVEN: Final = "no secret: the servers have one, and none was given here"
@@ -80,7 +80,7 @@ class Vouching:
         signed = data if self._signer is None else self._signer.sign(data)
         return signed if self._voucher is None else self._voucher.vouch(signed)
 
-    def check(self, arrival: Arrival, counters: ControlCounters) -> Heard | None:
+    def check(self, arrival: BusArrival, counters: ControlCounters) -> Heard | None:
         """Return the message that came, or None when it was dropped and counted."""
         heard = self._check_voucher(arrival, counters)
         if heard is None or self._verifier is None:
@@ -99,7 +99,7 @@ class Vouching:
             self._why_unheard = NOT_SIGNED
         return None
 
-    def _check_voucher(self, arrival: Arrival, counters: ControlCounters) -> Heard | None:
+    def _check_voucher(self, arrival: BusArrival, counters: ControlCounters) -> Heard | None:
         if self._voucher is None:
             # What tells senders apart is the connection.
             if is_marked(arrival.data):

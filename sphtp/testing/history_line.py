@@ -34,7 +34,7 @@ class LineFaults:
                 raise SettingsError(f"{name} is {value}; allowed is 0 to {most}")
 
 
-Arrival = Callable[[float], None]
+OnArrival = Callable[[float], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class _Call:
     """One connection; without a server as long as it is being made."""
 
     server: FetchServer | None = None
-    under_way: Flight[Arrival] = field(default_factory=Flight[Arrival])
+    under_way: Flight[OnArrival] = field(default_factory=Flight[OnArrival])
 
 
 class HistoryLine:

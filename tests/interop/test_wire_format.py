@@ -39,7 +39,7 @@ from sphtp.core.secure.signing import (
 from sphtp.core.secure.vouch import VOUCHER, Authenticity, Voucher, strip
 from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
-from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber
+from sphtp.shell.bus import ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.lifetime import running
 from tests.cases import Decorator, each
 from tests.interop import translation
@@ -266,7 +266,7 @@ class TestTransportVectors:
     async def test_a_publisher_speaks_so(self) -> None:
         connected = trio.Event()
         message = transport("message")
-        with trio.fail_after(10), ListeningPublisher(on_connected=connected.set) as publisher:
+        with trio.fail_after(10), ListeningPubSocket(on_connected=connected.set) as publisher:
             url = publisher.listen("tcp://127.0.0.1:0")
             async with running(publisher.run), await connect(url) as stream:
                 await stream.send_all(transport("hello SUB"))
@@ -277,7 +277,7 @@ class TestTransportVectors:
 
     async def test_a_subscriber_is_spoken_to_so(self) -> None:
         message = transport("message")
-        with trio.fail_after(10), ListeningSubscriber() as subscriber:
+        with trio.fail_after(10), ListeningSubSocket() as subscriber:
             subscriber.subscribe(message[8:12])
             async with await connect(subscriber.listen("tcp://127.0.0.1:0")) as stream:
                 await stream.send_all(transport("hello PUB") + message)
@@ -287,7 +287,7 @@ class TestTransportVectors:
 
     @pytest.mark.parametrize("vector", vectors_of("malformed/transport"), ids=str)
     async def test_a_subscriber_hangs_up(self, vector: Vector) -> None:
-        with trio.fail_after(10), ListeningSubscriber() as subscriber:
+        with trio.fail_after(10), ListeningSubSocket() as subscriber:
             subscriber.subscribe(b"")
             url = subscriber.listen("tcp://127.0.0.1:0")
             async with running(subscriber.receive_batch), await connect(url) as stream:

@@ -23,7 +23,7 @@ from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import Nak, encode_nak
 from sphtp.errors import RefusedError, RemoteError
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import PubSocket
 from sphtp.shell.limits import LimitLog
 from tests.core.stream.sources import Listening
 from tests.deadline import within_20_seconds
@@ -212,7 +212,7 @@ async def test_more_connections_than_a_server_takes() -> None:
     options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, limits=limits)
     async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
         for _ in range(3):
-            stack.enter_context(Publisher()).dial(server.address.sub)
+            stack.enter_context(PubSocket()).dial(server.address.sub)
         while server.statistics().counters.get("over_max_connections", 0) < 2:
             await trio.lowlevel.checkpoint()
         assert server.status()["counters"]["over_max_connections"] >= 2

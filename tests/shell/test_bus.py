@@ -16,10 +16,10 @@ from sphtp.shell.bus import (
     BusAddressInUseError,
     BusError,
     Handshakes,
-    ListeningPublisher,
-    ListeningSubscriber,
-    Publisher,
-    Subscriber,
+    ListeningPubSocket,
+    ListeningSubSocket,
+    PubSocket,
+    SubSocket,
 )
 from sphtp.shell.bus.listening import SHARE
 from sphtp.shell.lifetime import running
@@ -38,17 +38,17 @@ def connected() -> tuple[trio.Event, Callable[[], None]]:
 
 
 @asynccontextmanager
-async def linked(subscriber: Subscriber) -> AsyncIterator[ListeningPublisher]:
+async def linked(subscriber: SubSocket) -> AsyncIterator[ListeningPubSocket]:
     """A publisher to which the subscriber has connected."""
     event, on_connected = connected()
-    with ListeningPublisher(on_connected=on_connected) as publisher:
+    with ListeningPubSocket(on_connected=on_connected) as publisher:
         async with running(publisher.run):
             subscriber.dial(publisher.listen(ANY))
             await event.wait()
             yield publisher
 
 
-async def collect(subscriber: Subscriber, count: int) -> list[bytes]:
+async def collect(subscriber: SubSocket, count: int) -> list[bytes]:
     messages: list[bytes] = []
     while len(messages) < count:
         messages += await subscriber.receive_batch()
@@ -56,19 +56,19 @@ async def collect(subscriber: Subscriber, count: int) -> list[bytes]:
 
 
 async def test_listening_on_port_0_tells_the_real_port() -> None:
-    with ListeningPublisher() as publisher:
+    with ListeningPubSocket() as publisher:
         url = publisher.listen(ANY)
     assert url.startswith("tcp://127.0.0.1:")
     assert int(url.rpartition(":")[2]) > 0
 
 
 async def test_a_host_name_stays_as_it_was_written() -> None:
-    with ListeningPublisher() as publisher:
+    with ListeningPubSocket() as publisher:
         assert publisher.listen("tcp://localhost:0").startswith("tcp://localhost:")
 
 
 async def test_messages_arrive_in_order_and_only_the_subscribed_ones() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"a")
         async with linked(subscriber) as publisher:
             for number in range(100):
@@ -78,7 +78,7 @@ async def test_messages_arrive_in_order_and_only_the_subscribed_ones() -> None:
 
 
 async def test_the_default_buffers_hold_a_mass_start() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             for number in range(5000):
@@ -87,7 +87,7 @@ async def test_the_default_buffers_hold_a_mass_start() -> None:
 
 
 async def test_a_batch_is_no_larger_than_its_limit() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             for _ in range(10):
@@ -99,7 +99,7 @@ async def test_a_batch_is_no_larger_than_its_limit() -> None:
 
 
 async def test_after_unsubscribing_a_topic_is_silent() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"a")
         subscriber.subscribe(b"b")
         async with linked(subscriber) as publisher:
@@ -110,15 +110,15 @@ async def test_after_unsubscribing_a_topic_is_silent() -> None:
 
 
 async def test_unsubscribing_what_was_not_subscribed_is_an_error() -> None:
-    with Subscriber() as subscriber, pytest.raises(BusError, match="nothing"):
+    with SubSocket() as subscriber, pytest.raises(BusError, match="nothing"):
         subscriber.unsubscribe(b"nothing")
 
 
 async def test_a_publisher_may_dial_a_listening_subscriber_that_comes_later() -> None:
-    with ListeningSubscriber() as first:
+    with ListeningSubSocket() as first:
         url = first.listen(ANY)
     event, on_connected = connected()
-    with Publisher(on_connected=on_connected) as publisher, ListeningSubscriber() as second:
+    with PubSocket(on_connected=on_connected) as publisher, ListeningSubSocket() as second:
         publisher.dial(url)
         second.subscribe(b"")
         second.listen(url)
@@ -126,18 +126,18 @@ async def test_a_publisher_may_dial_a_listening_subscriber_that_comes_later() ->
             assert await second.receive_batch() == [b"hello"]
 
 
-async def said_until_heard(publisher: Publisher, event: trio.Event) -> None:
+async def said_until_heard(publisher: PubSocket, event: trio.Event) -> None:
     await event.wait()
     publisher.send(b"hello")
 
 
 async def test_a_subscriber_reconnects_when_the_publisher_is_restarted() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as first:
             url = first.urls[0]
         event, on_connected = connected()
-        with ListeningPublisher(on_connected=on_connected) as restarted:
+        with ListeningPubSocket(on_connected=on_connected) as restarted:
             restarted.listen(url)
             async with running(restarted.run):
                 await event.wait()
@@ -146,7 +146,7 @@ async def test_a_subscriber_reconnects_when_the_publisher_is_restarted() -> None
 
 
 async def test_dialling_twice_connects_once() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             subscriber.dial(publisher.urls[0])
@@ -156,11 +156,11 @@ async def test_dialling_twice_connects_once() -> None:
 
 
 async def test_hanging_up_ends_the_connection_and_dialling_again_restores_it() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         reached, renewed = trio.Event(), trio.Event()
         steps = iter([reached, renewed])
-        with ListeningPublisher(on_connected=lambda: next(steps).set()) as publisher:
+        with ListeningPubSocket(on_connected=lambda: next(steps).set()) as publisher:
             url = publisher.listen(ANY)
             async with running(publisher.run):
                 subscriber.dial(url)
@@ -175,7 +175,7 @@ async def test_hanging_up_ends_the_connection_and_dialling_again_restores_it() -
 
 
 async def test_a_port_in_use_is_named() -> None:
-    with ListeningPublisher() as first, ListeningPublisher() as second:
+    with ListeningPubSocket() as first, ListeningPubSocket() as second:
         url = first.listen(ANY)
         with pytest.raises(BusAddressInUseError, match=url):
             second.listen(url)
@@ -185,18 +185,18 @@ async def test_a_port_in_use_is_named() -> None:
     "url", ["tcp://127.0.0.1:99999", "tcp://127.0.0.1", "nonsense", "carrier-pigeon://loft:1"]
 )
 async def test_an_address_that_cannot_be_is_named_when_listening(url: str) -> None:
-    with ListeningPublisher() as publisher, pytest.raises(BusError, match=f"listen on {url}"):
+    with ListeningPubSocket() as publisher, pytest.raises(BusError, match=f"listen on {url}"):
         publisher.listen(url)
 
 
 @pytest.mark.parametrize("url", ["nonsense", "carrier-pigeon://loft"])
 async def test_a_malformed_address_is_named_when_dialling(url: str) -> None:
-    with Publisher() as publisher, pytest.raises(BusError, match=f"dial {url}"):
+    with PubSocket() as publisher, pytest.raises(BusError, match=f"dial {url}"):
         publisher.dial(url)
 
 
 async def test_the_largest_message_passes_and_a_larger_one_is_refused_at_send() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             with pytest.raises(MessageTooLargeError, match=f"{MAX_MESSAGE_SIZE + 1} bytes"):
@@ -206,7 +206,7 @@ async def test_the_largest_message_passes_and_a_larger_one_is_refused_at_send() 
 
 
 async def test_an_oversize_message_from_a_stranger_is_dropped_and_others_still_arrive() -> None:
-    with ListeningSubscriber(max_size=100) as subscriber:
+    with ListeningSubSocket(max_size=100) as subscriber:
         subscriber.subscribe(b"")
         url = subscriber.listen(ANY)
         async with await said(url, frame(bytes(101))):
@@ -224,7 +224,7 @@ async def said(url: str, data: bytes) -> trio.SocketStream:
 
 
 async def test_a_message_too_large_to_be_sent_still_arrives_to_be_counted() -> None:
-    with ListeningSubscriber() as subscriber:
+    with ListeningSubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with (
             await said(subscriber.listen(ANY), b"") as stranger,
@@ -240,7 +240,7 @@ async def test_a_message_too_large_to_be_sent_still_arrives_to_be_counted() -> N
 
 
 async def test_an_empty_message_is_a_message() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             for message in (b"a", b"", b"b"):
@@ -250,7 +250,7 @@ async def test_an_empty_message_is_a_message() -> None:
 
 async def test_connections_beyond_the_limit_are_refused_until_there_is_room() -> None:
     handshakes = Handshakes(AcceptLimits(max_connections=1))
-    with ListeningSubscriber(handshakes) as subscriber:
+    with ListeningSubSocket(handshakes) as subscriber:
         subscriber.subscribe(b"")
         url = subscriber.listen(ANY)
         async with await said(url, frame(b"first")) as first, await connect(url) as second:
@@ -266,7 +266,7 @@ async def test_connections_beyond_the_limit_are_refused_until_there_is_room() ->
 
 async def test_who_speaks_most_does_not_drown_the_others() -> None:
     """What must hold: what is taken at once is taken from all in turn, and in order."""
-    with ListeningSubscriber() as subscriber:
+    with ListeningSubSocket() as subscriber:
         subscriber.subscribe(b"")
         url = subscriber.listen(ANY)
         flood = b"".join(frame(b"%d" % number) for number in range(1000))
@@ -280,7 +280,7 @@ async def test_who_speaks_most_does_not_drown_the_others() -> None:
 
 
 async def test_a_subscriber_that_reads_too_slowly_misses_the_oldest() -> None:
-    with ListeningPublisher(buffer=4) as publisher:
+    with ListeningPubSocket(buffer=4) as publisher:
         url = publisher.listen(ANY)
         async with running(publisher.run), await connect(url) as slow:
             await slow.send_all(greeting(SUB))
@@ -307,7 +307,7 @@ async def test_a_subscriber_that_reads_too_slowly_misses_the_oldest() -> None:
 async def test_many_slow_subscribers_cost_little_more_than_one() -> None:
     """What waits for them is kept once, although each is at another place in it."""
     number, message = 8, bytes(60_000)
-    with ListeningPublisher() as publisher:
+    with ListeningPubSocket() as publisher:
         url = publisher.listen(ANY)
         async with running(publisher.run), AsyncExitStack() as stack:
             slow = [await stack.enter_async_context(await connect(url)) for _ in range(number)]
@@ -332,13 +332,13 @@ async def test_many_slow_subscribers_cost_little_more_than_one() -> None:
 @pytest.mark.parametrize("buffer", [0, 8193])
 async def test_a_buffer_that_nng_does_not_have_names_what_is_allowed(buffer: int) -> None:
     with pytest.raises(SettingsError, match="1 to 8192"):
-        Publisher(buffer)
+        PubSocket(buffer)
     with pytest.raises(SettingsError, match="1 to 8192"):
-        Subscriber(buffer)
+        SubSocket(buffer)
 
 
 async def test_receiving_can_be_cancelled_and_loses_nothing() -> None:
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(b"")
         async with linked(subscriber) as publisher:
             with trio.CancelScope() as scope:

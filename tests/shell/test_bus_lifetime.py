@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.shell.bus import ListeningPublisher, ListeningSubscriber, Publisher, Subscriber
+from sphtp.shell.bus import ListeningPubSocket, ListeningSubSocket, PubSocket, SubSocket
 from sphtp.shell.lifetime import running
 from tests.shell.strangers import SUB, greeting
 
 ANY = "tcp://127.0.0.1:0"
 
 
-@pytest.mark.parametrize("kind", [Subscriber, ListeningSubscriber])
+@pytest.mark.parametrize("kind", [SubSocket, ListeningSubSocket])
 async def test_closing_wakes_the_task_that_waits(nursery: trio.Nursery, kind: Any) -> None:
     subscriber = kind()
     woken = trio.Event()
@@ -30,7 +30,7 @@ async def test_closing_wakes_the_task_that_waits(nursery: trio.Nursery, kind: An
 
 
 async def test_a_publisher_that_is_closed_runs_no_more(nursery: trio.Nursery) -> None:
-    publisher = ListeningPublisher()
+    publisher = ListeningPubSocket()
     ran = trio.Event()
 
     async def run() -> None:
@@ -44,8 +44,8 @@ async def test_a_publisher_that_is_closed_runs_no_more(nursery: trio.Nursery) ->
 
 
 async def test_after_closing_everything_says_so_and_closing_again_is_fine() -> None:
-    dialling = Publisher(), Subscriber()
-    listening = ListeningPublisher(), ListeningSubscriber()
+    dialling = PubSocket(), SubSocket()
+    listening = ListeningPubSocket(), ListeningSubSocket()
     for opened in (*dialling, *listening):
         opened.close()
         opened.close()
@@ -70,7 +70,7 @@ async def test_after_closing_everything_says_so_and_closing_again_is_fine() -> N
 async def test_nobody_is_told_of_a_connection_after_closing() -> None:
     told: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        publisher = Publisher(on_connected=lambda: told.append("connected"))
+        publisher = PubSocket(on_connected=lambda: told.append("connected"))
         publisher.dial(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
         with listener.accept()[0] as peer:
             peer.sendall(greeting(SUB))
@@ -83,22 +83,22 @@ async def test_nobody_is_told_of_a_connection_after_closing() -> None:
 
 
 def test_a_connection_after_the_end_of_the_run_disturbs_nobody() -> None:
-    async def open_publisher() -> Publisher:
-        return Publisher(on_connected=lambda: None)
+    async def open_publisher() -> PubSocket:
+        return PubSocket(on_connected=lambda: None)
 
     async def listen(url: str) -> bytes:
-        with ListeningSubscriber() as late:
+        with ListeningSubSocket() as late:
             late.subscribe(b"")
             late.listen(url)
             async with running(lambda: keep_saying(publisher)):
                 return (await late.receive_batch())[0]
 
-    async def keep_saying(publisher: Publisher) -> None:
+    async def keep_saying(publisher: PubSocket) -> None:
         while True:
             publisher.send(b"still here")
             await trio.sleep(0.01)
 
-    with ListeningSubscriber() as free:
+    with ListeningSubSocket() as free:
         url = free.listen(ANY)
     publisher = trio.run(open_publisher)
     with publisher:
@@ -106,7 +106,7 @@ def test_a_connection_after_the_end_of_the_run_disturbs_nobody() -> None:
         assert trio.run(listen, url) == b"still here"
 
 
-@pytest.mark.parametrize("kind", [Subscriber, ListeningSubscriber])
+@pytest.mark.parametrize("kind", [SubSocket, ListeningSubSocket])
 def test_forgetting_to_close_is_a_resource_warning(kind: Any) -> None:
     forgotten = [kind()]
     with pytest.warns(ResourceWarning, match="unclosed"):

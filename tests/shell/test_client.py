@@ -18,7 +18,7 @@ from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import Established, PeerChanged, PeerLeft, ServerEntered, ServerLeft, Suspended
 from sphtp.messages import MessageFactory
-from sphtp.shell.bus import BusAddressInUseError, BusError, ListeningPublisher, Publisher
+from sphtp.shell.bus import BusAddressInUseError, BusError, ListeningPubSocket, PubSocket
 from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder
@@ -379,7 +379,7 @@ async def test_addresses_may_be_pairs_or_lack_their_scheme():
 @asynccontextmanager
 async def on_two_ports_in_a_row():
     while True:
-        with ListeningPublisher() as publisher:
+        with ListeningPubSocket() as publisher:
             bind = ServerAddress.parse(publisher.listen(ANY.pub))
         try:
             async with open_server(ServerOptions(bind=bind, new_cluster=True)) as opened:
@@ -404,14 +404,14 @@ async def test_statistics_count_what_was_dropped(monkeypatch):
 
     nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
     async with cluster(1) as servers:
-        with ListeningPublisher() as stranger:
+        with ListeningPubSocket() as stranger:
             fake = ServerAddress(url := stranger.listen(ANY.pub), url)
             async with running(stranger.run), client(servers[0].address, fake) as alone:
                 events, slow = alone.events(), alone.events()
                 while not stranger.connections:
                     await trio.lowlevel.checkpoint()
                 stranger.send(bytes(4) + b"cut")
-                monkeypatch.setattr(Publisher, "dial", refuse)
+                monkeypatch.setattr(PubSocket, "dial", refuse)
                 stranger.send(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
                 assert (await wait_for(events, ServerEntered)).member == nowhere
                 with socket(AF_INET, SOCK_DGRAM) as udp:

@@ -12,7 +12,7 @@ from sphtp.core.control.outputs import topic
 from sphtp.core.control.server_messages import IdAck, IdNack
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import Established, IdLost
-from sphtp.shell.bus import Subscriber
+from sphtp.shell.bus import SubSocket
 from tests.deadline import within_20_seconds
 from tests.shell.test_client import agreed, client, cluster, kept, server, wait_for
 
@@ -24,7 +24,7 @@ ID = 5
 class Eavesdropper:
     """Hears what servers answer to those who want ``ID``."""
 
-    def __init__(self, subscriber: Subscriber) -> None:
+    def __init__(self, subscriber: SubSocket) -> None:
         self.acknowledged: set[tuple[int, int]] = set()
         self.refused: set[tuple[int, int]] = set()
         self._subscriber = subscriber
@@ -42,7 +42,7 @@ class Eavesdropper:
 
 @contextmanager
 def eavesdropping(*servers: sphtp.Server):
-    with Subscriber() as subscriber:
+    with SubSocket() as subscriber:
         subscriber.subscribe(topic(0))
         subscriber.subscribe(topic(ID))
         for each in servers:

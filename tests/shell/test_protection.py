@@ -10,7 +10,7 @@ from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.addresses import is_loopback
-from sphtp.shell.bus import Publisher
+from sphtp.shell.bus import PubSocket
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -80,7 +80,7 @@ async def test_without_a_secret_an_id_belongs_to_its_connection():
         open_client([opened.address], timers=TIMERS) as client,
     ):
         forged = Leave(client.id, opened.clients[client.id].nonce).encode()
-        with Publisher() as stranger:
+        with PubSocket() as stranger:
             stranger.dial(opened.address.sub)
             while opened.statistics().counters.get(Count.FOREIGN_PIPE, 0) < 3:
                 stranger.send(forged)

@@ -13,7 +13,7 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import MessageTooLargeError, SettingsError, UnreachableError
-from sphtp.shell.bus import Publisher, Subscriber
+from sphtp.shell.bus import PubSocket, SubSocket
 from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
@@ -88,7 +88,7 @@ async def test_status_needs_the_secret():
 async def test_a_stranger_who_read_the_nonce_cannot_speak_for_a_client():
     async with server() as opened, client(opened.address) as one:
         forged = Leave(one.id, opened.clients[one.id].nonce).encode()
-        with Publisher() as stranger:
+        with PubSocket() as stranger:
             stranger.dial(opened.address.sub)
             while opened.statistics().counters.get(Count.UNVOUCHED, 0) < 3:
                 stranger.send(forged)
@@ -113,7 +113,7 @@ async def test_what_is_for_clients_uses_up_nothing_when_it_is_played_to_a_server
     """What must hold: somebody who relays it cannot make the server's own words count as said."""
     async with server() as first, server(first.address) as second:
         await until(lambda: len(first.view.active) == len(second.view.active) == 2)
-        with Subscriber() as ear, Publisher() as mouth:
+        with SubSocket() as ear, PubSocket() as mouth:
             ear.subscribe(b"")
             ear.dial(first.address.pub)
             mouth.dial(second.address.sub)

@@ -40,9 +40,9 @@ from sphtp.shell.bus import (
     MAX_MESSAGE_SIZE,
     BusAddressInUseError,
     BusError,
-    ListeningPublisher,
-    Publisher,
-    Subscriber,
+    ListeningPubSocket,
+    PubSocket,
+    SubSocket,
 )
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_cluster_key, draw_server_key
@@ -70,8 +70,8 @@ class RawClient:
         self._connected = trio.Event()
         self._reader = MessageReader(ControlCounters(), for_client=True)
         self._heard: list[object] = []
-        self._subscriber = Subscriber()
-        self._publisher = Publisher(on_connected=self._connected.set)
+        self._subscriber = SubSocket()
+        self._publisher = PubSocket(on_connected=self._connected.set)
         self._subscriber.subscribe(topic(0))
         self._subscriber.subscribe(topic(number))
         self._subscriber.dial(address.pub)
@@ -115,7 +115,7 @@ async def happening(events: Listener[ServerEvent], kind: type[T]) -> T:
 
 
 def unused_address() -> ServerAddress:
-    with ListeningPublisher() as first, ListeningPublisher() as second:
+    with ListeningPubSocket() as first, ListeningPubSocket() as second:
         return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
 
 
@@ -350,11 +350,11 @@ async def test_waiting_for_a_server_that_stops_before_it_is_active(
 
 
 async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Publisher, url: str) -> None:
+    def refuse(_: PubSocket, url: str) -> None:
         raise BusError(f"cannot dial {url}")
 
     async with open_server(FOUNDER) as server, RawClient(server.address) as client:
-        monkeypatch.setattr(Publisher, "dial", refuse)
+        monkeypatch.setattr(PubSocket, "dial", refuse)
         nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
         client.say_bytes(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
         client.say(Announce(ID, NONCE))

@@ -9,7 +9,7 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import ServerEvent, ServerLeft
-from sphtp.shell.bus import ListeningPublisher
+from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, ServerOptions, open_server
 from tests.deadline import within_20_seconds
@@ -40,7 +40,7 @@ async def wait_for_view(server: Server, size: int) -> None:
 def unused_address() -> ServerAddress:
     # Where no other test binds, so that the ports are still free when they are wanted.
     apart = ServerAddress.parse("tcp://127.0.0.86:0")
-    with ListeningPublisher() as first, ListeningPublisher() as second:
+    with ListeningPubSocket() as first, ListeningPubSocket() as second:
         return ServerAddress(first.listen(apart.pub), second.listen(apart.pub))
 
 

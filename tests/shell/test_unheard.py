@@ -10,7 +10,7 @@ import trio
 
 import sphtp
 from sphtp import ServerAddress, ServerOptions, Tls, UnreachableError
-from sphtp.shell.bus import ListeningPublisher
+from sphtp.shell.bus import ListeningPubSocket
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds
 
@@ -31,7 +31,7 @@ def server(
 
 
 def unused() -> ServerAddress:
-    with ListeningPublisher() as first, ListeningPublisher() as second:
+    with ListeningPubSocket() as first, ListeningPubSocket() as second:
         return ServerAddress(first.listen(PLAIN.pub), second.listen(PLAIN.pub))
 
 

@@ -45,7 +45,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.channel.path_validation import decode_path_untrusted
 from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
-from sphtp.core.channel.responder import Progress, Responder, ResponderHandshake
+from sphtp.core.channel.responder import HandshakeProgress, Responder, ResponderHandshake
 from sphtp.core.channel.security import HandshakeCounters, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.simultaneous_open import SimultaneousOpen
@@ -466,7 +466,9 @@ class Endpoint:
         self._table.touch(connection)
         return connection
 
-    def _handle_presented(self, now: float, output: ResponderHandshake | Progress | None) -> None:
+    def _handle_presented(
+        self, now: float, output: ResponderHandshake | HandshakeProgress | None
+    ) -> None:
         """Take the CONNECT of an opener that is known, or that it is still at it."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)

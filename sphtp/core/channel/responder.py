@@ -337,7 +337,7 @@ class Suspects:
         self._until[host] = now + self._timeout
 
 
-class Progress(NamedTuple):
+class HandshakeProgress(NamedTuple):
     """The opener of one of our connections is still at it."""
 
     connection_id: int
@@ -346,8 +346,8 @@ class Progress(NamedTuple):
 class Responder:
     """Handshakes that others began, from their first GREET to the first thing that they seal.
 
-    Inputs return a handshake when its ``connect`` is to be heard, or ``Progress``. What is to be
-    sent goes into ``outgoing``; ``peers`` are the keys of this endpoint's connections.
+    Inputs return a handshake whose ``connect`` is for the endpoint, or ``HandshakeProgress``.
+    Datagrams to be sent go into ``outgoing``; ``peers`` are the keys of the endpoint's connections.
     """
 
     def __init__(
@@ -387,7 +387,7 @@ class Responder:
 
     def handle_greet_untrusted(
         self, now: float, address: Address, datagram: bytes
-    ) -> ResponderHandshake | Progress | None:
+    ) -> ResponderHandshake | HandshakeProgress | None:
         """Take a GREET: give it a cookie, or take in who brings one."""
         greet = decode_greet_untrusted(datagram)
         # It covers the noise, too: what was altered on its way is found out before it costs much.
@@ -417,7 +417,7 @@ class Responder:
 
     def handle_confirm_untrusted(
         self, now: float, address: Address, datagram: bytes
-    ) -> ResponderHandshake | Progress | None:
+    ) -> ResponderHandshake | HandshakeProgress | None:
         """Take a CONFIRM: now the opener has a name."""
         confirm = decode_confirm_untrusted(datagram)
         handshake = self._half_open.find((address, confirm.opener))
@@ -454,16 +454,16 @@ class Responder:
 
     def _step(
         self, now: float, handshake: ResponderHandshake, event: ResponderEvent
-    ) -> ResponderHandshake | Progress | None:
+    ) -> ResponderHandshake | HandshakeProgress | None:
         """Take an event; return what the endpoint is to do."""
-        output: ResponderHandshake | Progress | None = None
+        output: ResponderHandshake | HandshakeProgress | None = None
         for action in handshake.take(event):
             match action:
                 case ResponderAction.KEEP:
                     # It would not ask if it had heard the answer: its silence counts from now on.
                     is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
                     if is_kept and keys is not None and keys.own:
-                        output = Progress(keys.own)
+                        output = HandshakeProgress(keys.own)
                 case ResponderAction.REPEAT:
                     if handshake.answer is not None:
                         self._outgoing.append(handshake.answer)

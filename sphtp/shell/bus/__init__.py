@@ -9,13 +9,13 @@ per message. A process that has dialled must never fork: spawn a fresh interpret
 
 from sphtp.shell.bus.dialing import MAX_MESSAGE_SIZE as MAX_MESSAGE_SIZE
 from sphtp.shell.bus.dialing import RECEIVE_SIZE as RECEIVE_SIZE
-from sphtp.shell.bus.dialing import Arrival as Arrival
 from sphtp.shell.bus.dialing import BusAddressInUseError as BusAddressInUseError
+from sphtp.shell.bus.dialing import BusArrival as BusArrival
 from sphtp.shell.bus.dialing import BusError as BusError
-from sphtp.shell.bus.dialing import Publisher as Publisher
-from sphtp.shell.bus.dialing import Subscriber as Subscriber
+from sphtp.shell.bus.dialing import PubSocket as PubSocket
+from sphtp.shell.bus.dialing import SubSocket as SubSocket
 from sphtp.shell.bus.handshakes import AcceptCounters as AcceptCounters
 from sphtp.shell.bus.handshakes import AcceptLimits as AcceptLimits
 from sphtp.shell.bus.handshakes import Handshakes as Handshakes
-from sphtp.shell.bus.listening import ListeningPublisher as ListeningPublisher
-from sphtp.shell.bus.listening import ListeningSubscriber as ListeningSubscriber
+from sphtp.shell.bus.listening import ListeningPubSocket as ListeningPubSocket
+from sphtp.shell.bus.listening import ListeningSubSocket as ListeningSubSocket

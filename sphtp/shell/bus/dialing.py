@@ -171,7 +171,7 @@ MAX_MESSAGE_SIZE: Final = 65536
 """Bytes that a publisher sends at most."""
 
 
-class Publisher(BusSocket):
+class PubSocket(BusSocket):
     """A PUB socket.
 
     Args:
@@ -214,20 +214,20 @@ RECEIVE_SIZE: Final = 2 * MAX_MESSAGE_SIZE
 """Bytes. NNG drops a larger message, and its connection; below, readers count what is too large."""
 
 
-class Arrival(NamedTuple):
+class BusArrival(NamedTuple):
     """A message, and the connection that it came through: by its number."""
 
     data: bytes
     pipe: int
 
 
-class Subscriber(BusSocket):
+class SubSocket(BusSocket):
     """A SUB socket. Subscribe before dialling, or the first messages are missed.
 
     Args:
         buffer: messages kept while nobody receives, 1 to 8192; when full, the oldest goes.
         max_size: bytes; a larger message is dropped, with the connection it came through.
-        on_connected, tls: as for `Publisher`.
+        on_connected, tls: as for `PubSocket`.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Subscriber(BusSocket):
         """As ``receive_arrivals``, without where they came from."""
         return [arrival.data for arrival in await self.receive_arrivals(limit)]
 
-    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+    async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
         """Wait until there is a message, then return what is there, at most ``limit``, in order.
 
         Cancelling loses nothing.
@@ -301,8 +301,8 @@ class Subscriber(BusSocket):
                 trio.lowlevel.notify_closing(self._descriptor)
         super().close()
 
-    def _drain(self, limit: int) -> list[Arrival]:
-        batch: list[Arrival] = []
+    def _drain(self, limit: int) -> list[BusArrival]:
+        batch: list[BusArrival] = []
         slot = ffi.new("nng_msg **")
         while len(batch) < limit:
             error = nng.nng_recvmsg(self._socket.socket, slot, nng.NNG_FLAG_NONBLOCK)
@@ -313,13 +313,13 @@ class Subscriber(BusSocket):
         return batch
 
 
-def _take(message: Any) -> Arrival:
+def _take(message: Any) -> BusArrival:
     # pynng's own way looks the pipe up in a table under a lock, for an object that nobody needs.
     try:
         pipe = nng.nng_pipe_id(nng.nng_msg_get_pipe(message))
         size = nng.nng_msg_len(message)
         # An empty message has no bytes to point at.
         data = ffi.buffer(nng.nng_msg_body(message), size)[:] if size else b""
-        return Arrival(data, pipe)
+        return BusArrival(data, pipe)
     finally:
         nng.nng_msg_free(message)

@@ -35,8 +35,8 @@ from sphtp.shell.bus.dialing import (
     ENDS_KEPT,
     MAX_MESSAGE_SIZE,
     RECEIVE_SIZE,
-    Arrival,
     BusAddressInUseError,
+    BusArrival,
     BusError,
     checked_buffer,
 )
@@ -92,7 +92,7 @@ _READ_EVENT, _WRITE_EVENT = selectors.EVENT_READ, selectors.EVENT_WRITE
 _numbers = itertools.count(1)
 
 
-class Stage(IntEnum):
+class ConnectionStage(IntEnum):
     """The progress of a connection."""
 
     TLS = 0
@@ -102,7 +102,7 @@ class Stage(IntEnum):
     ENDED = 4
 
 
-class _Connection:
+class _BusConnection:
     """One connection, what was read of it and not taken, and what it is still to be sent."""
 
     __slots__ = (
@@ -126,7 +126,7 @@ class _Connection:
         self.socket = opened
         self.site = site
         self.number = next(_numbers)
-        self.stage = Stage.GREETING
+        self.stage = ConnectionStage.GREETING
         self.events = _READ_EVENT
         self.received = bytearray()
         self.at = 0
@@ -194,8 +194,8 @@ class ListeningSocket:
         """The addresses that it listens at, with the real ports."""
         self._paused: list[socket.socket] = []
         self._resume_at = math.inf
-        self._all: dict[int, _Connection] = {}
-        self._greeted: dict[int, _Connection] = {}
+        self._all: dict[int, _BusConnection] = {}
+        self._greeted: dict[int, _BusConnection] = {}
         self._ended: deque[int] = deque(maxlen=ENDS_KEPT)
         self._ends = 0
         self._closed = False
@@ -265,12 +265,12 @@ class ListeningSocket:
         self._selector.close()
         self._reserve.spend()
 
-    def end(self, connection: _Connection) -> None:
+    def end(self, connection: _BusConnection) -> None:
         """Close a connection. Ending it twice is fine."""
-        if connection.stage is Stage.ENDED:
+        if connection.stage is ConnectionStage.ENDED:
             return
         self._let_go(connection)
-        connection.stage = Stage.ENDED
+        connection.stage = ConnectionStage.ENDED
         self._handshakes.end(connection)
         del self._all[connection.number]
         if connection.events:
@@ -299,14 +299,14 @@ class ListeningSocket:
             self._resume_accepting()
         shaken = 0
         for key, events in self._selector.select(0):
-            connection: _Connection | None = key.data
+            connection: _BusConnection | None = key.data
             if connection is None:
                 self._accept(now, self._listeners[key.fd])
-            elif connection.stage is Stage.TLS:
+            elif connection.stage is ConnectionStage.TLS:
                 shaken += 1
                 if shaken <= _HANDSHAKES_AT_ONCE:
                     self._shake(now, connection)
-            elif connection.stage is not Stage.ENDED:
+            elif connection.stage is not ConnectionStage.ENDED:
                 self._progress(now, connection, events)
         self._handshakes.handle_timeout(now)
 
@@ -355,10 +355,10 @@ class ListeningSocket:
                 return
         accepted.setblocking(False)
         _set_up(accepted)
-        connection = _Connection(self, accepted, site_of(host))
+        connection = _BusConnection(self, accepted, site_of(host))
         context = self._contexts[listener.fileno()]
         if context is not None:
-            connection.stage = Stage.TLS
+            connection.stage = ConnectionStage.TLS
             try:
                 connection.socket = context.wrap_socket(
                     accepted, server_side=True, do_handshake_on_connect=False
@@ -374,7 +374,7 @@ class ListeningSocket:
             # Who has greeted already is not pushed out by those that are accepted next.
             self._progress(now, connection, _READ_EVENT)
 
-    def _shake(self, now: float, connection: _Connection) -> None:
+    def _shake(self, now: float, connection: _BusConnection) -> None:
         opened = connection.socket
         assert isinstance(opened, ssl.SSLSocket)
         try:
@@ -388,31 +388,31 @@ class ListeningSocket:
             self.end(connection)
         else:
             self._watch(connection, _READ_EVENT)
-            connection.stage = Stage.GREETING
+            connection.stage = ConnectionStage.GREETING
             self._greet(connection)
             # What came in the same packet is in TLS's buffer, where waiting does not see it.
-            if connection.stage is not Stage.ENDED:
+            if connection.stage is not ConnectionStage.ENDED:
                 self._progress(now, connection, _READ_EVENT)
 
-    def _greet(self, connection: _Connection) -> None:
+    def _greet(self, connection: _BusConnection) -> None:
         try:
             connection.socket.send(_GREETING.pack(_MAGIC, self._OWN, 0))
         except OSError:
             self.end(connection)
 
-    def _progress(self, now: float, connection: _Connection, events: int) -> None:
-        if events & _WRITE_EVENT and connection.stage is not Stage.ENDED:
+    def _progress(self, now: float, connection: _BusConnection, events: int) -> None:
+        if events & _WRITE_EVENT and connection.stage is not ConnectionStage.ENDED:
             self._send_more(connection)
-        if events & _READ_EVENT and connection.stage is not Stage.ENDED:
+        if events & _READ_EVENT and connection.stage is not ConnectionStage.ENDED:
             self._read(connection)
-            if connection.stage is Stage.GREETING:
+            if connection.stage is ConnectionStage.GREETING:
                 self._hear_greeting(now, connection)
-            if connection.stage in (Stage.UNPROVEN, Stage.PROVEN):
+            if connection.stage in (ConnectionStage.UNPROVEN, ConnectionStage.PROVEN):
                 self._handle_received(now, connection)
             if connection.has_ended and not connection.is_ready:
                 self.end(connection)
 
-    def _read(self, connection: _Connection) -> None:
+    def _read(self, connection: _BusConnection) -> None:
         opened = connection.socket
         try:
             while True:
@@ -428,7 +428,7 @@ class ListeningSocket:
         except OSError:
             connection.has_ended = True
 
-    def _hear_greeting(self, now: float, connection: _Connection) -> None:
+    def _hear_greeting(self, now: float, connection: _BusConnection) -> None:
         if len(connection.received) < _GREETING.size:
             return
         told = bytes(connection.received[: _GREETING.size])
@@ -438,14 +438,14 @@ class ListeningSocket:
             self.end(connection)
             return
         self._greeted[connection.number] = connection
-        connection.stage = Stage.UNPROVEN
+        connection.stage = ConnectionStage.UNPROVEN
         if not self._handshakes.asks_for_proof or self._is_excused(connection):
-            connection.stage = Stage.PROVEN
+            connection.stage = ConnectionStage.PROVEN
             self._handshakes.end(connection)
         if self._on_connected is not None:
             self._on_connected()
 
-    def _watch(self, connection: _Connection, events: int) -> None:
+    def _watch(self, connection: _BusConnection, events: int) -> None:
         """Wait for these events; for none, while there is more than we take."""
         if events == connection.events:
             return
@@ -457,21 +457,21 @@ class ListeningSocket:
             self._selector.modify(connection.socket, events, connection)
         connection.events = events
 
-    def _is_excused(self, connection: _Connection) -> bool:
+    def _is_excused(self, connection: _BusConnection) -> bool:
         """Return whether a connection need not prove that it knows the secret."""
         raise NotImplementedError
 
-    def _handle_received(self, now: float, connection: _Connection) -> None:
+    def _handle_received(self, now: float, connection: _BusConnection) -> None:
         raise NotImplementedError
 
-    def _send_more(self, connection: _Connection) -> None:
+    def _send_more(self, connection: _BusConnection) -> None:
         raise NotImplementedError
 
-    def _let_go(self, connection: _Connection) -> None:
+    def _let_go(self, connection: _BusConnection) -> None:
         """Forget a connection that is about to be closed."""
 
 
-class ListeningPublisher(ListeningSocket):
+class ListeningPubSocket(ListeningSocket):
     """A PUB socket that listens: what is sent goes to everyone connected.
 
     ``run`` has to run all the time. ``buffer`` messages, and 4 MiB, are kept for a subscriber that
@@ -522,13 +522,13 @@ class ListeningPublisher(ListeningSocket):
         for connection in tuple(self._greeted.values()):
             behind = 0
             for piece, end in pieces:
-                if connection.sending is not None or connection.stage is Stage.ENDED:
+                if connection.sending is not None or connection.stage is ConnectionStage.ENDED:
                     break
                 self._send(connection, piece)
                 behind = end
             self._enqueue(connection, frames[behind:])
 
-    def _send(self, connection: _Connection, data: memoryview) -> None:
+    def _send(self, connection: _BusConnection, data: memoryview) -> None:
         try:
             sent = connection.socket.send(data)
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
@@ -544,7 +544,7 @@ class ListeningPublisher(ListeningSocket):
             connection.sending = None
             self._watch(connection, _READ_EVENT)
 
-    def _enqueue(self, connection: _Connection, frames: Iterable[bytes]) -> None:
+    def _enqueue(self, connection: _BusConnection, frames: Iterable[bytes]) -> None:
         queue = connection.queue
         for frame in frames:
             queue.append(frame)
@@ -553,11 +553,11 @@ class ListeningPublisher(ListeningSocket):
             connection.queued -= len(queue.popleft())
             self.discarded += 1
 
-    def _send_more(self, connection: _Connection) -> None:
+    def _send_more(self, connection: _BusConnection) -> None:
         while connection.sending is not None:
             before = connection.sending
             self._send(connection, before)
-            if connection.stage is Stage.ENDED or connection.sending is not None:
+            if connection.stage is ConnectionStage.ENDED or connection.sending is not None:
                 return
             if connection.queue:
                 piece, end = next(_pieces(connection.queue))
@@ -565,17 +565,19 @@ class ListeningPublisher(ListeningSocket):
                     connection.queued -= len(connection.queue.popleft())
                 connection.sending = piece
 
-    def _is_excused(self, connection: _Connection) -> bool:
+    def _is_excused(self, connection: _BusConnection) -> bool:
         # Who only listens can prove nothing. Who speaks from the same place does it for both.
-        return connection.stage >= Stage.UNPROVEN and self._handshakes.trusts(connection.site)
+        return connection.stage >= ConnectionStage.UNPROVEN and self._handshakes.trusts(
+            connection.site
+        )
 
-    def _handle_received(self, _: float, connection: _Connection) -> None:
+    def _handle_received(self, _: float, connection: _BusConnection) -> None:
         if connection.received:
             # A subscriber has nothing to say.
             self.end(connection)
 
 
-class ListeningSubscriber(ListeningSocket):
+class ListeningSubSocket(ListeningSocket):
     """A SUB socket that listens: hears everybody in turn, and knows through which connection.
 
     ``max_size`` is in bytes; a larger message is dropped, with the connection it came through.
@@ -594,7 +596,7 @@ class ListeningSubscriber(ListeningSocket):
         super().__init__(handshakes, on_connected=on_connected, tls=tls)
         self._max_size = max_size
         self._topics: tuple[bytes, ...] = ()
-        self._ready: deque[_Connection] = deque()
+        self._ready: deque[_BusConnection] = deque()
         self._ends_told = 0
 
     def subscribe(self, topic: bytes) -> None:
@@ -606,7 +608,7 @@ class ListeningSubscriber(ListeningSocket):
         """As ``receive_arrivals``, without where they came from."""
         return [arrival.data for arrival in await self.receive_arrivals(limit)]
 
-    async def receive_arrivals(self, limit: int = 256) -> list[Arrival]:
+    async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
         """Wait until there is a message or a connection ended; return at most ``limit`` messages.
 
         They are taken from the connections in turn, and those of one are in order. Cancelling loses
@@ -632,8 +634,8 @@ class ListeningSubscriber(ListeningSocket):
     def prove(self, number: int) -> None:
         """Note that a connection brought a message that the cluster's secret vouches for."""
         connection = self._all.get(number)
-        if connection is not None and connection.stage is Stage.UNPROVEN:
-            connection.stage = Stage.PROVEN
+        if connection is not None and connection.stage is ConnectionStage.UNPROVEN:
+            connection.stage = ConnectionStage.PROVEN
             self._handshakes.end(connection)
             self._handshakes.trust(connection.site)
 
@@ -645,37 +647,37 @@ class ListeningSubscriber(ListeningSocket):
         the first one, from the same place.
         """
         connection = self._all.get(number)
-        if connection is None or connection.stage is not Stage.UNPROVEN:
+        if connection is None or connection.stage is not ConnectionStage.UNPROVEN:
             return
         if self._handshakes.trusts(connection.site):
             self._handshakes.end(connection)
 
-    def _take(self, limit: int) -> list[Arrival]:
-        batch: list[Arrival] = []
+    def _take(self, limit: int) -> list[BusArrival]:
+        batch: list[BusArrival] = []
         now = trio.current_time()
         while self._ready and len(batch) < limit:
             connection = self._ready.popleft()
             connection.is_ready = False
             self._take_from(connection, min(SHARE, limit - len(batch)), batch)
-            if connection.stage is not Stage.ENDED:
+            if connection.stage is not ConnectionStage.ENDED:
                 self._handle_received(now, connection)
                 if connection.has_ended and not connection.is_ready:
                     self.end(connection)
         return batch
 
-    def _take_from(self, connection: _Connection, share: int, batch: list[Arrival]) -> None:
+    def _take_from(self, connection: _BusConnection, share: int, batch: list[BusArrival]) -> None:
         for _ in range(share):
             if not connection.has_message:
                 break
             data = connection.take_message()
             if data.startswith(self._topics):
-                batch.append(Arrival(data, connection.number))
+                batch.append(BusArrival(data, connection.number))
         connection.forget_taken()
-        if connection.stage is Stage.PROVEN:
+        if connection.stage is ConnectionStage.PROVEN:
             # What is left is of another message, which has a deadline of its own.
             self._handshakes.end(connection)
 
-    def _handle_received(self, now: float, connection: _Connection) -> None:
+    def _handle_received(self, now: float, connection: _BusConnection) -> None:
         """Queue a connection that has a message as a whole; read on from one that has none."""
         size = connection.message_size
         if size is not None and size > self._max_size:
@@ -686,23 +688,23 @@ class ListeningSubscriber(ListeningSocket):
             self._ready.append(connection)
         else:
             self._watch(connection, 0 if connection.has_ended else _READ_EVENT)
-            if connection.stage is Stage.PROVEN:
+            if connection.stage is ConnectionStage.PROVEN:
                 self._expect_the_rest(now, connection)
 
-    def _expect_the_rest(self, now: float, connection: _Connection) -> None:
+    def _expect_the_rest(self, now: float, connection: _BusConnection) -> None:
         """Give a message that has begun its deadline: what is held for it is not held for ever."""
         if connection.received:
             self._handshakes.begin(now, connection)
         else:
             self._handshakes.end(connection)
 
-    def _is_excused(self, connection: _Connection) -> bool:
+    def _is_excused(self, connection: _BusConnection) -> bool:
         return False
 
-    def _let_go(self, connection: _Connection) -> None:
+    def _let_go(self, connection: _BusConnection) -> None:
         if connection.is_ready:
             self._ready.remove(connection)
-        if connection.stage is Stage.PROVEN and self._handshakes.asks_for_proof:
+        if connection.stage is ConnectionStage.PROVEN and self._handshakes.asks_for_proof:
             self._handshakes.distrust(connection.site)
 
 

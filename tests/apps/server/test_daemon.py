@@ -20,7 +20,7 @@ from sphtp.core.control.events import ServerEntered, ServerLeft
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.shell.bus import ListeningPublisher
+from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.client import open_client
 from sphtp.shell.server import ServerOptions, open_server
 from sphtp_server.status import status
@@ -149,7 +149,7 @@ async def test_a_server_that_has_to_wait_says_so_and_for_how_long() -> None:
 
 
 async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> None:
-    with ListeningPublisher() as free:
+    with ListeningPubSocket() as free:
         port = free.listen("tcp://127.0.0.1:0").rpartition(":")[2]
     async with daemon("--join", f"tcp://127.0.0.1:{port}") as started:
         joining = await started.line("joining")
@@ -163,7 +163,7 @@ async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> No
 
 @pytest.mark.parametrize("option", ["--pub-port", *soaked(["--sub-port"])])
 async def test_a_port_in_use_is_named_with_the_option_that_changes_it(option: str) -> None:
-    with ListeningPublisher() as taken:
+    with ListeningPubSocket() as taken:
         port = taken.listen("tcp://127.0.0.1:0").rpartition(":")[2]
         async with daemon(option, port) as started:
             assert await started.process.wait() == 2

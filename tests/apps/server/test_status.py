@@ -8,13 +8,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from sphtp import ServerAddress
-from sphtp.shell.bus import ListeningPublisher
+from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.status import read_untrusted
 from sphtp_server.status import show, status
 
 
 def unused_port() -> str:
-    with ListeningPublisher() as publisher:
+    with ListeningPubSocket() as publisher:
         return publisher.listen("tcp://127.0.0.1:0").rpartition(":")[2]
 
 

@@ -23,7 +23,7 @@ from sphtp.core.secure.signing import (
     Verifier,
 )
 from sphtp.core.secure.vouch import Voucher
-from sphtp.shell.bus import Arrival
+from sphtp.shell.bus import BusArrival
 from sphtp.shell.vouching import Vouching
 
 FOREVER = 600.0
@@ -166,7 +166,7 @@ class Bus:
         self.pump(node)
 
     def _hear(self, node: Node, data: bytes, pipe: int | None) -> None:
-        arrival = Arrival(data, pipe)  # type: ignore[arg-type] # None proves its sender
+        arrival = BusArrival(data, pipe)  # type: ignore[arg-type] # None proves its sender
         if (heard := node.trust.check(arrival, node.machine.counters)) is not None:
             node.heard.append(heard.data)
             node.machine.handle_message(self.now, *heard, through=pipe)

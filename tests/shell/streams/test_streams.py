@@ -115,7 +115,7 @@ async def test_what_comes_before_this_side_is_ready_is_not_lost() -> None:
             return welcome
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sphtp.shell.streams.node_streams.join", answer_late)
+            patch.setattr("sphtp.shell.streams.subscription.join", answer_late)
             async with there.subscribe(*here.address, topic=TOPIC) as stream:
                 assert late.is_set()
                 assert await take(stream, 1000) == list(range(1000))
