@@ -79,7 +79,7 @@ TURN_BYTES: Final = MOST_BYTES
 what leaves with one system call."""
 
 RENEW_AFTER: Final = 0.5
-"""How much of the silence that ends an attempt passes until one that was asked for its name begins
+"""The share of the silence that ends an attempt after which one that was asked for its name begins
 anew: the other half has to do for that."""
 
 REFUSAL_COUNTERS: Final = {
@@ -93,7 +93,7 @@ REFUSAL_COUNTERS: Final = {
 
 
 class _Keys(NamedTuple):
-    """What an endpoint with security has beside the others."""
+    """The parts of an endpoint that only one with security has."""
 
     context: SecurityContext
     responder: Responder
@@ -102,7 +102,7 @@ class _Keys(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """Who asks for a channel, and in which handshake if the CONNECT came sealed."""
+    """A request for a channel, and its handshake if the CONNECT came sealed."""
 
     address: Address
     connect: Connect
@@ -179,12 +179,12 @@ class Endpoint:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether its channels are sealed."""
+        """True if its channels are sealed."""
         return self._keys is not None
 
     @property
     def half_open(self) -> int:
-        """How many sealed handshakes of others are under way."""
+        """The number of sealed handshakes of others that are under way."""
         return 0 if self._keys is None else len(self._keys.responder)
 
     @property
@@ -198,7 +198,7 @@ class Endpoint:
 
     @property
     def has_incoming(self) -> bool:
-        """Whether ``poll_incoming`` has a channel to give."""
+        """True if ``poll_incoming`` has a channel to give."""
         return self._accept_queues.queue(self._accept_queues.main).has_any
 
     # Commands
@@ -343,7 +343,7 @@ class Endpoint:
         return connection
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
+        """The time at which ``handle_timeout`` is due."""
         due = self._table.timers.next_due()
         if self._keys is not None:
             due = earliest(due, self._keys.responder.poll_timeout())

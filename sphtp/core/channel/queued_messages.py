@@ -1,4 +1,4 @@
-"""What waits in a lane to be sent, until packets have taken all of it.
+"""Messages that wait in a lane until packets have taken all of them.
 
 A ``MessageRun`` holds n >= 1 small messages, of which a packet takes as many as fit; a
 ``FragmentedMessage`` is one that no packet takes whole. Both hand out what a packet carries as
@@ -54,7 +54,7 @@ class MessageRun:
                  "is_withdrawn")  # fmt: skip
 
     is_begun = False
-    """Whether the message next to leave has been paid for."""
+    """True if the message next to leave has been paid for."""
 
     def __init__(
         self, payloads: list[bytes], sizes: Sequence[int], ticket: Ticket | None = None
@@ -81,7 +81,7 @@ class MessageRun:
 
     @property
     def takes_more(self) -> bool:
-        """Whether further messages may be added."""
+        """True if further messages may be added."""
         return not self.is_alone and len(self._payloads) < LONGEST_RUN
 
     @property
@@ -153,7 +153,7 @@ class MessageRun:
         )
 
     def per_packet(self, room: int) -> tuple[int, int, int]:
-        """How many messages fill a packet, their bytes, and how many packets they can fill so.
+        """The messages that fill a packet, their bytes, and the packets that they can fill so.
 
         Nothing where messages differ in size, or have none.
         """
@@ -196,12 +196,12 @@ class FragmentedMessage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all of it has been taken."""
+        """True if all of it has been taken."""
         return self._offset == len(self._payload)
 
     @property
     def is_begun(self) -> bool:
-        """Whether a part of it has left, and with it all of it was paid for."""
+        """True if a part of it has left, and with it all of it was paid for."""
         return self._offset > 0
 
     @property

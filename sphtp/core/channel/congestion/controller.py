@@ -58,7 +58,7 @@ class Controller(Protocol):
 
     @property
     def phase(self) -> str:
-        """What it is up to, by a name in lower case."""
+        """The phase that it is in, by a name in lower case."""
         ...
 
     def sent(self, now: float, size: int, in_flight: int) -> None:
