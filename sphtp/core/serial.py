@@ -152,7 +152,7 @@ class SequenceBuffer(Generic[T]):
         return self._sequences[sequence % len(self._sequences)] == sequence
 
     def _is_wanted(self, present: int, sequence: int) -> bool:
-        """Whether an entry in the way of ``sequence`` is another one within the span."""
+        """True if an entry in the way of ``sequence`` is another one within the span."""
         return present not in (self.EMPTY, sequence) and present > self.highest - self.size
 
     def _clear_between(self, first: int, end: int) -> None:
