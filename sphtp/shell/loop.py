@@ -197,7 +197,7 @@ class Loop:
             self._log_at = math.inf
 
     def _due(self) -> float:
-        """When the next timer is due."""
+        """The time at which the next timer is due."""
         dues = [self._log_at, self._endpoint.poll_timeout()]
         if self._streams.is_busy:
             dues.append(self._streams.poll_timeout())
@@ -264,7 +264,7 @@ class Loop:
 
     @property
     def is_turn_over(self) -> bool:
-        """Whether the program has sent or read for so long that others should have a turn."""
+        """True if the program has sent or read for so long that others should have a turn."""
         return perf_counter() - self._turn_began > TURN
 
     async def give_way(self) -> None:

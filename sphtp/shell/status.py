@@ -127,7 +127,7 @@ def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
 
 
 def _is_shallow(document: dict[str, Any]) -> bool:
-    """Whether lists and mappings are so few in one another that all that is done with it can be."""
+    """True if lists and mappings are nested no deeper than every reader of them can follow."""
     level: list[Any] = [document]
     for _ in range(MOST_NESTED):
         level = [inner for outer in level for inner in _inside(outer)]

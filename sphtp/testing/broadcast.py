@@ -21,9 +21,9 @@ from sphtp.testing.simulation import Simulation
 from sphtp.testing.subscriber import Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
-"""Where sources are, unless they are told."""
+"""The address of sources that are given none."""
 GROUP: Final[Address] = ("239.2.0.1", 1000)
-"""Where shared datagrams go to."""
+"""The address to which shared datagrams go."""
 MOST: Final = 65_000
 
 Party = Publisher | Subscriber

@@ -82,7 +82,7 @@ class SimulatedNetwork:
             self._flight.add(when, DeliveredDatagram(source, destination, arriving))
 
     def next_time(self) -> float | None:
-        """When the next datagram arrives."""
+        """The time at which the next datagram arrives."""
         return self._flight.next_time()
 
     def take_due(self, now: float) -> list[DeliveredDatagram]:
@@ -113,7 +113,7 @@ class Flight(Generic[T]):
         heappush(self._heap, (when, next(self._order), item))
 
     def next_time(self) -> float | None:
-        """When the next one arrives."""
+        """The time at which the next one arrives."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now: float) -> list[T]:
