@@ -1,8 +1,9 @@
-"""Measures how well an engineer finds his way in ``sphtp/core/channel`` and ``sphtp/core/stream``.
+"""Measures how well an engineer finds his way in ``sphtp``.
 
-Five figures: how many files there are; how many layers their import graph has, and whether folders
-import each other in a circle; which callables are stored; which class names mean two things; and
-for each term of the field, the file that bears it first, which should be where the thing is.
+Of the whole library, with the daemon: how many files there are, whether folders import each other
+in a circle, which callables the core stores, and which class names mean two things or are two names
+for one. Of channel and streams also how many layers their import graph has, and for each term of
+the field the file that bears it first, which should be where the thing is.
 """
 
 import ast
@@ -22,10 +23,10 @@ CORE: Final = PACKAGE / "core"
 CHANNEL: Final = CORE / "channel"
 STREAM: Final = CORE / "stream"
 
-CONTROL_CALLABLES: Final = (
-    # Predicates of the control plane's machines.
-    "sphtp/core/control/",
-)
+SERVER: Final = PACKAGE.parent / "server" / "sphtp_server"
+
+CONTROL: Final = "sphtp/core/control/"
+"""The part that stores callables still, and shares class names with others."""
 
 TERMS: Final[Mapping[str, str]] = {
     # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
@@ -128,16 +129,25 @@ def layers(graph: Mapping[str, set[str]]) -> int:
 
 
 def folder_cycles(graph: Mapping[str, set[str]]) -> list[str]:
-    """Folders that import each other in a circle."""
+    """Folders that import each other in a circle.
+
+    The root of the package is no folder in this sense: public modules above everything lie there,
+    and ``errors`` below everything. Each of them counts for itself.
+    """
     folders: dict[str, set[str]] = defaultdict(set)
     for name, targets in graph.items():
-        here = name.rpartition(".")[0]
-        folders[here] |= {it.rpartition(".")[0] for it in targets} - {here}
+        here = _folder(name)
+        folders[here] |= {_folder(it) for it in targets} - {here}
     try:
         list(TopologicalSorter(folders).static_order())
     except CycleError as error:
         return list(error.args[1])
     return []
+
+
+def _folder(module: str) -> str:
+    parent = module.rpartition(".")[0]
+    return module if parent == PACKAGE.name else parent
 
 
 def stored_callables(folder: Path) -> list[str]:
@@ -175,14 +185,33 @@ def _callables_of(kind: ast.ClassDef) -> Iterator[str]:
             yield from (it.attr for it in targets if isinstance(it, ast.Attribute))
 
 
-def double_names(folder: Path) -> dict[str, list[str]]:
-    """Names that two classes of a folder share, with their files."""
-    homes: dict[str, list[str]] = defaultdict(list)
-    for path in modules(folder).values():
-        for node in parse(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(str(path.relative_to(PACKAGE)))
-    return {name: files for name, files in homes.items() if len(files) > 1}
+def class_homes(*folders: Path) -> dict[str, list[str]]:
+    """The files that define each class name of some folders.
+
+    A leading underscore changes no meaning: where ``_Entry`` stands beside an ``Entry`` of another
+    file, a reader has to ask which is meant.
+    """
+    homes: dict[str, set[str]] = defaultdict(set)
+    for folder in folders:
+        for path in modules(folder).values():
+            for node in parse(path).body:
+                if isinstance(node, ast.ClassDef):
+                    name = node.name.lstrip("_")
+                    homes[name].add(path.relative_to(PACKAGE.parent).as_posix())
+    return {name: sorted(files) for name, files in sorted(homes.items())}
+
+
+def double_names(*folders: Path) -> dict[str, list[str]]:
+    """Names that two classes share, with their files."""
+    return {name: files for name, files in class_homes(*folders).items() if len(files) > 1}
+
+
+def twins(*folders: Path) -> list[tuple[str, str]]:
+    """Events that have two names: a client's, and the same of a peer, which is a client."""
+    homes = class_homes(*folders)
+    pairs = [(name, name.replace("Client", "Peer", 1)) for name in homes]
+    verbs = ("Entered", "Changed", "Left")
+    return [(one, two) for one, two in pairs if one != two in homes and one.endswith(verbs)]
 
 
 def names_in(path: Path) -> set[str]:
@@ -248,23 +277,35 @@ def measure(folder: Path, terms: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def measure_whole() -> dict[str, Any]:
+    """The figures of the library, and of the daemon where they concern it."""
+    graph = import_graph(PACKAGE)
+    return {
+        "files": len(graph),
+        "folder_cycles": folder_cycles(graph),
+        "stored_callables": stored_callables(CORE),
+        "double_names": double_names(PACKAGE, SERVER),
+        "twins": twins(PACKAGE, SERVER),
+    }
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one object instead of lines.")
 def main(*, as_json: bool) -> None:
     """Print the figures."""
-    measured = {
-        folder.name: measure(folder, terms)
+    measured = {"sphtp": measure_whole()} | {
+        f"sphtp/core/{folder.name}": measure(folder, terms)
         for folder, terms in ((CHANNEL, TERMS), (STREAM, STREAM_TERMS))
     }
     if as_json:
         click.echo(json.dumps(measured))
         return
     for folder, figures in measured.items():
-        click.echo(f"sphtp/core/{folder}")
+        click.echo(folder)
         for name, value in figures.items():
             if name != "terms":
                 click.echo(f"  {name:22} {value}")
-        for term, it in figures["terms"].items():
+        for term, it in figures.get("terms", {}).items():
             where = "nowhere" if it is None else f"{it['file']}{'' if it['expected'] else ' ?'}"
             click.echo(f"  {term:22} {where}")
 

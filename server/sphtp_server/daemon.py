@@ -29,7 +29,7 @@ EVERYDAY: Final = frozenset(
         Count.UNPROVEN,
     )
 )
-"""What is counted whenever servers and clients come and go, or are reached under two names."""
+"""The counters of servers and clients that come and go, or are reached under two names."""
 
 LIMITS: Final = {
     Count.OVER_MAX_CLIENTS: "max_clients",
@@ -41,7 +41,7 @@ LIMITS: Final = {
     Count.OVER_MAX_HANDSHAKES: "max_handshakes",
     Count.OVER_HANDSHAKE_TIMEOUT: "handshake_timeout",
 }
-"""What is counted when a setting has bitten."""
+"""The counters of settings that have bitten."""
 
 
 async def serve(settings: ServerSettings, log: Log) -> None:

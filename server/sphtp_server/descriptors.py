@@ -30,7 +30,7 @@ def raise_limit(log: Log, connections: int) -> None:
 
 
 def _raise(soft: int, number: int, hard: int) -> bool:
-    """Whether so many are allowed now: macOS refuses more than its kernel has, whatever is hard."""
+    """True if so many are allowed now: macOS refuses more than its kernel has, whatever is hard."""
     if number == soft:
         return True
     if number != hard and number < soft:

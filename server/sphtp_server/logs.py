@@ -62,6 +62,6 @@ def _shown(name: str, value: Any) -> Any:
 
 
 class _Lines(NonBlockingLog):
-    """What structlog writes to, by level."""
+    """The handler that structlog writes to, by level."""
 
     debug = info = warning = error = critical = NonBlockingLog.write

@@ -1,4 +1,4 @@
-"""What can be set about a server, as data: a field is a flag, a variable and a key of the file."""
+"""The settings of a server, as data: a field is a flag, a variable and a key of the file."""
 
 import ipaddress
 from collections.abc import Callable, Iterable
@@ -256,7 +256,7 @@ class ServerSettings(BaseModel):
 
     @property
     def makes_servers_of_members(self) -> bool:
-        """Whether others have the secret with which they could pretend to be a server."""
+        """True if others have the secret with which they could pretend to be a server."""
         is_open = self.secret_file is not None and not is_loopback(self.host)
         return is_open and self.signing_key_file is None
 

@@ -29,7 +29,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Sources(Generic[M]):
-    """Where the settings of ``model`` may come from.
+    """The sources of the settings of ``model``.
 
     Args:
         model: its fields have descriptions.

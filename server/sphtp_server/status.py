@@ -20,7 +20,7 @@ UNREACHABLE: Final = 4
 INTERRUPTED: Final = 130
 
 DEFAULT_ADDRESS: Final = "tcp://127.0.0.1:8764"
-"""Where a server listens that was told nothing else."""
+"""The address of a server that was given none."""
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 

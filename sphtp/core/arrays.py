@@ -61,7 +61,7 @@ _HEADS: Final = {name: head for head, name in _KINDS.items()}
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is an array of NumPy's; without loading NumPy, for then it is none."""
+    """True if it is an array of NumPy's; without loading NumPy, for then it is none."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 

@@ -68,7 +68,7 @@ Address = tuple[str, int]
 
 MOST_DATAGRAMS: Final = 64
 MOST_BYTES: Final = 65_000
-"""What one system call sends at most."""
+"""The most that one system call sends."""
 
 MOST_PLAIN: Final = MOST_BYTES - 32 * MOST_DATAGRAMS
 """The same in bytes, as long as a seal may still be put around each."""
@@ -86,12 +86,12 @@ class Datagrams(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many they are; an empty one is one, too."""
+        """The number of datagrams; an empty one is one, too."""
         return -(-len(self.data) // self.size) if self.data else 1
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last one is as large as the others."""
+        """True if the last one is as large as the others."""
         return len(self.data) % self.size == 0
 
     @property

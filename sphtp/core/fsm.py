@@ -126,7 +126,7 @@ class Machine(Generic[S, E, A]):
 
 
 class Stateful(Protocol[S]):
-    """What a runner moves from state to state."""
+    """An object that a runner moves from state to state."""
 
     state: S
 

@@ -65,7 +65,7 @@ LEAF: Final = 8192
 pack_unbounded: Final = msgpack.Packer(autoreset=True).pack
 
 MALFORMED: Final = (ValueError, TypeError, msgpack.UnpackException, RemoteError)
-"""What ``unpack`` raises: a key that cannot be hashed is a TypeError."""
+"""The errors that ``unpack`` raises: a key that cannot be hashed is a TypeError."""
 
 
 _ARRAY: Final = Struct(">BI")
@@ -280,12 +280,12 @@ def _map_of(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _is_far(timestamp: Any) -> bool:
-    """Whether its seconds need 96 bits."""
+    """True if its seconds need 96 bits."""
     return bool(timestamp.seconds >> 34)
 
 
 def _nesting(payload: bytes) -> int:
-    """How many lists and maps there are at most: bytes that would be one if they began a value."""
+    """The most lists and maps that there can be: bytes that would be one if they began a value."""
     return len(payload) - len(payload.translate(None, _NESTING))
 
 
@@ -455,7 +455,7 @@ def _read_leaf(payload: bytes, start: int, end: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _stack() -> int:
-    """How many lists msgpack's own stack holds; it is a constant of its compiled code."""
+    """The lists that msgpack's own stack holds; it is a constant of its compiled code."""
     low, high = MAX_DEPTH, 1 << 16
     while high - low > 1:
         middle = (low + high) // 2
@@ -553,7 +553,7 @@ pack, unpack, unpack_many = DEFAULT.pack, DEFAULT.unpack, DEFAULT.unpack_many
 NO_LIMIT: Final = 1 << 30
 
 
-class Plain:
+class PlainEncoding:
     """Messages that are whatever msgpack carries."""
 
     most_at_once = NO_LIMIT
@@ -583,7 +583,7 @@ class Plain:
         return [value for payload in payloads for value in _unpack_if_possible(payload)]
 
 
-PLAIN: Final = Plain()
+PLAIN: Final = PlainEncoding()
 
 
 def _unpack_if_possible(payload: bytes) -> list[Any]:

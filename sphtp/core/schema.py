@@ -1,4 +1,4 @@
-"""What two programs compare when they connect, so that they differ there and not in mid-flight."""
+"""Schemas of messages: two programs compare them when they connect, and differ there if at all."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ EXCERPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """What a side with another schema says of its own.
+    """The schema of the other side, as far as it tells of it.
 
     ``digest`` is that of the first line it was told of and does not have, 0 for none; ``line`` the
     first of its own that it was not told of, perhaps cut, empty for none.
@@ -24,7 +24,7 @@ class Mismatch:
 
 
 class Schema:
-    """What one side says of its messages: a line for each type, and a hash of them all.
+    """The schema of one side's messages: a line for each type, and a hash of them all.
 
     Without lines the hash is 0: this side's messages are of no types.
     """

@@ -1,4 +1,4 @@
-"""What is due when, for many: a queue of timers, a dict whose entries end, and the earliest time.
+"""Timers of many: a queue of them, a dict whose entries end, and the earliest of several times.
 
 Nothing here has a clock. Times are absolute, in seconds of the caller's clock; who drives the core
 asks for ``next_due``, sleeps until then, and asks for what is due.

@@ -94,7 +94,7 @@ class Pacer:
         return cls(max(BURST * size, int((rate or 0.0) * HOLD)))
 
     def ready_at(self, now: float, size: int, rate: float | None) -> float:
-        """When a packet of ``size`` may leave: ``now``, or later when the bucket is too empty.
+        """The time at which a packet of ``size`` may leave: ``now``, or later for want of tokens.
 
         Later is when there is enough for a batch of 1 ms; whoever looks earlier may still find
         that ``size`` is there.
@@ -109,7 +109,7 @@ class Pacer:
         return now + (max(size, rate * BATCH) - self._tokens) / rate
 
     def budget(self, now: float, rate: float | None) -> int:
-        """How many bytes may leave at once."""
+        """The bytes that may leave at once."""
         if rate is None:
             return maxsize
         if now != self._at:

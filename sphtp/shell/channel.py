@@ -57,7 +57,7 @@ class _Cork:
 
 
 class ChannelHooks(NamedTuple):
-    """What a node does with a channel, and programs do not."""
+    """The handles by which a node, and no program, drives a channel."""
 
     wake: Callable[[], bool]
     """Let everybody see what is new; true when somebody waited for messages, and there are."""
@@ -116,7 +116,7 @@ class Channel(trio.abc.Channel[Any]):
 
     @property
     def peer_address(self) -> tuple[str, int] | None:
-        """Where the peer sends from; None before it answered."""
+        """The address from which the peer sends; None before it answered."""
         return self._connection.address
 
     @property
@@ -126,7 +126,7 @@ class Channel(trio.abc.Channel[Any]):
 
     @property
     def has_vanished(self) -> bool:
-        """Whether the channel has ended because the peer went without a word."""
+        """True if the channel has ended because the peer went without a word."""
         closed = self._connection.closed
         return closed is not None and closed.reason is CloseReason.VANISHED
 

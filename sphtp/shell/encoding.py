@@ -1,4 +1,4 @@
-"""What a channel does to messages before they leave, and after they have come."""
+"""The encoding of a channel's messages before they leave, and their decoding on arrival."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +16,7 @@ class Encoding(Protocol):
 
     @property
     def most_at_once(self) -> int:
-        """How many payloads to decode at a time, for what they become stays in memory."""
+        """The payloads to decode at a time: the messages made of them stay in memory."""
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
         """Return the payload of a message, or raise."""

@@ -27,12 +27,12 @@ def block(
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
-        return _Block(managed(*args, **kwargs))
+        return _BlockScope(managed(*args, **kwargs))
 
     return opened
 
 
-class _Block(AbstractAsyncContextManager[T], Generic[T]):
+class _BlockScope(AbstractAsyncContextManager[T], Generic[T]):
     def __init__(self, managed: AbstractAsyncContextManager[T]) -> None:
         self._managed = managed
 

@@ -198,7 +198,7 @@ class Loop:
             self._log_at = math.inf
 
     def _due(self) -> float:
-        """When the next timer is due."""
+        """The time at which the next timer is due."""
         self._endpoint.poll_timeout()
         due = min(self._endpoint.idle_until, self._log_at)
         if self._streams.is_busy and (next_due := self._streams.poll_timeout()) is not None:
@@ -274,7 +274,7 @@ class Loop:
 
     @property
     def is_turn_over(self) -> bool:
-        """Whether the program has sent or read for so long that others should have a turn."""
+        """True if the program has sent or read for so long that others should have a turn."""
         return perf_counter() - self._turn_began > TURN
 
     async def give_way(self) -> None:

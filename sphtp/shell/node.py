@@ -137,7 +137,7 @@ class Node(Lasting):
 
     @property
     def address(self) -> Address:
-        """Where it is bound, with the real port."""
+        """The address to which it is bound, with the real port."""
         return self._udp.address
 
     @property

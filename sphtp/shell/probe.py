@@ -1,4 +1,4 @@
-"""Why a server is not heard: asks its two addresses as the bus does, and says what came of it.
+"""Finds out why a server is silent: dials its two addresses as the bus does, and names the fault.
 
 NNG dials in the background and tells nobody why it gets nowhere. So where a server stays silent,
 each of its addresses is dialled once more here, as far as the first eight bytes that both sides of
@@ -32,7 +32,7 @@ _HEADER_SIZE: Final = 8
 
 
 class FaultKind(IntEnum):
-    """Whether time mends it."""
+    """The kinds of fault, by their prospect: time mends some and not others."""
 
     PERMANENT = 0
     """It does not: somebody is there and speaks otherwise, or the secret is another one."""

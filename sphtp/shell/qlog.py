@@ -118,7 +118,7 @@ class QlogWriter(Instrument):
             raise SettingsError(f"vantage_point is {vantage_point!r}; allowed is {allowed}")
         self._file = QlogFile(path, title, vantage_point, clock)
         self._here: Address = ANYWHERE
-        self._channels: dict[WatchedChannel, _Channel] = {}
+        self._channels: dict[WatchedChannel, _ChannelTrace] = {}
 
     @property
     def error(self) -> OSError | None:
@@ -174,7 +174,7 @@ class QlogWriter(Instrument):
 
     def channel_opening(self, now: float, channel: WatchedChannel) -> None:
         """Log it."""
-        self._channels[channel] = _Channel()
+        self._channels[channel] = _ChannelTrace()
         data = {"new": "attempted", "dialled": channel.is_dialled}
         self._write(now, channel, "connectivity:connection_state_updated", data)
 
@@ -314,9 +314,9 @@ class QlogWriter(Instrument):
         """Log it."""
         self._write(now, channel, "sphtp:send_unblocked", {})
 
-    def _state(self, channel: WatchedChannel) -> "_Channel":
+    def _state(self, channel: WatchedChannel) -> "_ChannelTrace":
         # Packets that follow the end of their channel leave nothing behind.
-        return self._channels.get(channel) or _Channel()
+        return self._channels.get(channel) or _ChannelTrace()
 
     def _write(
         self, now: float, channel: WatchedChannel | None, name: str, data: Mapping[str, Any]
@@ -357,7 +357,7 @@ class _Offsets:
         return start
 
 
-class _Channel:
+class _ChannelTrace:
     """The state of a channel from one event to the next."""
 
     __slots__ = ("congestion", "received", "sent")

@@ -1,4 +1,4 @@
-"""What became of a message, for whoever sent it, and the calls that tell so."""
+"""Receipts: the outcome of a message for its sender, and the callbacks that report it."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,10 +14,10 @@ CAME: Final = (Outcome.DELIVERED, Outcome.ARRIVED)
 
 
 class Progress(NamedTuple):
-    """How much of a message has arrived, in bytes as packed."""
+    """The progress of a message: the part that has arrived, in bytes as packed."""
 
     acked: int
-    """What the peer has acknowledged; all at once for a message that fits one packet."""
+    """The bytes that the peer has acknowledged; all at once for a message that fits one packet."""
     total: int
 
 
@@ -35,7 +35,7 @@ class Receipt:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of it; None as long as that is open."""
+        """The outcome of the message; None as long as that is open."""
         return self._ticket.outcome
 
     @property
@@ -48,7 +48,7 @@ class Receipt:
 
     @property
     def progress(self) -> Progress:
-        """How much of it has arrived; it stays where it was when not all of the message did."""
+        """The part of it that has arrived; it stays as it was when the rest is lost."""
         ticket = self._ticket
         return Progress(ticket.size if ticket.outcome in CAME else ticket.acked, ticket.size)
 
@@ -134,7 +134,7 @@ class ProgressCallbacks:
         self.is_due = False
 
     def is_behind(self, receipt: Receipt) -> bool:
-        """Whether there is news and no call on its way; there is then."""
+        """True if there is progress to report and no call under way; from then on there is one."""
         if self.is_due or receipt.progress.acked == self.told:
             return False
         self.is_due = True

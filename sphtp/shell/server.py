@@ -256,7 +256,7 @@ class Server(Lasting):
 
     @property
     def clients(self) -> Mapping[int, Peer]:
-        """Whoever is registered, here or at another server, by id."""
+        """The clients that are registered, here or at another server, by id."""
         return self._clients
 
     def status(self) -> dict[str, Any]:

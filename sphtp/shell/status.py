@@ -65,7 +65,7 @@ async def fetch_status(
         subscriber.dial(address.pub)
         publisher.dial(address.sub)
         trust = vouching(secret, server_keys)
-        answer = _Answer(trust)
+        answer = _StatusAnswer(trust)
 
         async def look_for_trouble() -> None:
             await trio.sleep(server_wait.first_look)
@@ -97,7 +97,7 @@ async def fetch_status(
     return answer.document
 
 
-class _Answer:
+class _StatusAnswer:
     """Puts an answer together from its parts; what is malformed counts as not said."""
 
     def __init__(self, trust: Vouching) -> None:
@@ -127,7 +127,7 @@ def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
 
 
 def _is_shallow(document: dict[str, Any]) -> bool:
-    """Whether lists and mappings are so few in one another that all that is done with it can be."""
+    """True if lists and mappings are nested no deeper than every reader of them can follow."""
     level: list[Any] = [document]
     for _ in range(MOST_NESTED):
         level = [inner for outer in level for inner in _inside(outer)]

@@ -27,7 +27,7 @@ class Tls:
     key: Path | None = None
     """The private key of ``cert``."""
     mutual: bool = False
-    """Whoever connects to this server has to show a certificate signed by ``ca``, too."""
+    """Clients of this server have to show a certificate signed by ``ca``, too."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):

@@ -54,7 +54,7 @@ _NO_OFFLOAD: Final = frozenset({errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno
 
 @dataclass(slots=True)
 class UdpCounters:
-    """What happened to datagrams at the socket itself."""
+    """The counts of datagrams at the socket itself."""
 
     sent: int = 0
     received: int = 0
@@ -100,7 +100,7 @@ class UdpSocket:
 
     @property
     def address(self) -> Address:
-        """Where it is bound, with the real port; it can still be asked after closing."""
+        """The address to which it is bound, with the real port; it is known after closing, too."""
         return self._address
 
     @property
@@ -162,12 +162,12 @@ class UdpSocket:
             yield row
 
     def _is_too_much(self, row: Datagrams) -> bool:
-        """Whether one call cannot send it."""
+        """True if one call cannot send it."""
         most = MOST_DATAGRAMS if self._segments else 1
         return row.number > most or len(row.data) > MOST_BYTES
 
     def _fitting(self, rows: Sequence[Datagrams]) -> int:
-        """How many rows may go in one call: equal sizes, and one smaller datagram at the end."""
+        """The rows that may go in one call: equal sizes, and one smaller datagram at the end."""
         first = rows[0]
         if not self._segments or len(rows) == 1:
             return 1
@@ -258,7 +258,7 @@ class UdpSocket:
         return len(split)
 
     def is_readable(self) -> bool:
-        """Whether there is something to receive."""
+        """True if there is something to receive."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:

@@ -63,7 +63,7 @@ class Vouching:
         self._why_unheard: str | None = None
         self._heard_genuine = False
         self.is_repeated = False
-        """Whether the last message checked was genuine, and had come before."""
+        """True if the last message checked was genuine, and had come before."""
 
     @property
     def why_unheard(self) -> str | None:

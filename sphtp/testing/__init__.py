@@ -10,7 +10,7 @@ from sphtp.testing.crowd import Crowd as Crowd
 from sphtp.testing.faults import Faults as Faults
 from sphtp.testing.link import Link as Link
 from sphtp.testing.link import LinkStatistics as LinkStatistics
-from sphtp.testing.network import Delivery as Delivery
+from sphtp.testing.network import DeliveredDatagram as DeliveredDatagram
 from sphtp.testing.network import Flight as Flight
 from sphtp.testing.network import SimulatedNetwork as SimulatedNetwork
 from sphtp.testing.pair import Pair as Pair

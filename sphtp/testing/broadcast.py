@@ -14,15 +14,15 @@ from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.faults import Faults
 from sphtp.testing.history_line import LineFaults
-from sphtp.testing.network import Address, Delivery, Flight
+from sphtp.testing.network import Address, DeliveredDatagram, Flight
 from sphtp.testing.publisher import Publisher
 from sphtp.testing.simulation import Simulation
 from sphtp.testing.subscriber import Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
-"""Where sources are, unless they are told."""
+"""The address of sources that are given none."""
 GROUP: Final[Address] = ("239.2.0.1", 1000)
-"""Where shared datagrams go to."""
+"""The address to which shared datagrams go."""
 MOST: Final = 65_000
 
 Party = Publisher | Subscriber
@@ -215,7 +215,7 @@ class Broadcast(Simulation):
     def _flush(self) -> None:
         """Nothing waits to leave: whoever something was done to has been looked after."""
 
-    def _deliver(self, sender: Address, place: Address, group: Sequence[Delivery]) -> None:
+    def _deliver(self, sender: Address, place: Address, group: Sequence[DeliveredDatagram]) -> None:
         datagrams = [delivery.datagram for delivery in group]
         for party in tuple(self._parties.get(place, ())):
             if isinstance(party, Subscriber):

@@ -1,4 +1,4 @@
-"""What can go wrong with datagrams on one direction of a path."""
+"""The faults of one direction of a path."""
 
 from dataclasses import dataclass, fields
 from math import inf
@@ -11,7 +11,7 @@ LARGEST_DATAGRAM = 65_507
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What happens to datagrams on one direction of a path, in the order in which it happens.
+    """The faults of one direction of a path, in the order in which they happen to a datagram.
 
     Raises ``SettingsError``, naming the field, when a value is out of range.
 

@@ -14,7 +14,7 @@ from sphtp.testing.publisher import Publisher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFaults:
-    """What can go wrong with connections to a history, and how long things take on them.
+    """The faults of connections to a history, and the times that things take on them.
 
     Raises ``SettingsError``, naming the field, when a value is out of range.
 
@@ -34,7 +34,7 @@ class LineFaults:
                 raise SettingsError(f"{name} is {value}; allowed is 0 to {most}")
 
 
-Arrival = Callable[[float], None]
+OnArrival = Callable[[float], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class _Call:
     """One connection; without a server as long as it is being made."""
 
     server: FetchServer | None = None
-    under_way: Flight[Arrival] = field(default_factory=Flight[Arrival])
+    under_way: Flight[OnArrival] = field(default_factory=Flight[OnArrival])
 
 
 class HistoryLine:
@@ -77,7 +77,7 @@ class HistoryLine:
             self._subscription.handle_disconnected(now)
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` has something to do."""
+        """The time at which ``handle_timeout`` has something to do."""
         if self._call is None:
             return None
         server = self._call.server

@@ -9,7 +9,7 @@ from sphtp.testing.faults import Faults
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatistics:
-    """What happened on a link so far; datagrams, bytes of payload, seconds.
+    """The counts of a link so far; datagrams, bytes of payload, seconds.
 
     ``offered + duplicated`` is ``blocked + too_large + lost + queue_dropped + carried``.
     """

@@ -17,7 +17,7 @@ Path = tuple[Address, Address]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveredDatagram:
     """A datagram that arrives."""
 
     source: Address
@@ -38,7 +38,7 @@ class SimulatedNetwork:
         self._links: dict[Path, Link] = {}
         # Those whose faults are not the default's.
         self._own: set[Path] = set()
-        self._flight = Flight[Delivery]()
+        self._flight = Flight[DeliveredDatagram]()
 
     @property
     def carried(self) -> int:
@@ -79,13 +79,13 @@ class SimulatedNetwork:
     def send(self, now: float, source: Address, destination: Address, datagram: bytes) -> None:
         """Put a datagram on its way, perhaps twice, perhaps nowhere."""
         for when, arriving in self._link(source, destination).offer(now, datagram):
-            self._flight.add(when, Delivery(source, destination, arriving))
+            self._flight.add(when, DeliveredDatagram(source, destination, arriving))
 
     def next_time(self) -> float | None:
-        """When the next datagram arrives."""
+        """The time at which the next datagram arrives."""
         return self._flight.next_time()
 
-    def take_due(self, now: float) -> list[Delivery]:
+    def take_due(self, now: float) -> list[DeliveredDatagram]:
         """Take the datagrams that have arrived by now, in order of arrival."""
         return self._flight.take_due(now)
 
@@ -113,7 +113,7 @@ class Flight(Generic[T]):
         heappush(self._heap, (when, next(self._order), item))
 
     def next_time(self) -> float | None:
-        """When the next one arrives."""
+        """The time at which the next one arrives."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now: float) -> list[T]:

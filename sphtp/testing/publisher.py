@@ -58,11 +58,11 @@ class Publisher:
 
     @property
     def is_over(self) -> bool:
-        """Whether the source has ended."""
+        """True if the source has ended."""
         return self.source.state is SourceState.CLOSED
 
     def places(self, receiver: int) -> Sequence[Address]:
-        """Where a receiver is, or all of them; several at one address are one place."""
+        """The address of a receiver, or of all of them; several at one address are one place."""
         if receiver != ALL_RECEIVERS:
             return (self._places[receiver],)
         return tuple(dict.fromkeys(self._places.values()))
@@ -80,7 +80,7 @@ class Publisher:
         self.source.handle_left(now, receiver)
 
     def fetch_server(self) -> FetchServer:
-        """What answers one connection from the history, as fast as repairs may be sent."""
+        """The server of one connection to the history, as fast as repairs may be sent."""
         source, rate = self.source, self.settings.repair_rate
         return FetchServer(source.history, source.session, self._topics, source.part, rate)
 
@@ -101,7 +101,7 @@ class Publisher:
         self.source.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """When it has something to do."""
+        """The time at which it has something to do."""
         return self.source.poll_timeout() if self.is_on_air else None
 
     def poll_transmit(self, now: float) -> Iterator[OutgoingBodies]:

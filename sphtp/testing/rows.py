@@ -6,13 +6,13 @@ from operator import attrgetter
 from typing import Final
 
 from sphtp.core.datagrams import Datagrams
-from sphtp.testing.network import Address, Delivery
+from sphtp.testing.network import Address, DeliveredDatagram
 
 MOST_DATAGRAMS: Final = 64
 MOST_BYTES: Final = 65_535
 
 
-def rows(deliveries: Sequence[Delivery]) -> Iterator[tuple[Address, Datagrams]]:
+def rows(deliveries: Sequence[DeliveredDatagram]) -> Iterator[tuple[Address, Datagrams]]:
     """Yield rows and to whom they go, in order of arrival.
 
     A row is of datagrams of one path and one size that arrive one after the other; the last of

@@ -63,7 +63,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def _next_time(self) -> float | None:
-        """When something happens next."""
+        """The time at which something happens next."""
 
     @abstractmethod
     def _happen(self) -> None:

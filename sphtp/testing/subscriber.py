@@ -24,7 +24,7 @@ from sphtp.testing.publisher import Publisher
 
 
 class SubscriberTerms(NamedTuple):
-    """What a subscriber wants, and how many bytes it takes at once: see ``Subscription``."""
+    """The terms of a subscriber, and the bytes that it takes at once: see ``Subscription``."""
 
     topic: int = 0
     ordered: bool = True
@@ -90,7 +90,7 @@ class Subscriber:
 
     @property
     def is_over(self) -> bool:
-        """Whether the stream has ended, and all of it was told."""
+        """True if the stream has ended, and all of it was told."""
         return self.subscription.state is DeliveryState.ENDED
 
     def admit(self, datagrams: Sequence[bytes]) -> list[bytes]:
@@ -117,7 +117,7 @@ class Subscriber:
 
     @property
     def end(self) -> StreamEnd | None:
-        """Why and where the stream ended, if that was read."""
+        """The end of the stream, with its reason, if that was read."""
         return self.items[-1] if self.items and isinstance(self.items[-1], StreamEnd) else None
 
     def handle_closing(self, now: float, window: Window, tails: Mapping[int, int]) -> None:
@@ -135,7 +135,7 @@ class Subscriber:
         self.subscription.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """When it has something to do."""
+        """The time at which it has something to do."""
         return earliest(self.subscription.poll_timeout(), self.line.poll_timeout())
 
     def poll_transmit(self, now: float) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import MOST_LANES, Delivery
 from sphtp.core.datagrams import Address, Datagrams
-from sphtp.testing.network import Delivery as Arrival
+from sphtp.testing.network import DeliveredDatagram
 from sphtp.testing.rows import rows
 from tests.fuzz.choices import Choices
 from tests.fuzz.forgery import Forger
@@ -221,7 +221,7 @@ def _is_open(connection: Connection) -> bool:
 
 
 def _rows(address: Address, datagrams: Sequence[bytes]) -> Iterator[Datagrams]:
-    for _, row in rows([Arrival(address, NODE, datagram) for datagram in datagrams]):
+    for _, row in rows([DeliveredDatagram(address, NODE, datagram) for datagram in datagrams]):
         yield row
 
 

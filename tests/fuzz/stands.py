@@ -22,7 +22,7 @@ from sphtp.shell.streams.dispatcher import StreamDispatcher
 from sphtp.shell.streams.hosted_source import FanOutSocket, HostedSource
 from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from sphtp.shell.udp import UdpSocket
-from sphtp.testing.network import Delivery as Arrival
+from sphtp.testing.network import DeliveredDatagram
 from sphtp.testing.rows import rows
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate
@@ -194,7 +194,7 @@ class Stand:
 
 
 def _rows(address: Address, to: Address, datagrams: Sequence[bytes]) -> Iterator[Datagrams]:
-    for _, row in rows([Arrival(address, to, datagram) for datagram in datagrams]):
+    for _, row in rows([DeliveredDatagram(address, to, datagram) for datagram in datagrams]):
         yield row
 
 

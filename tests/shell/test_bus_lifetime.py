@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.shell.bus import (
-    ListeningPubSocket,
-    ListeningSubSocket,
-    PubSocket,
-    SubSocket,
-)
+from sphtp.shell.bus import ListeningPubSocket, ListeningSubSocket, PubSocket, SubSocket
 from sphtp.shell.lifetime import running
 from tests.shell.strangers import SUB, greeting
 

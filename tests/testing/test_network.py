@@ -1,6 +1,6 @@
 """Many paths: each by itself, on a shared link, changed while it runs."""
 
-from sphtp.testing import Delivery, Faults, SimulatedNetwork, VirtualClock
+from sphtp.testing import DeliveredDatagram, Faults, SimulatedNetwork, VirtualClock
 from sphtp.testing.network import Address
 
 A: Address = ("10.0.0.1", 1)
@@ -11,7 +11,7 @@ BAD = Faults(loss=0.2, duplicate=0.1, corrupt=0.1, jitter=0.05, reorder=0.1, bur
 
 def trace(
     seed: int, *paths: tuple[Address, Address], faults: Faults = BAD
-) -> list[tuple[float, Delivery]]:
+) -> list[tuple[float, DeliveredDatagram]]:
     network, clock, arrived = SimulatedNetwork(seed, faults), VirtualClock(), []
     for number in range(300):
         for source, destination in paths:

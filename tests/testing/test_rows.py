@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing import Pair
-from sphtp.testing.network import Delivery
+from sphtp.testing.network import DeliveredDatagram
 from sphtp.testing.rows import MOST_BYTES, MOST_DATAGRAMS, rows
 
 HERE, THERE, ELSEWHERE = ("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 3)
 
 deliveries = st.lists(
     st.builds(
-        Delivery,
+        DeliveredDatagram,
         st.sampled_from((HERE, HERE, HERE, ELSEWHERE)),
         st.just(THERE),
         st.integers(0, 3).map(bytes) | st.sampled_from((1200, 40_000)).map(bytes),
@@ -23,10 +23,10 @@ deliveries = st.lists(
 
 
 @given(deliveries)
-def test_rows_are_all_that_arrives_in_its_order(arriving: list[Delivery]) -> None:
+def test_rows_are_all_that_arrives_in_its_order(arriving: list[DeliveredDatagram]) -> None:
     found = list(rows(arriving))
     assert [
-        Delivery(row.address, destination, datagram)
+        DeliveredDatagram(row.address, destination, datagram)
         for destination, row in found
         for datagram in row.datagrams
     ] == arriving
@@ -37,9 +37,11 @@ def test_rows_are_all_that_arrives_in_its_order(arriving: list[Delivery]) -> Non
 
 def test_what_is_alike_is_one_row_and_a_shorter_one_ends_it() -> None:
     sizes = [1200] * 70 + [7, 1200, 1200]
-    found = [row for _, row in rows([Delivery(HERE, THERE, bytes(size)) for size in sizes])]
+    found = [
+        row for _, row in rows([DeliveredDatagram(HERE, THERE, bytes(size)) for size in sizes])
+    ]
     assert [(row.size, row.number) for row in found] == [(1200, 54), (1200, 17), (1200, 2)]
-    small = [row.number for _, row in rows([Delivery(HERE, THERE, b"x")] * 100)]
+    small = [row.number for _, row in rows([DeliveredDatagram(HERE, THERE, b"x")] * 100)]
     assert small == [64, 36]
 
 

@@ -37,12 +37,12 @@ class AcceptQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more would be too many."""
+        """True if one more would be too many."""
         return len(self) >= self._limit
 
     @property
     def has_any(self) -> bool:
-        """Whether one waits to be taken."""
+        """True if one waits to be taken."""
         return bool(self._waiting)
 
     def make_room(self, now: float, opener: bytes) -> "Connection | None":
@@ -105,7 +105,7 @@ class AcceptQueues:
         return self._schemas.get(schema_hash)
 
     def objection_to(self, connect: Connect, peer_id: int) -> Refusal | None:
-        """Why a CONNECT to the side with this id is refused; None if it is not."""
+        """The reason to refuse a CONNECT to the side with this id; None if there is none."""
         if self.is_closed:
             return Refusal.GONE
         if connect.wanted not in (0, peer_id):
@@ -126,7 +126,7 @@ class AcceptQueues:
 
 
 def opener_of(key: bytes, address: Address | None) -> bytes:
-    """Whose place a channel takes: that of a key, or of a host as far as nobody proved one."""
+    """The owner of a channel's place: a key, or a host as far as nobody proved one."""
     return key or (address[0].encode() if address is not None else b"")
 
 

@@ -51,11 +51,11 @@ from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
 
 MOST_EXTENDED: Final = 4
-"""How many times ``connect_timeout`` an opening may take, however well it comes on: a sealed one
+"""The longest opening, in times of ``connect_timeout``, however well it comes on: a sealed one
 has three flights, and one of them may have to be begun anew."""
 
 ANSWERER_WAITS: Final = 1.25
-"""How many times as long as the side that dialled the other one is silent before it sends a PING.
+"""The silence before the answering side sends a PING, in times of that of the dialling side.
 Where both are idle one asks, and the other's answer is a sign of life for both: two datagrams
 instead of four, as long as the round trip varies by less than the difference."""
 
@@ -135,7 +135,7 @@ class Connection:
 
     @property
     def is_dialled(self) -> bool:
-        """Whether this side wanted the channel first."""
+        """True if this side wanted the channel first."""
         return self.handshake.is_dialled
 
     @property
@@ -196,7 +196,7 @@ class Connection:
             self._step(now, Event.ACCEPTED)
 
     def was_asked(self, address: Address) -> bool:
-        """Whether a GREET of this attempt went to an address."""
+        """True if a GREET of this attempt went to an address."""
         return self.initiator is not None and self.initiator.was_asked(address)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
@@ -369,7 +369,7 @@ class Connection:
         return Datagrams(self.address, *protection.sealer.seal(data, size))
 
     def has_more(self, now: float) -> bool:
-        """Whether ``poll_transmit`` may give more, right after it gave something."""
+        """True if ``poll_transmit`` may give more, right after it gave something."""
         if self.state is not State.OPEN or self._outgoing or self._control:
             # Whether a drain is over is found out when nothing leaves any more.
             return True
@@ -377,7 +377,7 @@ class Connection:
 
     @property
     def has_outcome(self) -> bool:
-        """Whether there is an event, or it is known what became of a message."""
+        """True if there is an event, or it is known what became of a message."""
         side = self._send_side
         return bool(self.events) or (side is not None and bool(side.receipts.settled))
 
@@ -386,7 +386,7 @@ class Connection:
         return self.events.popleft() if self.events else None
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due, and ``poll_transmit`` after it."""
+        """The time at which ``handle_timeout`` is due, and ``poll_transmit`` after it."""
         if self.state is State.CLOSED:
             return None
         due = self._alarms.next_due()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionTable:
-    """Who takes part, who is ready, and who is due when.
+    """The connections by id, those that are ready to send, and their timers.
 
     ``connections`` has them by id, ``peers`` the keys of sealed ones by address and id of their
     peers.

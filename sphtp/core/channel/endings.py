@@ -1,4 +1,4 @@
-"""How a channel can end, and the words for it."""
+"""The endings of a channel, and the words for them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -59,7 +59,7 @@ def timed_out(
     refused: Closed | None,
     answered: float | None,
 ) -> tuple[Event, Closed]:
-    """What a timer that has come means, and the ending if it is one.
+    """The event of a timer that has rung, and the ending that it means.
 
     An attempt that was ``refused`` somewhere ends with that. ``answered`` is how many seconds one
     took to which the peer gave an answer that did not do.
@@ -120,5 +120,5 @@ def aborted_here(why: str) -> Closed:
 
 
 def outcome_of(closed: Closed) -> Outcome:
-    """What became of messages that were not acked when a connection ended like this."""
+    """The outcome of messages that were not acked when a connection ended like this."""
     return Outcome.LOST if closed.reason is CloseReason.VANISHED else Outcome.CLOSED

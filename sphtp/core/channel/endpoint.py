@@ -46,7 +46,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.channel.path_validation import decode_path_untrusted
 from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
-from sphtp.core.channel.responder import Progress, Responder, ResponderHandshake
+from sphtp.core.channel.responder import HandshakeProgress, Responder, ResponderHandshake
 from sphtp.core.channel.security import HandshakeCounters, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.simultaneous_open import SimultaneousOpen
@@ -81,7 +81,7 @@ what leaves with one system call. A batch of datagrams that need one each may be
 is sent at all before anything else can come up."""
 
 RENEW_AFTER: Final = 0.5
-"""How much of the silence that ends an attempt passes until one that was asked for its name begins
+"""The share of the silence that ends an attempt after which one that was asked for its name begins
 anew: the other half has to do for that."""
 
 REFUSAL_COUNTERS: Final = {
@@ -95,7 +95,7 @@ REFUSAL_COUNTERS: Final = {
 
 
 class _Keys(NamedTuple):
-    """What an endpoint with security has beside the others."""
+    """The parts of an endpoint that only one with security has."""
 
     context: SecurityContext
     responder: Responder
@@ -104,7 +104,7 @@ class _Keys(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """Who asks for a channel, and in which handshake if the CONNECT came sealed."""
+    """A request for a channel, and its handshake if the CONNECT came sealed."""
 
     address: Address
     connect: Connect
@@ -181,12 +181,12 @@ class Endpoint:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether its channels are sealed."""
+        """True if its channels are sealed."""
         return self._keys is not None
 
     @property
     def half_open(self) -> int:
-        """How many sealed handshakes of others are under way."""
+        """The number of sealed handshakes of others that are under way."""
         return 0 if self._keys is None else len(self._keys.responder)
 
     @property
@@ -200,7 +200,7 @@ class Endpoint:
 
     @property
     def has_incoming(self) -> bool:
-        """Whether ``poll_incoming`` has a channel to give."""
+        """True if ``poll_incoming`` has a channel to give."""
         return self._accept_queues.queue(self._accept_queues.main).has_any
 
     # Commands
@@ -381,7 +381,7 @@ class Endpoint:
         return connection
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
+        """The time at which ``handle_timeout`` is due."""
         due = self._table.timers.next_due()
         if self._keys is not None:
             due = earliest(due, self._keys.responder.poll_timeout())
@@ -504,7 +504,9 @@ class Endpoint:
         self.touch(connection)
         return connection
 
-    def _handle_presented(self, now: float, output: ResponderHandshake | Progress | None) -> None:
+    def _handle_presented(
+        self, now: float, output: ResponderHandshake | HandshakeProgress | None
+    ) -> None:
         """Take the CONNECT of an opener that is known, or that it is still at it."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)

@@ -37,7 +37,7 @@ class SendCredit:
         self.left = messages if size > 0 else 0
 
     def packets_of(self, size: int) -> int:
-        """How many packets with so many bytes of messages may leave; the last one may overdraw.
+        """The packets with so many bytes of messages that may leave; the last one may overdraw.
 
         No more: a receiver has room for one packet beyond its credit. Were it full of what came
         behind a packet that is lost, that one could never be taken in.
@@ -69,7 +69,7 @@ class SendCredit:
 
 
 class ReceiveCredit:
-    """What this side allows: what was read, and a buffer on top of it.
+    """The credit that this side gives: the bytes read, and a buffer on top of them.
 
     Another CREDIT ``is_due`` when a quarter of a buffer was read since the last one.
     """
@@ -125,7 +125,7 @@ COST: Final = 256
 
 
 class NodeMemory:
-    """What all channels of a node hold, and how much that may be, in bytes.
+    """The bytes that all channels of a node hold together, and their limit.
 
     Beyond the limit a channel takes in nothing new that has its share, which is the limit divided
     by how many there are; what has begun to arrive may be finished all the same, for else it could
@@ -141,5 +141,5 @@ class NodeMemory:
 
     @property
     def share(self) -> int:
-        """What a channel may hold although the node is full."""
+        """The bytes that a channel may hold although the node is full."""
         return self.limit // max(self.channels, 1)

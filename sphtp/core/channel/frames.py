@@ -1,4 +1,4 @@
-"""What a packet is made of, and how it is decoded: the seed's header, then frames.
+"""The parts of a packet, and their codec: the seed's header, then frames.
 
 version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32, then frames,
 each a kind byte and its fields
@@ -172,7 +172,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """How many reliable messages, and bytes in them, the peer may have sent since the opening.
+    """The reliable messages, and bytes in them, that the peer may have sent since the opening.
 
     ``messages`` is cut to 32 bits.
     """
@@ -183,7 +183,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class AckDelay:
-    """How long, in seconds, the packet that the header acks has been here. Asks for no ack."""
+    """The seconds since the packet that the header acks came here. Asks for no ack."""
 
     delay: float
 
@@ -197,7 +197,7 @@ class Close:
 
 
 Content = Messages | Fragment | Skip | Unreliable
-"""What carries messages."""
+"""The frames that carry messages."""
 
 Frame = Content | Ping | Padding | Credit | AckDelay | Close
 

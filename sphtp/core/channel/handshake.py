@@ -39,7 +39,7 @@ CUT = b"..."
 
 
 class Refusal(IntEnum):
-    """Why a CONNECT was refused; or, GONE or SCHEMA, an ACCEPT to an attempt that is over."""
+    """The reason to refuse a CONNECT; GONE and SCHEMA also an ACCEPT that came too late."""
 
     FULL = 1
     WRONG_PEER = 2
@@ -52,14 +52,14 @@ class Refusal(IntEnum):
 
 
 class Objection(IntEnum):
-    """Why this side itself does not take an answer; no REFUSE has room for these numbers."""
+    """The reason why this side does not take an answer; no REFUSE has room for these numbers."""
 
     IMPOSTOR = 256
 
 
 @dataclass(frozen=True, slots=True)
 class TransportParameters:
-    """What one side says of itself when a channel opens.
+    """The parameters that one side tells when a channel opens.
 
     ``peer_id`` is its id in the cluster, 0 when it has none. ``first_sequence`` is the first packet
     sequence and the first message id that it will use; ``receive_buffer`` how many messages it can
@@ -264,7 +264,7 @@ def sibling(connection_id: int) -> int:
 
 
 class ClearHandshake:
-    """What one side knows while a channel opens; its states are in ``lifecycle``.
+    """The state of one side while a channel opens; its table is in ``lifecycle``.
 
     ``candidates`` are the addresses at which the peer is dialled, all at once; the first to answer
     is used. ``wanted`` is the peer's id in the cluster, 0 for whoever is there. ``connect_size`` is
@@ -294,16 +294,16 @@ class ClearHandshake:
 
     @property
     def is_dialled(self) -> bool:
-        """Whether this side wanted the channel first."""
+        """True if this side wanted the channel first."""
         return bool(self.candidates)
 
     @property
     def has_won(self) -> bool:
-        """Whether the peer accepted this attempt, so that one of its own is not answered."""
+        """True if the peer accepted this attempt, so that one of its own is not answered."""
         return self.origin is not None and self.granted is None
 
     def is_from(self, address: Address, connect: Connect) -> bool:
-        """Whether a CONNECT comes from the very peer that is being dialled here, for the same."""
+        """True if a CONNECT comes from the very peer that is being dialled here, for the same."""
         if connect.offer.schema_hash != self.schema.schema_hash:
             return False
         if self.wanted:
@@ -311,12 +311,12 @@ class ClearHandshake:
         return address in self.candidates
 
     def is_misread(self, accept: Accept) -> bool:
-        """Whether an ACCEPT is meant for this attempt, by a peer whose messages are others."""
+        """True if an ACCEPT is meant for this attempt, by a peer whose messages are others."""
         is_alike = accept.offer.schema_hash == self.schema.schema_hash
         return self.is_answered_by(accept) and not is_alike
 
     def is_answered_by(self, accept: Accept) -> bool:
-        """Whether an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
+        """True if an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
     def keep_only(self, address: Address) -> None:
@@ -358,7 +358,7 @@ class ClearHandshake:
             yield self._grant
 
     def refusal(self, address: Address, refuse: Refuse) -> Event | None:
-        """What a REFUSE means.
+        """The meaning of a REFUSE.
 
         It ends the attempt here when no candidate is left that may still accept. Or it declines
         the ACCEPT that was sent, because the peer's attempt is over.
@@ -384,14 +384,14 @@ def make_dial(
     schema: Schema,
     overhead: int = 0,
 ) -> ClearHandshake:
-    """What a side with these settings begins with when it dials."""
+    """The handshake with which a side with these settings begins when it dials."""
     return ClearHandshake(
         offer, token, candidates, wanted, schema, connect_size(settings, schema, overhead)
     )
 
 
 def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> int:
-    """How large a CONNECT is: with the digests of a schema as large as any path takes.
+    """The size of a CONNECT: with the digests of a schema as large as any path takes.
 
     That is the floor and not the base: what does not arrive cannot say so.
     """
@@ -404,7 +404,7 @@ def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> in
 def make_offer(
     settings: ChannelSettings, connection_id: int, peer_id: int, schema_hash: int
 ) -> TransportParameters:
-    """What a side with these settings says of itself."""
+    """The parameters of a side with these settings."""
     return TransportParameters(
         connection_id=connection_id,
         peer_id=peer_id,

@@ -36,7 +36,7 @@ from sphtp.errors import RemoteError
 
 
 class InitiatorState(Name):
-    """Where the opener's side of a handshake is."""
+    """The states of the opener's side of a handshake."""
 
     GREETING = "sent GREET, was not welcomed"
     CONFIRMING = "told who this side is, heard no answer to that"
@@ -45,7 +45,7 @@ class InitiatorState(Name):
 
 
 class InitiatorEvent(Name):
-    """What happens to it."""
+    """The events of the opener's side."""
 
     CONNECT = "the connection sends CONNECT, for the first time or again"
     CONFIRM_EXPIRED = "it asks again, so late that the peer may have dropped the handshake"
@@ -58,7 +58,7 @@ class InitiatorEvent(Name):
 
 
 class InitiatorAction(Name):
-    """What it then does."""
+    """The actions of the opener's side."""
 
     GREET = "send GREET, with the cookie if there is one"
     CONFIRM = "make keys, and a CONFIRM, and send that"
@@ -276,16 +276,16 @@ class Initiator:
     # Getters
 
     def was_asked(self, address: Address) -> bool:
-        """Whether this address was greeted."""
+        """True if this address was greeted."""
         return address in self._cookies
 
     @property
     def confirmed_to(self) -> Address | None:
-        """Where the last CONFIRM went."""
+        """The address to which the last CONFIRM went."""
         return self._confirmed_to
 
     def take_datagrams(self) -> Iterable[Datagrams]:
-        """What is to be sent."""
+        """The datagrams to send."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 

@@ -1,4 +1,4 @@
-"""What may be watched of channels: an ``Instrument`` with one method per event."""
+"""The events of channels for observers: an ``Instrument`` has one method for each."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -28,7 +28,7 @@ from sphtp.core.serial import wrap
 
 
 class Watched(Protocol):
-    """What is told of a connection."""
+    """The properties of a connection that an instrument sees."""
 
     peer_id: int
     address: Address | None
@@ -40,7 +40,7 @@ class Watched(Protocol):
 
     @property
     def is_dialled(self) -> bool:
-        """Whether this side wanted it first."""
+        """True if this side wanted it first."""
         ...
 
 
@@ -68,7 +68,7 @@ class WatchedChannel:
 
     @property
     def peer_address(self) -> Address | None:
-        """Where the peer sends from; None before it answered."""
+        """The address from which the peer sends; None before it answered."""
         return self._connection.address
 
 
@@ -80,7 +80,7 @@ class FrameInfo(NamedTuple):
     lane: int | None = None
     """The lane of its messages; None for a frame that carries none."""
     messages: int = 0
-    """How many messages it carries whole; 0 for a fragment."""
+    """The number of messages that it carries whole; 0 for a fragment."""
     size: int = 0
     """Bytes of messages in it."""
     message_id: int | None = None
@@ -101,13 +101,13 @@ class PacketInfo(NamedTuple):
     size: int
     """Bytes of its datagram."""
     frames: tuple[FrameInfo, ...]
-    """What it carries beside its acks: nothing, for a packet that only acks."""
+    """The frames beside its acks: none, for a packet that only acks."""
     acked: tuple[tuple[int, int], ...] = ()
     """The packets of the other side that it acks: the first and the last of each row of them."""
 
     @property
     def messages(self) -> int:
-        """How many messages it carries whole."""
+        """The number of messages that it carries whole."""
         return sum(frame.messages for frame in self.frames)
 
 
@@ -121,7 +121,7 @@ class RoundTripInfo(NamedTuple):
 
 
 class CongestionInfo(NamedTuple):
-    """What congestion control allows."""
+    """The state of congestion control."""
 
     window: int
     """Bytes that may be in flight."""
@@ -130,7 +130,7 @@ class CongestionInfo(NamedTuple):
     rate: float | None
     """Bytes per second at which packets leave, at most; None before a round trip is known."""
     state: str
-    """What the controller is up to: ``slow_start``, ``congestion_avoidance`` and the like."""
+    """The phase of the controller: ``slow_start``, ``congestion_avoidance`` and the like."""
 
 
 class SettledInfo(NamedTuple):
@@ -145,7 +145,7 @@ class SettledInfo(NamedTuple):
 
 
 class Drop(Enum):
-    """Why a datagram was thrown away."""
+    """The reason why a datagram was dropped."""
 
     MALFORMED = "no datagram of this protocol looks like it"
     UNKNOWN = "no channel has its connection id"
@@ -157,14 +157,14 @@ class Drop(Enum):
 
 
 class LostBy(Enum):
-    """How it was noticed that a packet is lost."""
+    """The sign by which a packet was found to be lost."""
 
     PACKETS = "packets that left well after it were acked"
     TIME = "one that left after it was acked, and it has waited for more than a round trip"
 
 
 class Obstacle(Enum):
-    """What keeps messages from leaving."""
+    """The limit that keeps messages from leaving."""
 
     CREDIT = "the peer has told of no more room"
     WINDOW = "as much is in flight as congestion control allows"
@@ -223,7 +223,7 @@ def describe_received(
 
 
 def _share(frame: FrameInfo, number: int, at: int) -> FrameInfo:
-    """What the packet ``at`` carries of a frame that ``number`` packets carry together."""
+    """The share of the packet ``at`` in a frame that ``number`` packets carry together."""
     messages, size = frame.messages // number, frame.size // number
     message_id = frame.message_id
     if message_id is not None:

@@ -15,7 +15,7 @@ from sphtp.core.fsm import Machine, Name, Row
 
 
 class State(Name):
-    """Where a connection is in its life."""
+    """The states of a connection."""
 
     CONNECTING = "sent CONNECT, heard no answer"
     ANSWERING = "sent ACCEPT, heard no data"
@@ -27,7 +27,7 @@ class State(Name):
 
 
 class Event(Name):
-    """What can happen to it."""
+    """The events of a connection."""
 
     ACCEPTED = "ACCEPT came"
     CROSSED = "the peer's own attempt, answered meanwhile, is heard"
@@ -53,7 +53,7 @@ class Event(Name):
 
 
 class Action(Name):
-    """What the connection then does."""
+    """The actions of a connection."""
 
     SEND_CONNECT = "queue CONNECT to every candidate"
     SEND_ACCEPT = "queue ACCEPT"
@@ -207,7 +207,7 @@ LIFECYCLE = Machine(
 
 
 class Timer(Name):
-    """What a connection waits for."""
+    """The timers of a connection."""
 
     RETRY = "send CONNECT again"
     HANDSHAKE = "give up opening"
@@ -218,7 +218,7 @@ class Timer(Name):
 
 
 class CloseReason(IntEnum):
-    """Why a channel ended. The first ones travel in CLOSE; the others are this side's verdict."""
+    """The reason why a channel ended. The first ones travel in CLOSE; this side adds the others."""
 
     DONE = 0
     ABORTED = 1

@@ -36,7 +36,7 @@ only time tells (as in RACK, RFC 8985)."""
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
 MOST_DOUBLINGS: Final = 3
-"""How often the wait for an answer to a probe doubles."""
+"""The number of times that the wait for an answer to a probe doubles."""
 UNMEASURED: Final = 10
 """Probes at the seed's pace, while there is no estimate, before they become fewer."""
 PERSISTENT: Final = 3
@@ -50,8 +50,8 @@ DEVIATIONS: Final = 4
 LEAST_SPREAD: Final = 0.005
 QUEUE_SHARE: Final = 1 / 4
 QUEUE_GRAIN: Final = 0.01
-"""What is added to the shortest round trip before a longer one means a queue: a packet takes its
-time on a slow line, and programs wake late."""
+"""The seconds by which a round trip exceeds the shortest one before that means a queue. A packet
+takes its time on a slow line, and programs wake late."""
 
 
 class RoundTrip:
@@ -88,7 +88,7 @@ class RoundTrip:
 
     @property
     def shows_queue(self) -> bool:
-        """Whether packets wait in the path, as far as round trips tell.
+        """True if packets wait in the path, as far as round trips tell.
 
         They are well above the shortest one then, by more than they vary.
         """
@@ -97,7 +97,7 @@ class RoundTrip:
         return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
 
     def patience(self, ack_delay: float, fallback: float) -> float:
-        """How long to wait for any ack before asking for one (RFC 9002, section 6.2.1).
+        """The wait for any ack before this side asks for one (RFC 9002, section 6.2.1).
 
         ``fallback``, the seed's fixed time, until there is an estimate.
         """
@@ -223,11 +223,11 @@ class LossDetector:
         self.bytes_in_flight = 0
 
     def is_overtaken(self, sequence: int) -> bool:
-        """Whether packets that left so much later are acked that it cannot be mere reordering."""
+        """True if packets that left so much later are acked that it cannot be mere reordering."""
         return sequence <= self._largest_acked - self._reordering
 
     def is_persistent_congestion(self, lost: Sequence[PacketSubset]) -> bool:
-        """Whether packets that were given up together, oldest first, leave no other explanation."""
+        """True if packets that were given up together, oldest first, leave no other explanation."""
         if self.round_trip.smoothed is None:
             return False
         duration = PERSISTENT * self.patience
@@ -265,7 +265,7 @@ class LossDetector:
         return lost, due or [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
 
     def deadline(self) -> float | None:
-        """When the next packet counts as lost, or a probe is due."""
+        """The time at which the next packet counts as lost, or a probe is due."""
         if not self._unacked:
             return None
         return self._probe_timeout() if self._loss_time is None else self._loss_time

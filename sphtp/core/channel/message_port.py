@@ -1,4 +1,4 @@
-"""What an application does with a connection: messages out, messages in, and their receipts."""
+"""The application's side of a connection: messages out, messages in, and their receipts."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -45,7 +45,7 @@ class MessagePort:
 
     @property
     def readable(self) -> bool:
-        """Whether ``receive_many`` has a message to give."""
+        """True if ``receive_many`` has a message to give."""
         if self.receive_side is None:
             return False
         queue = self.receive_side.receive_queue
@@ -53,16 +53,16 @@ class MessagePort:
 
     @property
     def is_credit_due(self) -> bool:
-        """Whether reading has made so much room that the peer should get more credit."""
+        """True if reading has made so much room that the peer should get more credit."""
         return self.receive_side is not None and self.receive_side.receive_queue.credit.is_due
 
     @property
     def wants_to_send(self) -> bool:
-        """Whether messages wait to leave."""
+        """True if messages wait to leave."""
         return self.send_side is not None and self.send_side.send_queue.wants_to_send
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """How many of these messages, given by their sizes, ``queue`` takes in a lane by now.
+        """The number of these messages, given by their sizes, that ``queue`` takes by now.
 
         Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
         nothing can.
@@ -70,7 +70,7 @@ class MessagePort:
         return self._sending().send_queue.room_for(sizes, lane)
 
     def has_room(self, size: int, lane: int = 0) -> bool:
-        """Whether there is room for one message of a size; raises as ``room_for``."""
+        """True if there is room for one message of a size; raises as ``room_for``."""
         return self.room_for((size,), lane) > 0
 
     def queue(self, payloads: Sequence[bytes], lane: int = 0) -> int:
@@ -102,7 +102,7 @@ class MessagePort:
         return number
 
     def reserve(self, number: int, size: int, lane: int = 0) -> int:
-        """How many messages of up to ``size`` bytes a lane has room for by now, up to ``number``.
+        """The messages of up to ``size`` bytes for which a lane has room by now, up to ``number``.
 
         0 where the channel takes no message of that size; raises as ``room_for`` else.
         """

@@ -139,13 +139,13 @@ PADDING: Final = bytes(SMALLEST_GREET)
 
 
 def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
-    """What both sides have seen in the clear, and the handshake then proves to be the same."""
+    """The bytes that both sides have seen in the clear, which the handshake proves to be alike."""
     return Writer().raw(b"SphTP 1").u8(NUMBERS[pattern.name]).u32(opener).u64(token).finish()
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityContext:
-    """Who a node is in its handshakes, and whom it lets in."""
+    """The identity of a node in its handshakes, its secrets, and the peers that it lets in."""
 
     identity: Identity
     secrets: Secrets
@@ -155,7 +155,7 @@ class SecurityContext:
     counters: HandshakeCounters
 
     def payload(self, connection_id: int, datagram: bytes) -> bytes:
-        """What a Noise message carries: our proof for a connection's RESET, and a datagram."""
+        """The payload of a Noise message: our proof for a connection's RESET, and a datagram."""
         return reset_proof(self.reset_key, connection_id) + datagram
 
 

@@ -1,4 +1,4 @@
-"""What a channel's observer is told, and when: called in line, where the thing happens.
+"""A channel's observer: its methods are called in line, where the thing happens.
 
 A channel that nobody observes has no observer, and asks for it in some twenty-five places. One that
 is observed goes the same way: what an ``Instrument`` is told changes nothing of what it is told of.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ChannelObserver:
-    """Whom to tell of one channel, and what it was told last."""
+    """The instrument of one channel, and the values that it was given last."""
 
     __slots__ = ("_congestion", "_obstacle", "_queued", "_trip", "channel",
                  "instrument", "path_mtu")  # fmt: skip

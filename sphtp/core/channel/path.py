@@ -1,4 +1,4 @@
-"""How much may leave, when, and in what sizes: congestion control, pacing and path MTU together.
+"""One path: congestion control, pacing and MTU, which bound the time and size of packets.
 
 There is one thing that congestion control never holds back: the seed's pace, for a flow that is
 small.
@@ -65,7 +65,7 @@ class ResendAllowance:
         self.used = 0
 
     def number(self, now: float, trip: RoundTrip, loss: float, size: int) -> int:
-        """How many packets of ``size`` bytes are allowed per period.
+        """The number of packets of ``size`` bytes that are allowed per period.
 
         ``trip`` and ``loss`` are what is known of the path: round trips, and the share of packets
         that get lost.
@@ -77,7 +77,7 @@ class ResendAllowance:
         return max(PROBE_PACKETS, min(LOSSY_PACKETS, LOSSY_BYTES // size))
 
     def ready_at(self, now: float, number: int, patience: float) -> float:
-        """When the next packet may leave; ``patience`` is how long an ack may take."""
+        """The time of the next packet; ``patience`` is the longest wait for an ack."""
         rate = number / max(self._resend_time, patience)
         earned = max(now - self._at, 0.0) * rate
         self._left = min(max(self._left + earned - self.used, 0.0), 2.0 * PROBE_PACKETS)
@@ -116,7 +116,7 @@ class Path:
 
     @property
     def suspects_size(self) -> bool:
-        """Whether large packets vanish of late, so that only a small one may get an answer."""
+        """True if large packets vanish of late, so that only a small one may get an answer."""
         return self.mtu.tail_size < self.mtu.size
 
     @property
@@ -126,28 +126,28 @@ class Path:
 
     @property
     def state(self) -> str:
-        """What congestion control is up to, by name."""
+        """The phase of congestion control, by name."""
         return self._controller.phase
 
     @property
     def has_window(self) -> bool:
-        """Whether the window takes another packet."""
+        """True if the window takes another packet."""
         return self._recovery.bytes_in_flight < self._controller.window
 
     def ready_at(self, now: float) -> float:
-        """When the next packet may leave, as its pace has it; never while the window is full."""
+        """The time at which the pace lets the next packet leave; never while the window is full."""
         if self._recovery.bytes_in_flight >= self._controller.window:
             return INFINITY
         return self._pacer.ready_at(now, self.datagram_size, self._controller.pacing_rate)
 
     def allowance(self, now: float) -> int:
-        """How many packets per period may leave whatever the window says."""
+        """The number of packets per period that may leave whatever the window says."""
         return self._allowance.number(
             now, self._recovery.round_trip, self._recovery.ratio, self.datagram_size
         )
 
     def resend_at(self, now: float, *, is_repeat: bool) -> float | None:
-        """When the next packet may leave, window or not; or None.
+        """The time at which the next packet may leave, window or not; or None.
 
         One with nothing that is sent again has no claim unless the path loses much.
         """
@@ -157,7 +157,7 @@ class Path:
         return self._allowance.ready_at(now, number, self._recovery.patience)
 
     def budget(self, now: float, most: int, largest: int) -> int:
-        """How many full packets may leave at once, at most ``most`` and ``largest`` bytes."""
+        """The full packets that may leave at once, at most ``most`` and ``largest`` bytes."""
         left = self._controller.window - self._recovery.bytes_in_flight
         left = min(left, self._pacer.budget(now, self.rate))
         return min(most, min(left, largest) // self.datagram_size)
@@ -246,7 +246,7 @@ class Path:
         self._recovery.path_changed()
 
     def probe(self, now: float) -> None:
-        """What probes repeat waits in line, and has to leave."""
+        """The messages that probes repeat, as long as they wait and have to leave."""
         self._allowance.probe(self.allowance(now))
 
     def resize(self) -> int:

@@ -1,4 +1,4 @@
-"""How large a datagram the path takes (RFC 8899, packetization layer path MTU discovery).
+"""The largest datagram that the path takes (RFC 8899, packetization layer path MTU discovery).
 
 Probes of growing size go out, one at a time and beside the data, until one gets no ack three
 times. A size that worked may stop to work when the route changes: then large packets vanish while
@@ -38,7 +38,7 @@ RETRY_AFTER = 60.0
 
 
 class Search(Name):
-    """Where the search is."""
+    """The states of the search."""
 
     READY = "the next probe may leave"
     PROBING = "a probe is on its way"
@@ -47,7 +47,7 @@ class Search(Name):
 
 
 class MtuEvent(Name):
-    """What happens to it."""
+    """The events of the search."""
 
     PROBE = "a probe leaves"
     ACKED = "the probe arrived"
@@ -62,7 +62,7 @@ class MtuEvent(Name):
 
 
 class MtuAction(Name):
-    """What it then does."""
+    """The actions of the search."""
 
     GROW = "use the size that arrived"
     COUNT = "count a try; after the last one the size is too large"
@@ -150,7 +150,7 @@ class PathMtu:
 
     @property
     def tail_size(self) -> int:
-        """How large a packet may be that has to get through: a small one while larger ones vanish.
+        """The size of a packet that has to get through: a small one while larger ones vanish.
 
         Nothing tells that they do as long as there are none but large ones.
         """
@@ -172,7 +172,7 @@ class PathMtu:
         return self.floor if self.size > self.floor else min(self.floor, SMALLEST_DATAGRAM)
 
     def poll_timeout(self) -> float | None:
-        """When ``poll_probe`` has something; None while a probe is on its way."""
+        """The time at which ``poll_probe`` has something; None while a probe is on its way."""
         return None if self.state is Search.PROBING else self._due
 
     def poll_probe(self, now: float, largest: float = INFINITY) -> int | None:

@@ -49,7 +49,7 @@ class PathValidation:
         return encode_path(Kind.CHALLENGE, peer, self._nonce)
 
     def is_proven(self, address: Address, nonce: int) -> bool:
-        """Whether a RESPONSE proves that the peer is there; each challenge serves once."""
+        """True if a RESPONSE proves that the peer is there; each challenge serves once."""
         if (address, nonce) != (self._address, self._nonce):
             return False
         self._address, self._sent_at = None, float("-inf")

@@ -91,7 +91,7 @@ Peers = dict[Origin, AesGcm]
 
 
 def is_free(peers: Peers, key: bytes, origin: Origin) -> bool:
-    """Whether nobody with another key is there.
+    """True if nobody with another key is there.
 
     Connection ids are not secret, and a peer chooses its own: it could take another's.
     """

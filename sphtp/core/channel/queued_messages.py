@@ -1,4 +1,4 @@
-"""What waits in a lane beside small messages: those that no packet takes whole, or that go once.
+"""Messages that wait in a lane until packets have taken all of them.
 
 A ``FragmentedMessage`` hands out what a packet carries as ``SentFrame``, as the runs of small
 messages in ``send_lane`` do. Messages that are sent once wait in an ``UnreliableQueue``. What has
@@ -53,12 +53,12 @@ class FragmentedMessage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all of it has been taken."""
+        """True if all of it has been taken."""
         return self._offset == len(self._payload)
 
     @property
     def is_begun(self) -> bool:
-        """Whether a part of it has left, and with it all of it was paid for."""
+        """True if a part of it has left, and with it all of it was paid for."""
         return self._offset > 0
 
     @property

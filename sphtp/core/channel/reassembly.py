@@ -62,7 +62,7 @@ class Reassembly:
             raise RemoteError(f"a message of {self.total} bytes now has {frame.total}")
 
     def is_apart(self, frame: Fragment) -> bool:
-        """Whether a fragment touches nothing that is here, and so makes another gap."""
+        """True if a fragment touches nothing that is here, and so makes another gap."""
         start, end = frame.offset, frame.offset + len(frame.payload)
         place = bisect_right(self._starts, end)
         return not place or self._end(place - 1) < start

@@ -1,4 +1,4 @@
-"""What becomes of each message that somebody follows (talk: a callback when acknowledged)."""
+"""Receipts: the outcome of each message that is followed (talk: a callback when acknowledged)."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ SLACK: Final = 64
 
 
 class Outcome(Enum):
-    """How a message ended."""
+    """The outcome of a message."""
 
     DELIVERED = auto()
     """Sent reliably, and the peer's channel has it, whether or not its application has read it."""
@@ -62,7 +62,7 @@ class Ticket:
 
     @property
     def is_special(self) -> bool:
-        """Whether anything is asked but to be told."""
+        """True if the message expires, or has copies."""
         return self.deadline is not None or self.copies > 0
 
 

@@ -73,7 +73,7 @@ class UnorderedLane:
         self._blocked = blocked
 
     def admits(self, message_id: int, frame: Fragment, limit: int) -> bool:
-        """Whether a fragment can be kept.
+        """True if a fragment can be kept.
 
         Raises ``RemoteError`` when its message is over the limit or contradicts what is here.
         """
@@ -353,7 +353,7 @@ class ReceiveQueue:
         return restored, messages, size, is_ahead
 
     def _fits(self, messages: int, size: int) -> bool:
-        """Whether there is room for so many messages, and for fragments of so many bytes in all.
+        """True if there is room for so many messages, and for fragments of so many bytes in all.
 
         Bytes may be overdrawn by the whole messages of one packet.
         """
@@ -386,7 +386,7 @@ class ReceiveQueue:
         return sizes + list(begun.values())
 
     def _may_go_on(self, restored: Sequence[Restored]) -> bool:
-        """Whether a packet may be taken in although the node is full.
+        """True if a packet may be taken in although the node is full.
 
         So it is for who has less than a share, and for what can lead to a message that is read:
         parts of messages that have begun, and, where nothing can be read, what a lane waits for.

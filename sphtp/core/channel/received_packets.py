@@ -1,4 +1,4 @@
-"""Which packets arrived, and when an ack for them has to leave (Fiedler; RFC 9000, section 13.2).
+"""The packets that arrived, and the time of their ack (Fiedler; RFC 9000, section 13.2).
 
 Of a received packet nothing has to be known but that it came, so the sequence buffer is one
 integer: bit n stands for the packet n before the newest. Its low 32 bits are the ack bits that each
@@ -38,7 +38,7 @@ NEVER: Final = 1 << 80
 
 
 class Arrival(Enum):
-    """How a sequence compares with those received before."""
+    """The comparison of a sequence with those received before."""
 
     FRESH = "fresh"
     DUPLICATE = "duplicate"
@@ -67,7 +67,7 @@ class ReceivedPackets:
         return sequence & MASK, self._window >> self.highest - sequence & ALL_BITS
 
     def is_out_of_reach(self, sequence: int) -> bool:
-        """Whether a packet is too old for the ack bits of the next header."""
+        """True if a packet is too old for the ack bits of the next header."""
         return self.highest - sequence >= ACK_BITS
 
     def restore(self, short: int) -> int:
@@ -151,7 +151,7 @@ class AckTimer:
             self.due = now + REPEAT_AFTER
 
     def is_late(self, now: float) -> bool:
-        """Whether the delay of an ack is worth a frame; once is enough for what leaves now."""
+        """True if the delay of an ack is worth a frame; once is enough for what leaves now."""
         return now - self.newest_at > SHORTEST_DELAY and now != self._delay_sent_at
 
     def lateness(self, now: float) -> Sequence[AckDelay]:

@@ -45,7 +45,7 @@ from sphtp.errors import RemoteError
 
 
 class ResponderState(Name):
-    """Where the answering side of a handshake is."""
+    """The states of the answering side of a handshake."""
 
     ASKED = "the opener was asked who it is"
     PRESENTED = "the opener is known, and the endpoint has its CONNECT"
@@ -54,7 +54,7 @@ class ResponderState(Name):
 
 
 class ResponderEvent(Name):
-    """What happens to it."""
+    """The events of the answering side."""
 
     GREETED_AGAIN = "its GREET came again"
     CONFIRMED = "its CONFIRM came"
@@ -65,7 +65,7 @@ class ResponderEvent(Name):
 
 
 class ResponderAction(Name):
-    """What is then done."""
+    """The actions of the answering side."""
 
     KEEP = "give it as much time again, within what the whole may take"
     REPEAT = "send the last answer again"
@@ -200,7 +200,7 @@ class ResponderHandshake:
 
 
 MOST_KEPT: Final = 4
-"""How many times ``timeout`` a handshake stays at most, however often it comes again."""
+"""The longest stay of a handshake, in times of ``timeout``, however often it comes again."""
 
 
 class HalfOpenTable:
@@ -216,7 +216,7 @@ class HalfOpenTable:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more would be too many."""
+        """True if one more would be too many."""
         return len(self._handshakes) >= self._limit
 
     def find(self, origin: Origin) -> ResponderHandshake | None:
@@ -224,7 +224,7 @@ class HalfOpenTable:
         return self._handshakes.get(origin)
 
     def make_room(self, host: str, is_stranger: bool) -> bool:
-        """Whether one more, from this host, is not too many; a stranger may have to go for it.
+        """True if one more, from this host, is not too many; a stranger may have to go for it.
 
         That is the newest one of the host that has most. For another stranger one goes only where
         that host has two more than its own: an address is proven, so nobody has many.
@@ -274,7 +274,7 @@ class HalfOpenTable:
             handshake.take(ResponderEvent.LATE)
 
     def next_due(self) -> float | None:
-        """When the next one's time is over."""
+        """The time at which the next one's time is over."""
         return next(iter(self._handshakes.values())).due if self._handshakes else None
 
 
@@ -282,7 +282,7 @@ FEWEST_SWEPT: Final = 64
 
 
 class HandshakeReplayFilter:
-    """Where GREETs came from that say by themselves who sends them, as long as they have a place.
+    """The origins of GREETs that say by themselves who sends them, as long as they have a place.
 
     Such a one can be sent again by anybody, word by word, and nothing in it tells when it was made.
     Its first bytes, a key drawn for it alone, tell it from every other. One GREET has one place:
@@ -300,7 +300,7 @@ class HandshakeReplayFilter:
         return len(self._places)
 
     def has_place(self, noise: bytes, origin: Origin) -> bool:
-        """Whether a GREET has a place already, with another origin than this one."""
+        """True if a GREET has a place already, with another origin than this one."""
         place = self._places.get(noise[:KEY_SIZE])
         return place is not None and place != origin and self._is_kept(place)
 
@@ -326,7 +326,7 @@ class Suspects:
         self._until: dict[str, float] = {}
 
     def has(self, now: float, host: str) -> bool:
-        """Whether this is one."""
+        """True if this host is a suspect."""
         return self._until.get(host, now) > now
 
     def note(self, now: float, host: str) -> None:
@@ -337,7 +337,7 @@ class Suspects:
         self._until[host] = now + self._timeout
 
 
-class Progress(NamedTuple):
+class HandshakeProgress(NamedTuple):
     """The opener of one of our connections is still at it."""
 
     connection_id: int
@@ -346,8 +346,8 @@ class Progress(NamedTuple):
 class Responder:
     """Handshakes that others began, from their first GREET to the first thing that they seal.
 
-    Inputs return a handshake when its ``connect`` is to be heard, or ``Progress``. What is to be
-    sent goes into ``outgoing``; ``peers`` are the keys of this endpoint's connections.
+    Inputs return a handshake whose ``connect`` is for the endpoint, or ``HandshakeProgress``.
+    Datagrams to be sent go into ``outgoing``; ``peers`` are the keys of the endpoint's connections.
     """
 
     def __init__(
@@ -372,7 +372,7 @@ class Responder:
         return len(self._half_open)
 
     def poll_timeout(self) -> float | None:
-        """When the next handshake's time is over."""
+        """The time at which the next handshake's time is over."""
         return self._half_open.next_due()
 
     def handle_timeout(self, now: float) -> None:
@@ -387,7 +387,7 @@ class Responder:
 
     def handle_greet_untrusted(
         self, now: float, address: Address, datagram: bytes
-    ) -> ResponderHandshake | Progress | None:
+    ) -> ResponderHandshake | HandshakeProgress | None:
         """Take a GREET: give it a cookie, or take in who brings one."""
         greet = decode_greet_untrusted(datagram)
         # It covers the noise, too: what was altered on its way is found out before it costs much.
@@ -417,7 +417,7 @@ class Responder:
 
     def handle_confirm_untrusted(
         self, now: float, address: Address, datagram: bytes
-    ) -> ResponderHandshake | Progress | None:
+    ) -> ResponderHandshake | HandshakeProgress | None:
         """Take a CONFIRM: now the opener has a name."""
         confirm = decode_confirm_untrusted(datagram)
         handshake = self._half_open.find((address, confirm.opener))
@@ -454,16 +454,16 @@ class Responder:
 
     def _step(
         self, now: float, handshake: ResponderHandshake, event: ResponderEvent
-    ) -> ResponderHandshake | Progress | None:
+    ) -> ResponderHandshake | HandshakeProgress | None:
         """Take an event; return what the endpoint is to do."""
-        output: ResponderHandshake | Progress | None = None
+        output: ResponderHandshake | HandshakeProgress | None = None
         for action in handshake.take(event):
             match action:
                 case ResponderAction.KEEP:
                     # It would not ask if it had heard the answer: its silence counts from now on.
                     is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
                     if is_kept and keys is not None and keys.own:
-                        output = Progress(keys.own)
+                        output = HandshakeProgress(keys.own)
                 case ResponderAction.REPEAT:
                     if handshake.answer is not None:
                         self._outgoing.append(handshake.answer)
@@ -494,7 +494,7 @@ class Responder:
     # Taking somebody in
 
     def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
-        """Whether a GREET shows nothing of what only those know who were introduced.
+        """True if a GREET shows nothing of what only those know who were introduced.
 
         Who knows this side's key, or has the secret, was; unless such a GREET from the same host
         was found to be made up of late. Each kind has a budget of its own, so that strangers take
@@ -518,7 +518,7 @@ class Responder:
         return self._half_open.make_room(origin[0][0], is_stranger)
 
     def _has_time(self, now: float, *, is_stranger: bool) -> bool:
-        """Whether one more message may be computed, be it true or not."""
+        """True if one more message may be computed, be it true or not."""
         if self._rates[is_stranger].take(now):
             return True
         self._counters.handshakes_over_rate += 1

@@ -1,4 +1,4 @@
-"""How safe a node is: its identity, whom it lets in, and how much strangers may ask of it."""
+"""The security of a node: its identity, the peers that it lets in, and limits for strangers."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -13,7 +13,7 @@ from sphtp.errors import LocalError, SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandshakeLimits:
-    """How much strangers may ask of a node; times in seconds.
+    """The limits of what strangers may ask of a node; times in seconds.
 
     Raises ``SettingsError``, naming the setting, when one is out of range.
     """
@@ -30,7 +30,7 @@ class HandshakeLimits:
     """Peers told that their channel is not known here; a quarter of them at one address, and half
     at one host."""
     cookie_lifetime: float = 30.0
-    """How long an address counts as proven, at least."""
+    """The seconds for which an address counts as proven, at least."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -160,7 +160,7 @@ class PeerPin:
             raise SettingsError(f"key is {error}") from error
 
     def is_met_by(self, key: bytes) -> bool:
-        """Whether the peer that answered is the one expected."""
+        """True if the peer that answered is the one expected."""
         return self.key is None or key == self.key
 
 
@@ -197,4 +197,4 @@ class Security:
 
 
 SEALED: Final = Security()
-"""What a node is by default: sealed, with a new identity, open to whoever comes."""
+"""The security that a node has by default: sealed, with a new identity, open to everybody."""

@@ -189,7 +189,7 @@ class MessageRun:
 
 
 class SendLane:
-    """What waits in a lane: messages that are sent once, and reliable ones until they are acked.
+    """A lane of messages to send: those that are sent once, and reliable ones until they are acked.
 
     Of the reliable ones these are the messages between the oldest unacked id and the next to be
     given. An id is given when a message first leaves: one that is given up before uses up none,
@@ -264,11 +264,11 @@ class SendLane:
 
     @property
     def wants_to_send(self) -> bool:
-        """Whether ``fill`` may have something to give."""
+        """True if ``fill`` may have something to give."""
         return bool(self.unsent or self.retransmit or self.unreliable.waiting)
 
     def may_send(self, credit: SendCredit) -> bool:
-        """Whether ``fill`` has something to give, room for it or not."""
+        """True if ``fill`` has something to give, room for it or not."""
         return bool(self.unreliable.waiting) or self._may_send_reliable(credit)
 
     def _may_send_reliable(self, credit: SendCredit) -> bool:
@@ -277,7 +277,7 @@ class SendLane:
         return self.unsent[0].is_begun or self._allowed(credit) > 0
 
     def fills_packets(self, room: int) -> bool:
-        """Whether what is first in line takes more than a packet with ``room``."""
+        """True if what is first in line takes more than a packet with ``room``."""
         return bool(self.unsent) and self.unsent[0].left > room
 
     @property
@@ -288,7 +288,7 @@ class SendLane:
     # Queueing
 
     def room_for(self, sizes: Sequence[int], messages: int, size: int) -> int:
-        """How many messages, given by their sizes, a buffer for so many and ``size`` bytes takes.
+        """The messages, given by sizes, that a buffer for ``messages`` and ``size`` bytes takes.
 
         A message larger than the buffer goes when it is alone.
         """
@@ -475,7 +475,7 @@ class SendLane:
         return room
 
     def _allowed(self, credit: SendCredit) -> int:
-        """How many messages may leave that have not begun to."""
+        """The number of messages that may leave and have not begun to."""
         return min(credit.left, self._oldest_unacked + self._window - self._unsent_id)
 
     # What became of them
@@ -609,7 +609,7 @@ class SendLane:
         self._find_perishable()
 
     def _unacked_frames(self) -> Iterator[SentFrame]:
-        """What is on its way; runs by their frames."""
+        """The messages that are on their way; runs by their frames."""
         for part in self._unacked:
             if isinstance(part, SentFrame):
                 yield part

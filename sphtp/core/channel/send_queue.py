@@ -40,7 +40,7 @@ class Redundancy:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the packets to come have copies to carry."""
+        """True if the packets to come have copies to carry."""
         return bool(self.due or self.resting)
 
     def accompany(self, frames: list[SentFrame], room: int) -> int:
@@ -134,7 +134,7 @@ class SendQueue:
 
     @property
     def wants_to_send(self) -> bool:
-        """Whether ``take`` may have something to give."""
+        """True if ``take`` may have something to give."""
         for lane in self._lanes:
             # As ``SendLane.wants_to_send``, which one call less makes: each poll asks.
             if lane.unsent or lane.retransmit or lane.unreliable.waiting:
@@ -143,7 +143,7 @@ class SendQueue:
 
     @property
     def fills_packets(self) -> bool:
-        """Whether there may be enough of one kind to fill more than one packet."""
+        """True if there may be enough of one kind to fill more than one packet."""
         lanes, room = self._lanes, self.room
         if len(lanes) == 1:
             return lanes[0].held > room and lanes[0].fills_packets(room)
@@ -151,7 +151,7 @@ class SendQueue:
 
     @property
     def sends_again(self) -> bool:
-        """Whether something waits that has left before."""
+        """True if something waits that has left before."""
         return any(lane.retransmit for lane in self._lanes)
 
     @property
@@ -167,7 +167,7 @@ class SendQueue:
     # Queueing
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """How many of these messages, given by their sizes, can be queued in a lane by now.
+        """The number of these messages, given by their sizes, that can be queued in a lane by now.
 
         Each lane has a buffer of its own, so that one that is full holds up no other. Raises
         ``MessageTooLargeError`` when one of them never can.

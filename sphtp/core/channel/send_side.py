@@ -72,7 +72,7 @@ from sphtp.core.channel.sent_packets import SentFrame
 NOTHING: Final = (b"", 0)
 
 PINGS: Final = 32
-"""How many pings fit into the idle timeout, where none is answered: by default one each 0.3 s. Of
+"""The pings that fit into the idle timeout, where none is answered: by default one each 0.3 s. Of
 those that follow a keepalive one of 24 has to come through, each way."""
 
 
@@ -123,7 +123,7 @@ class SendSide:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether more packets are on their way than 16 bits tell apart with any ease."""
+        """True if more packets are on their way than 16 bits tell apart with any ease."""
         return self.sent_packets.ambiguous
 
     # Outputs
@@ -170,7 +170,7 @@ class SendSide:
         return NOTHING
 
     def has_more(self, now: float) -> bool:
-        """Whether anything may leave by now beside what just did."""
+        """True if anything may leave by now beside what just did."""
         if self.events or self._ready or self._is_filling_packets:
             return True
         if self._ack_timer.due is not None:
@@ -182,8 +182,8 @@ class SendSide:
         return False
 
     def poll_timeout(self) -> float | None:
-        """When an ack or the next packet may leave, one is lost, a probe is due, or a message
-        expires."""
+        """The earliest time at which an ack or a packet may leave, a packet counts as lost, a probe
+        is due, or a message expires."""
         # As ``earliest``, which one call less makes: this runs for each packet, or nearly so.
         due = self._ack_timer.due
         for other in (self.resume_at, self.recovery.deadline(), self.receipts.deadline):
@@ -192,12 +192,12 @@ class SendSide:
         return due
 
     def poll_events(self) -> list[Event]:
-        """What acks and losses meant for the life of the connection, since the last time."""
+        """The events of the lifecycle that acks and losses caused since the last time."""
         events, self.events = self.events, []
         return events
 
     def poll_progress(self) -> bool:
-        """Whether packets were acked that held messages, since the last time."""
+        """True if packets were acked that held messages, since the last time."""
         has_progress, self._has_progress = self._has_progress, False
         return has_progress
 
@@ -319,7 +319,7 @@ class SendSide:
     # What leaves
 
     def _packets_allowed(self, now: float, most: int) -> int:
-        """How many packets may leave now, where messages wait; else note when the next may."""
+        """The packets that may leave now, where messages wait; else note when the next may."""
         queue, path = self.send_queue, self.path
         if self.sent_packets.ambiguous:
             return 0
@@ -441,7 +441,7 @@ class SendSide:
             self._note_missing(subset.batch)
 
     def _note_missing(self, batch: SentBatch) -> None:
-        """What a packet told beside its messages is lost, or long in coming: tell it again."""
+        """Tell again the frames beside its messages of a packet that is lost, or long in coming."""
         if batch.closing:
             self.events.append(Event.CLOSE_LOST)
         if batch.credit:

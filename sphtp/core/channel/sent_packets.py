@@ -1,4 +1,4 @@
-"""What left, by packet, until it is acked: the send half of packet level acks (Fiedler).
+"""Packets that left, until they are acked: the send half of packet level acks (Fiedler).
 
 ``SentFrame`` is what one frame of a packet carries, and what is to be done when it is acked or
 lost: many whole messages with consecutive ids, one fragment of a large message, word that a message
@@ -119,7 +119,7 @@ def make_fragment(
 
 
 class FragmentRun:
-    """What n packets carry of one message: a fragment of ``length`` bytes each, from ``index`` on.
+    """The part of one message in n packets: a fragment of ``length`` bytes each, from ``index`` on.
 
     It stands in its lane like one frame. Its bits are those of its batch: bit n is the fragment n
     before the last. As soon as one has to be treated unlike the others, it is broken up into
@@ -163,12 +163,12 @@ class FragmentRun:
 
     @property
     def is_broken_up(self) -> bool:
-        """Whether frames have taken its place."""
+        """True if frames have taken its place."""
         return bool(self._frames)
 
     @property
     def acked(self) -> bool:
-        """Whether all of it has arrived, be it as frames."""
+        """True if all of it has arrived, be it as frames."""
         return not self._open and all(frame.acked for frame in self._frames.values())
 
     @property
@@ -183,7 +183,7 @@ class FragmentRun:
 
     @property
     def end(self) -> int:
-        """Where in its message it ends."""
+        """The offset in its message at which it ends."""
         return self.index + self.number * self.length
 
     def settle(self, bits: int) -> int:
@@ -224,10 +224,10 @@ class FragmentRun:
 
 
 Contents = Sequence[Sequence[SentFrame]] | FragmentRun
-"""What packets carry of the lanes, each of them in its turn."""
+"""The frames of packets with messages, for each of the lanes in its turn."""
 
 NO_CONTENTS: Final[Contents] = ((),)
-"""What a packet carries that has something else to say."""
+"""The frames of a packet that has something else to say."""
 
 
 class SentBatch:
@@ -307,7 +307,7 @@ class SentBatch:
         return self.open >> ahead << ahead
 
     def frames(self, bits: int) -> Sequence[SentFrame]:
-        """What some of its packets carry, the oldest first; a run is broken up for it."""
+        """The frames of some of its packets, the oldest first; a run is broken up for it."""
         contents = self.contents
         if isinstance(contents, FragmentRun):
             contents.break_up()
@@ -323,7 +323,7 @@ class SentBatch:
         ]
 
     def was_lost(self, sequence: int) -> bool:
-        """Whether one of its packets has been given up."""
+        """True if one of its packets has been given up."""
         return bool(self.lost >> self.last - sequence & 1)
 
     def named_by(self, newest: int, bits: int) -> int:
@@ -341,7 +341,7 @@ class PacketSubset(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many packets."""
+        """The number of packets."""
         return self.bits.bit_count()
 
     @property
@@ -350,7 +350,7 @@ class PacketSubset(NamedTuple):
         return self.bits.bit_count() * self.batch.size
 
     def frames(self) -> Sequence[SentFrame]:
-        """What they carry, the oldest first; as ``SentBatch.frames``."""
+        """Their frames, the oldest first; as ``SentBatch.frames``."""
         return self.batch.frames(self.bits)
 
     @property

@@ -1,4 +1,4 @@
-"""What may be chosen of a channel: kinds of delivery, lanes, limits and times."""
+"""The settings of a channel: kinds of delivery, lanes, limits and times."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -16,7 +16,7 @@ FIXED = "fixed"
 
 
 class Delivery(Enum):
-    """What the channel promises for a message."""
+    """The promise that a channel makes for a message."""
 
     RELIABLE = auto()
     """It arrives, in the lane's order."""

@@ -45,7 +45,7 @@ class SimultaneousOpen:
         return self._crossings.pop(sibling(connection.connection_id), None)
 
     def is_crossing(self, connection_id: int) -> bool:
-        """Whether this is the id of what is answered while an attempt goes on."""
+        """True if this is the id of what is answered while an attempt goes on."""
         return connection_id in self._crossings
 
     def decide(self, answered: "Connection") -> "Connection | None":

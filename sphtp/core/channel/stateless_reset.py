@@ -27,7 +27,7 @@ RESET_PURPOSE: Final = b"SphTP reset"
 
 
 def reset_purpose(port: int) -> bytes:
-    """What the key of a node's resets is derived for.
+    """The purpose for which the key of a node's resets is derived.
 
     Two nodes of one identity must not tell proofs for each other's channels; where they share a
     machine, their ports differ.
@@ -36,12 +36,12 @@ def reset_purpose(port: int) -> bytes:
 
 
 def reset_proof(key: bytes, connection_id: int) -> bytes:
-    """What a RESET for a connection must show, made with the key of the node that it was at."""
+    """The proof in a RESET for a connection, made with the key of the node that it was at."""
     return hmac(key, connection_id.to_bytes(4, "little"), sha256).digest()[:PROOF_SIZE]
 
 
 def is_proven(proof: bytes, wanted: bytes) -> bool:
-    """Whether a RESET shows what it must; takes as long wherever they differ."""
+    """True if a RESET shows what it must; takes as long wherever they differ."""
     return bool(wanted) and compare_digest(proof, wanted)
 
 

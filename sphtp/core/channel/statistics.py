@@ -1,4 +1,4 @@
-"""What a channel counts and measures, and which of its limits were reached."""
+"""The counters and measurements of a channel, and the limits that were reached."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class BoundCounters:
-    """What a bound held back, at all channels of a node together.
+    """The messages that a bound held back, at all channels of a node together.
 
     ``over_...`` was dropped, because of the setting with the rest of the name: packets whose peer
     went beyond its credit, packets with messages that are too large, unreliable messages, and

@@ -24,7 +24,7 @@ class MessageCodec(Protocol):
 
     @property
     def compression(self) -> Compression | None:
-        """Whether messages may be deflated, and how far they inflate."""
+        """The sizes to which messages are deflated and inflated; None when they are not."""
 
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
         """Return the message's bytes; raises ``WireError`` when it does not fit."""

@@ -14,7 +14,7 @@ ROOM = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """When messages are deflated, and how far they are inflated.
+    """The sizes from which messages are deflated, and to which they are inflated.
 
     Peers must agree that there is compression, and on ``max_size``; it is part of the description
     that they compare.

@@ -46,7 +46,7 @@ class BitStream(ABC):
     __slots__ = ()
 
     reading: ClassVar[bool] = False
-    """Whether values come out of this stream."""
+    """True if values come out of this stream."""
 
     @property
     @abstractmethod

@@ -42,7 +42,7 @@ class CookieJar:
         return _mac(self._secrets[0], what)
 
     def is_good(self, now: float, cookie: bytes, *what: bytes) -> bool:
-        """Whether ``make`` gave it for the same ``what`` in this lifetime or the last one."""
+        """True if ``make`` gave it for the same ``what`` in this lifetime or the last one."""
         self._rotate(now)
         matches = [bytes_eq(_mac(secret, what), cookie) for secret in self._secrets]
         return any(matches)

@@ -1,4 +1,4 @@
-"""Who a node is: an X25519 key pair (RFC 7748), and how its keys are written down."""
+"""The identity of a node: an X25519 key pair (RFC 7748), and the text form of its keys."""
 
 from base64 import b64decode, b64encode
 from typing import Final, Self

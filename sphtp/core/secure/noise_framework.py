@@ -82,7 +82,7 @@ class Pattern:
 
     @property
     def has_psk(self) -> bool:
-        """Whether both sides need a secret that they have in common."""
+        """True if both sides need a secret that they have in common."""
         return any(PSK in tokens for tokens in self.messages)
 
     @property
@@ -131,7 +131,7 @@ class SymmetricState:
 
     @property
     def overhead(self) -> int:
-        """How many bytes longer a sealed text is now: none before there is a key."""
+        """The bytes that sealing adds to a text now: none before there is a key."""
         return TAG_SIZE if self._cipher else 0
 
     def mix_hash(self, data: bytes) -> None:
@@ -196,7 +196,7 @@ def _sha256(*parts: bytes) -> bytes:
 
 
 class HandshakeState:
-    """What one side has and has heard; the keys are named by the letters of the tokens.
+    """The keys that one side has or was given, named by the letters of the tokens.
 
     A message that fails half way leaves it spoilt: work on a copy.
     """
@@ -330,12 +330,12 @@ class NoiseHandshake:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all messages have passed, so that ``split`` gives the keys."""
+        """True if all messages have passed, so that ``split`` gives the keys."""
         return self._at == len(self._messages)
 
     @property
     def is_my_turn(self) -> bool:
-        """Whether the next message is to be written here."""
+        """True if the next message is to be written here."""
         return not self.is_finished and self._initiator == (self._at % 2 == 0)
 
     @property
@@ -345,7 +345,7 @@ class NoiseHandshake:
 
     @property
     def handshake_hash(self) -> bytes:
-        """What stands for all that was said so far, 32 bytes; at the end, both have the same."""
+        """The hash of all that was said so far, 32 bytes; at the end, both have the same."""
         return self._state.symmetric.hash
 
     def write(self, payload: bytes) -> bytes:

@@ -108,7 +108,7 @@ class Tally(Protocol):
 
 
 WINDOW: Final = 2048
-"""How far a datagram may fall behind the newest one: far more than any network reorders."""
+"""The most that a datagram may fall behind the newest one: far more than any network reorders."""
 
 _ALL: Final = (1 << WINDOW) - 1
 
@@ -126,7 +126,7 @@ class ReplayWindow:
         self._seen = 0
 
     def is_new(self, number: int) -> bool:
-        """Whether it has certainly not been seen."""
+        """True if it has certainly not been seen."""
         behind = self.newest - number
         return behind < 0 or (behind < WINDOW and not self._seen >> behind & 1)
 

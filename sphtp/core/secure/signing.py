@@ -36,7 +36,7 @@ SIGNATURE_SIZE: Final = 64
 CERTIFIED: Final = b"SphTP key of a server\0"
 TO_CLIENTS: Final = b"SphTP server to clients\0"
 TO_SERVERS: Final = b"SphTP server to servers\0"
-"""What stands before the bytes that are signed, so that no signature passes for another sort."""
+"""The words before the bytes that are signed, so that no signature passes for another sort."""
 
 KEYS_KEPT: Final = 1024
 """Keys of servers whose certificates need not be checked again."""
@@ -174,7 +174,7 @@ class Signer:
 
 
 class Signed(Enum):
-    """What a signature is worth."""
+    """The worth of a signature."""
 
     GENUINE = "a server says this, for the first time"
     UNSIGNED = "there is no signature, or it is wrong"

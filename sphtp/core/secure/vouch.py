@@ -35,7 +35,7 @@ MARK_SIZE: Final = _MARK.size + _CODE_SIZE
 
 
 class Authenticity(Enum):
-    """What a mark is worth."""
+    """The worth of a mark."""
 
     GENUINE = "somebody who has the secret says this for the first time"
     UNVOUCHED = "there is no mark, or it is wrong"

@@ -243,7 +243,7 @@ class DeliveryPipeline:
         self._order.put(number, number, Batch(number, [whole], origin))
 
     def _is_plausible(self, record: Record) -> bool:
-        """Whether it can be true, after all that came before it."""
+        """True if it does not contradict what came before it."""
         if record.last >= MOST_NUMBER:
             is_plausible = False
         elif type(record) is FragmentRecord:
@@ -306,7 +306,7 @@ class DeliveryController:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the transport counts any more."""
+        """True if nothing of the transport counts any more."""
         return self.state is DeliveryState.DRAINING or self.state is DeliveryState.ENDED
 
     def statistics(self) -> DeliveryStatistics:
@@ -421,11 +421,11 @@ class DeliveryController:
 
     @property
     def is_hungry(self) -> bool:
-        """Whether the reader has little to read, so that more may be fetched."""
+        """True if the reader has little to read, so that more may be fetched."""
         return 2 * self._queue.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` has something to do, be there traffic or not."""
+        """The time at which ``handle_timeout`` has something to do, be there traffic or not."""
         gaps = self._pending.gaps
         return gaps.oldest.since + self._settings.generation if gaps else None
 
@@ -447,7 +447,7 @@ class DeliveryController:
         self._next = self._pipeline.next if self.state is DeliveryState.FOLLOWING else NONE
 
     def _is_too_far(self, record: Record) -> bool:
-        """Whether a live record is too far ahead: half of the room is for the history."""
+        """True if a live record is too far ahead: half of the room is for the history."""
         is_far = self._order.lead(record.first) > self._settings.caching_proximity
         return is_far or self._pipeline.load > 1 / 2
 

@@ -113,11 +113,11 @@ class FlowControl:
         self, reach: int, patience: float, nak_budget: float, window: TransmissionWindow
     ) -> None:
         self.reach = reach
-        """How many bytes the source may be ahead."""
+        """The bytes by which the source may be ahead."""
         self.limit: int | None = None
         """The position up to which datagrams may leave; None when nothing limits them."""
         self.left_behind = 0
-        """How often a receiver was left behind."""
+        """The number of times that a receiver was left behind."""
         self.awaited_since: float | None = None
         """Since when the report of a receiver that has reported before is awaited."""
         self._window = window
@@ -132,7 +132,7 @@ class FlowControl:
 
     @property
     def due(self) -> float | None:
-        """When a receiver will be left behind."""
+        """The time at which a receiver will be left behind."""
         due: float | None = None
         for one in self._receivers.values():
             if one.awaited_since is not None:
@@ -149,7 +149,7 @@ class FlowControl:
         return max(lead - least, 0)
 
     def is_done(self, lead: int) -> bool:
-        """Whether all receivers have everything, be it from history, and know the end."""
+        """True if all receivers have everything, be it from history, and know the end."""
         return not self.unrepaired(lead) and not any(
             one.is_busy or not one.knows_end for one in self._receivers.values()
         )
@@ -275,7 +275,7 @@ class StatusReports:
         self._is_asked = True
 
     def is_due(self, taken: int, behind_gap: int, room: int) -> bool:
-        """Whether to report, unasked, of a receiver that has ``taken`` so many bytes.
+        """True if a report is due, unasked, of a receiver that has ``taken`` so many bytes.
 
         Of these, ``behind_gap`` are behind something that is missing; its reader leaves ``room``.
         """

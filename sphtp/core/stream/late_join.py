@@ -140,7 +140,7 @@ class FetchWindow:
 
     @property
     def next_due(self) -> float | None:
-        """When the first of those in the window expires."""
+        """The time at which the first of those in the window expires."""
         while self._expiries and not self._wanted.within(*self._expiries[0][1]):
             self._expiries.popleft()
         return self._expiries[0][0] if self._expiries else None
@@ -187,7 +187,7 @@ class FetchWindow:
 
 
 MOST_DOUBLED: Final = 10
-"""How many intervals the longest wait takes."""
+"""The intervals that the longest wait takes."""
 
 
 class HistoryStart(NamedTuple):
@@ -269,7 +269,7 @@ class Fetcher:
 
     @property
     def wants_connection(self) -> bool:
-        """Whether there should be a connection; one that is not wanted may be closed."""
+        """True if there should be a connection; one that is not wanted may be closed."""
         return self.state in _CONNECTED
 
     def statistics(self) -> FetchStatistics:
@@ -352,7 +352,7 @@ class Fetcher:
         return self._outcomes.popleft() if self._outcomes else None
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` has something to do."""
+        """The time at which ``handle_timeout`` has something to do."""
         return earliest(self._alarms.next_due(), self._window.next_due)
 
     # What the source answers

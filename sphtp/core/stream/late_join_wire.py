@@ -38,7 +38,7 @@ MOST_REQUESTS: Final = 64
 MOST_SPANS: Final = 256
 """Ranges in one FETCH."""
 FURTHER: Final = 0xFFFF
-"""What one range holds beside its first number."""
+"""The most numbers that one range holds beside its first."""
 MOST_WANTED: Final = 0xFFFF
 """Messages in one FETCH."""
 

@@ -179,7 +179,7 @@ class LossMap:
         return self._gaps[place]
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether any number from ``first`` to ``last`` is missing."""
+        """True if any number from ``first`` to ``last`` is missing."""
         place = bisect_right(self._firsts, last) - 1
         return place >= 0 and first <= last and self._gaps[place].last >= first
 

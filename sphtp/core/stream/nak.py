@@ -152,7 +152,7 @@ class NakGenerator:
 
     @property
     def next_due(self) -> float | None:
-        """When to come back; there is always a time while something is missing."""
+        """The time to come back; there is always one while something is missing."""
         if not self.missing:
             return None
         fires = self._timer.next_due()

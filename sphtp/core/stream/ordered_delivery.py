@@ -123,7 +123,7 @@ class ArrivalOrder:
         return 0
 
 
-class _Entry(NamedTuple):
+class _OrderMapEntry(NamedTuple):
     last: int
     item: Batch | Loss | None
     messages: int
@@ -142,7 +142,7 @@ class OrderMap:
         self._items = items
         self._first = first
         self._next = _UNKNOWN
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, _OrderMapEntry] = {}
         self.count = 0
         self.size = 0
 
@@ -165,7 +165,7 @@ class OrderMap:
         """Return how far a message would be ahead of the one that all wait for."""
         return number - (self._first if self._next == _UNKNOWN else self._next)
 
-    def _keep(self, first: int, entry: _Entry) -> None:
+    def _keep(self, first: int, entry: _OrderMapEntry) -> None:
         self._entries[first] = entry
         self.count += entry.messages
         self.size += entry.size
@@ -178,10 +178,10 @@ class OrderMap:
             self.size -= entry.size
 
 
-def _entry(last: int, item: Batch | Loss | None) -> _Entry:
+def _entry(last: int, item: Batch | Loss | None) -> _OrderMapEntry:
     if isinstance(item, Batch):
-        return _Entry(last, item, len(item.payloads), sum(map(len, item.payloads)))
-    return _Entry(last, item, 1, 0)
+        return _OrderMapEntry(last, item, len(item.payloads), sum(map(len, item.payloads)))
+    return _OrderMapEntry(last, item, 1, 0)
 
 
 class PartialMessage:

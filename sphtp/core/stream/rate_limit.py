@@ -108,7 +108,7 @@ LEAST: Final = MBIT
 """Bytes a second that repairs, and new data, always have."""
 
 EASE: Final = 1.1
-"""How much faster than of late new data may leave that has piled up."""
+"""The factor by which new data that has piled up may leave faster than of late."""
 
 CALM: Final = 1.0
 """Seconds in which no repair waits too long before new data may be faster again."""

@@ -102,7 +102,7 @@ RECEIVER = Machine(
 )
 
 REACH: Final = 1 << 30
-"""How far a lead may jump, and a window reach: further is no source's doing."""
+"""The furthest that a lead may jump, and a window reach: further is no source's doing."""
 
 NOWHERE: Final = 1 << 31
 """The lead before there is one: whatever comes first, its 32 bits are its number."""
@@ -181,7 +181,7 @@ class Receiver:
 
     @property
     def knows_end(self) -> bool:
-        """Whether the source has told that nothing follows what is known."""
+        """True if the source has told that nothing follows what is known."""
         return self._end_reason is EndReason.CLOSED
 
     @property
@@ -254,7 +254,7 @@ class Receiver:
         return self._naks.poll_nak(now)
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` has something to do; None when the session is over."""
+        """The time at which ``handle_timeout`` is due; None when the session is over."""
         if self.state is ReceiverState.ENDED:
             return None
         return earliest(self._activity_at + self._timeout, self._naks.next_due)

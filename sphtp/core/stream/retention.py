@@ -286,7 +286,7 @@ class FetchServer:
         return frame
 
     def poll_timeout(self) -> float | None:
-        """When there may be a frame again; None when that does not depend on time."""
+        """The time at which there may be a frame again; None when that does not depend on time."""
         return self._due
 
     def _next_frame(self, now: float) -> bytes | None:

@@ -91,7 +91,7 @@ class Retransmitter:
 
     @property
     def ready(self) -> float | None:
-        """When the next repair or NCF may leave; None when there is none."""
+        """The time at which the next repair or NCF may leave; None when there is none."""
         ready: float | None = None
         for one in self._busy.values():
             ready = earliest(ready, one.ready)
@@ -182,7 +182,7 @@ class Retransmissions:
         counters: SourceCounters,
     ) -> None:
         self.ready: float | None = None
-        """When the next repair or NCF may leave; None when there is none."""
+        """The time at which the next repair or NCF may leave; None when there is none."""
         self._window = window
         self._counters = counters
         self._queue = RetransmitQueue(settings.repair_queue)
@@ -279,7 +279,7 @@ class RetransmitQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more may wait."""
+        """True if no more may wait."""
         return len(self._order) >= self._limit
 
     @property

@@ -32,7 +32,7 @@ class SessionSchedule:
 
     def __init__(self, now: float, settings: StreamSettings) -> None:
         self.due: float | None = now
-        """When the next one leaves; None when no more will."""
+        """The time at which the next one leaves; None when no more will."""
         self.number = 0
         """Of the next one."""
         self._min = settings.session_min

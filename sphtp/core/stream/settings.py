@@ -41,7 +41,7 @@ class StreamSettings:
     group_size: int = 100
     """Receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
     send_naks: bool = True
-    """Whether to ask at all; others of a group may, and their repairs come to all."""
+    """True if NAKs are sent at all; others of a group may, and their repairs come to all."""
     nak_backoff: float = 0.1
     """Between NAKs for one datagram, on average."""
     nak_spacing: float = 0.005
@@ -67,7 +67,7 @@ class StreamSettings:
     flow_window: int = 8 * MEBIBYTE
     """Bytes that a source may be ahead of its slowest receiver; 0 never waits for any."""
     patience: float = 1.0
-    """How long a receiver that does not go on may keep a source waiting."""
+    """The longest time for which a receiver that does not go on may keep a source waiting."""
     ignore: float = 0.04
     """From a repair until NAKs for the same datagram count again."""
     session_min: float = 0.05
@@ -75,11 +75,11 @@ class StreamSettings:
     # Seven chances in ``activity_timeout``: with three, a quiet source is gone at 30 % loss soon.
     session_max: float = 2.0
     linger: float = 5.0
-    """How long a source that closes still repairs, unless all have everything and know the end."""
+    """The time for which a closing source repairs, unless all have everything and know the end."""
     window: int = 24 * MEBIBYTE
     """Bytes of datagrams kept for repairs, at most."""
     window_age: float = 60.0
-    """How long they are kept, at most."""
+    """The longest time for which they are kept."""
     max_datagram: int = 1400
     local_datagram: int = 31_000
     """The same for a source that only its own machine reaches: there, larger ones cost less."""
@@ -99,7 +99,7 @@ class StreamSettings:
     max_receivers: int = 1024
     """Receivers that a source takes; others are refused."""
     lenient: bool = False
-    """Whether ``ignore`` and ``linger`` may be such that repairs fail, as in ``um``."""
+    """True if ``ignore`` and ``linger`` may be such that repairs fail, as in ``um``."""
 
     # Late join and off-transport recovery
     retention: int = 24 * MEBIBYTE
@@ -219,7 +219,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
     ),
 )
-"""What has to hold between settings (Ultra Messaging's interrelated options), and what to say."""
+"""The rules between settings (Ultra Messaging's interrelated options), and their words."""
 
 
 UM: Final[dict[str, Any]] = {

@@ -145,7 +145,7 @@ class SourceTransport:
         """Bytes of a datagram's body, at most."""
         self._settings = settings
         self.state = SOURCE.initial
-        """Where it is in its table."""
+        """The state of the source."""
         self.counters = counters = SourceCounters()
         self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
         self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
@@ -176,12 +176,12 @@ class SourceTransport:
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing new will leave: window and tails are the last ones."""
+        """True if nothing new will leave: window and tails are the last ones."""
         return self.state in ALL_SENT
 
     @property
     def window(self) -> Window:
-        """Which datagrams it has sent and still has."""
+        """The datagrams that it has sent and still has."""
         return self._window.span
 
     @property
@@ -196,7 +196,7 @@ class SourceTransport:
 
     @property
     def has_much_room(self) -> bool:
-        """Whether there is so much room that it is worth waking whoever waits for it."""
+        """True if there is enough room to be worth waking a sender that waits for it."""
         return self._transmission.room >= WORTH_WAKING
 
     @property
@@ -329,7 +329,7 @@ class SourceTransport:
         return outgoing or self._retransmitter.poll(now, self._batch)
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` and ``poll_transmit`` have to be called at the latest."""
+        """The latest time at which to call ``handle_timeout`` and ``poll_transmit``."""
         return earliest(
             self._transmission.ready,
             self._retransmitter.ready,

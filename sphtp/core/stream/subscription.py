@@ -100,12 +100,12 @@ class Subscription:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the transport counts any more."""
+        """True if nothing of the transport counts any more."""
         return self._transport.state is ReceiverState.ENDED
 
     @property
     def is_hungry(self) -> bool:
-        """Whether the reader has little to read, so that more may be fetched."""
+        """True if the reader has little to read, so that more may be fetched."""
         return self._delivery.is_hungry
 
     @property
@@ -121,7 +121,7 @@ class Subscription:
 
     @property
     def wants_connection(self) -> bool:
-        """Whether a connection to the source's history should be made, or kept."""
+        """True if a connection to the source's history should be made, or kept."""
         return self._fetcher.wants_connection
 
     def statistics(self) -> SubscriptionStatistics:
@@ -223,7 +223,7 @@ class Subscription:
         return self._delivery.poll_item()
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` has something to do."""
+        """The time at which ``handle_timeout`` has something to do."""
         return earliest(
             self._transport.poll_timeout(),
             self._delivery.poll_timeout(),

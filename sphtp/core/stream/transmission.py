@@ -203,7 +203,7 @@ class QueuedMessage:
 
     @property
     def is_begun(self) -> bool:
-        """Whether some of the fragments have left."""
+        """True if some of the fragments have left."""
         return self._part > 0
 
     def extend(self, _topic: int, _numbered: Numbered) -> bool:
@@ -240,7 +240,7 @@ class Bundler:
 
     def __init__(self, topics: int, capacity: int, part: int) -> None:
         self.waiting = 0
-        """How much waits, in bytes and two for each message."""
+        """The bytes that wait, and two for each message."""
         self.tails = dict.fromkeys(range(topics), 0)
         """For each topic the number after the last one that left."""
         self._capacity = capacity
@@ -296,7 +296,7 @@ MOST_WAITING: Final = MEBIBYTE
 """Bytes of messages that may wait to leave; whoever finds room may go over it once."""
 
 WORTH_WAKING: Final = MOST_WAITING // 4
-"""How much of that has to be free until whoever waits is woken: that costs as much as a message."""
+"""The share of that to be free before a sender is woken: waking costs as much as a message."""
 
 
 class Transmission:
@@ -312,7 +312,7 @@ class Transmission:
         counters: SourceCounters,
     ) -> None:
         self.ready: float | None = None
-        """When the next datagram may leave; None when there is none."""
+        """The time at which the next datagram may leave; None when there is none."""
         self._bundler = bundler
         self._window = window
         self._counters = counters

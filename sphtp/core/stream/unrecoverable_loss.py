@@ -148,7 +148,7 @@ class MissingDatagrams(Protocol):
     """The datagrams that the transport still tries to get: its ``LossMap``."""
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether any number from ``first`` to ``last`` is missing."""
+        """True if any number from ``first`` to ``last`` is missing."""
         ...
 
 
@@ -173,7 +173,7 @@ class PendingMessages:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing below ``top`` is still to come."""
+        """True if nothing below ``top`` is still to come."""
         return not self.gaps and not self.wanted
 
     @property
@@ -219,7 +219,7 @@ class PendingMessages:
             self.top = top
 
     def is_missing(self, number: int) -> bool:
-        """Whether a number is known to be missing."""
+        """True if a number is known to be missing."""
         return number in self.wanted or bool(self.gaps.within(number, number))
 
     def narrow(self, number: int, sqn: int) -> None:
@@ -285,5 +285,5 @@ class PendingMessages:
 
 
 def _may_hold(given_up: GivenUp, gap: MessageGap) -> bool:
-    """Whether a message of the gap may have been in what is given up."""
+    """True if a message of the gap may have been in what is given up."""
     return gap.after < given_up.span.last and given_up.span.first < gap.before

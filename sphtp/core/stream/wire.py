@@ -163,7 +163,7 @@ def decode_feedback_header_untrusted(datagram: bytes) -> tuple[int, int]:
 
 
 def is_of_stream(data: bytes) -> bool:
-    """Whether a datagram belongs to streams, and not to a channel."""
+    """True if a datagram belongs to streams, and not to a channel."""
     return data[:1] in _FIRSTS
 
 
@@ -177,7 +177,7 @@ MOST_RANGES: Final = 128
 """Ranges in one NAK or NCF: they fit any datagram, and no receiver asks for all at once."""
 
 FURTHER: Final = 0xFFFF
-"""What one range of the wire holds beside its first number; a longer span takes several."""
+"""The most numbers that a range of the wire holds beside its first; a longer span takes several."""
 
 SQN: Final = SerialNumber(32)
 """Numbers of datagrams, and of session messages."""

@@ -76,7 +76,7 @@ class Handshakes:
         self.limits = limits
         self.counters = AcceptCounters()
         self.asks_for_proof = secret
-        """Whether the greeting is not enough: a message has to be vouched for."""
+        """True if the greeting is not enough: a message has to be vouched for."""
         self._due: dict[Unproven, float] = {}
         self._by_site: dict[str, dict[Unproven, Callable[[], bool]]] = {}
         self._proven: Counter[str] = Counter()

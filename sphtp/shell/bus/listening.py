@@ -150,7 +150,7 @@ class _BusConnection:
 
     @property
     def has_message(self) -> bool:
-        """Whether a message is there as a whole."""
+        """True if a message is there as a whole."""
         size = self.message_size
         return size is not None and len(self.received) - self.at - _LENGTH.size >= size
 

@@ -44,7 +44,7 @@ class EarlyDatagrams:
 
     @property
     def is_expecting(self) -> bool:
-        """Whether a source is being joined."""
+        """True if a source is being joined."""
         return bool(self._expected)
 
     @contextmanager

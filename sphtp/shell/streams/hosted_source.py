@@ -134,7 +134,7 @@ class HostedSource:
         self._receivers: dict[int, HostedReceiver] = {}
         self._is_stale = False
         self.is_abandoned = False
-        """Whether its node was closed under it."""
+        """True if its node was closed under it."""
         self._scopes: set[trio.CancelScope] = set()
         self._connections: dict[int, trio.CancelScope] = {}
 
@@ -150,12 +150,12 @@ class HostedSource:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether it sends by a socket of its own, to a group."""
+        """True if it sends by a socket of its own, to a group."""
         return bool(self._outlet.group[1])
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many receivers as it may have."""
+        """True if it has as many receivers as it may have."""
         return len(self._receivers) >= self._settings.max_receivers
 
     def find(self, receiver: int) -> HostedReceiver | None:
@@ -264,7 +264,7 @@ class HostedSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether the source has ended."""
+        """True if the source has ended."""
         return self.is_abandoned or self.source.state is SourceState.CLOSED
 
     def abandon(self) -> None:

@@ -74,7 +74,7 @@ def open_receiver(beside: UdpSocket, group: Group) -> UdpSocket:
 
 
 def is_ipv4(text: str, *, multicast: bool) -> bool:
-    """Whether this is the address of one machine, or that of a multicast group."""
+    """True if this is an IPv4 address: of a group with ``multicast``, else of one machine."""
     try:
         return ipaddress.IPv4Address(text).is_multicast == multicast
     except ValueError:

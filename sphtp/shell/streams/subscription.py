@@ -46,7 +46,7 @@ class Terms:
     """Every message after the one with this number, or its loss: for whoever comes back to a source
     that it has read before. Takes the place of ``late_join``."""
     session: int | None = None
-    """Whose numbers these are: the ``session`` of the stream that was read; None to ask nobody."""
+    """The session of these numbers: the ``session`` of the stream that was read; None for any."""
     numbered: bool = False
     """Messages come as ``StreamMessage``, with their numbers."""
     recover: bool = True

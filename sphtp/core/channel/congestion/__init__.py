@@ -1,4 +1,4 @@
-"""How much may be under way, and how fast it may leave.
+"""Congestion control: the bytes that may be in flight, and the rate at which packets leave.
 
 ``controller`` has the interface that every controller meets, the fixed rate, and the factory that
 makes a controller by name. ``signals`` says what a controller is told. ``new_reno``, ``cubic`` and

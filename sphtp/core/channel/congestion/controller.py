@@ -55,7 +55,7 @@ class Controller(Protocol):
 
     @property
     def phase(self) -> str:
-        """What it is up to, by a name in lower case."""
+        """The phase that it is in, by a name in lower case."""
         ...
 
     def acked(self, now: float, ack: Ack) -> None:

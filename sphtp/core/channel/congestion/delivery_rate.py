@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class RateSnapshot(NamedTuple):
-    """What was true when a packet left; packets of one batch share one."""
+    """The state at the time when a packet left; packets of one batch share one."""
 
     sent_at: float
     delivered: int

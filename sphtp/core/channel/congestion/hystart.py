@@ -17,7 +17,7 @@ CAREFUL_ROUNDS = 5
 
 
 class HyStartPhase(Name):
-    """How the window grows at the start of a connection."""
+    """The growth of the window at the start of a connection."""
 
     DOUBLING = "by what is acked"
     CAREFUL = "by a quarter of it"
@@ -25,7 +25,7 @@ class HyStartPhase(Name):
 
 
 class HyStartEvent(Name):
-    """What tells about the queue."""
+    """The signs of a queue."""
 
     ROSE = "the shortest round trip of a round is longer than that of the one before"
     FELL = "it is shorter than when it rose"
@@ -34,7 +34,7 @@ class HyStartEvent(Name):
 
 
 class HyStartAction(Name):
-    """What slow start then does."""
+    """The actions of slow start."""
 
     TAKE_BASELINE = "remember the round trip, and count rounds from here"
 
@@ -86,7 +86,7 @@ class HyStart:
 
     @property
     def is_over(self) -> bool:
-        """Whether congestion avoidance should take over."""
+        """True if congestion avoidance should take over."""
         return self.state in SLOW_START.final
 
     def growth(self, now: float, ack: Ack) -> float:

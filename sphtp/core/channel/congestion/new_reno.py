@@ -68,7 +68,7 @@ def initial_window(datagram: int) -> int:
 
 
 class Checkpoint(NamedTuple):
-    """What a reaction that turns out to be a mistake is undone to."""
+    """The state to return to when a reaction turns out to be a mistake."""
 
     window: int
     threshold: float
@@ -89,7 +89,7 @@ class LossBased(ABC):
 
     @property
     def phase(self) -> str:
-        """How the window grows."""
+        """The growth of the window."""
         return "slow_start" if self.window < self._threshold else "congestion_avoidance"
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a congestion controller is told. Sizes in bytes, times in seconds, rates in bytes/s.
+"""The input of congestion controllers. Sizes in bytes, times in seconds, rates in bytes/s.
 
 Named tuples, for one is made per received ack: a frozen dataclass takes three times as long.
 """

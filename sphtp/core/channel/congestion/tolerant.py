@@ -11,7 +11,7 @@ from sphtp.core.fsm import Machine, Name, Row, Runner
 
 
 class TolerantPhase(Name):
-    """What the controller is up to."""
+    """The phases of the controller."""
 
     STARTUP = "doubling the rate each round trip"
     DRAIN = "emptying the queue that this made"
@@ -22,7 +22,7 @@ class TolerantPhase(Name):
 
 
 class TolerantEvent(Name):
-    """What tells that a phase is over."""
+    """The ends of phases."""
 
     FULL = "the rate stopped growing, or much was lost"
     DRAINED = "no more is in flight than the path holds, or that does not change"
@@ -34,7 +34,7 @@ class TolerantEvent(Name):
 
 
 class TolerantAction(Name):
-    """What the controller then does."""
+    """The actions of the controller."""
 
     AGE_RATE = "forget the highest rate of the cycle before the last"
     BEGIN_ROUNDS = "count round trips from here"
