@@ -405,9 +405,6 @@ def test_after_a_silence_both_ways_a_message_leaves_each_tenth_of_a_second() -> 
     assert pair.receive(right) == [message]
 
 
-FALLBACK = 0.1
-
-
 def test_without_samples_the_seeds_fixed_time_holds() -> None:
     estimate = RoundTrip()
     assert estimate.smoothed is None

@@ -129,12 +129,20 @@ def test_a_fixed_rate_is_kept_to() -> None:
     assert sender.path.rate == 12_000
 
 
-def test_a_user_who_gives_little_does_not_open_the_window() -> None:
-    pair = Pair(1, Faults(delay=0.05), ChannelSettings(congestion="newreno"))
+@pytest.mark.xfail(
+    strict=True,
+    reason="the search for the path's MTU needs a window of eight probes: were an unused window to "
+    "stay, 20 kB at a time would go in 2046 packets of 4 kB, not in 499 of 64 kB",
+)
+@pytest.mark.parametrize("congestion", ["newreno", "cubic"])
+def test_a_user_who_gives_little_does_not_open_the_window(congestion: str) -> None:
+    """RFC 9002, section 7.8: what is not used does not grow."""
+    pair = Pair(1, Faults(delay=0.05), ChannelSettings(congestion=congestion))
     left, right = pair.open()
+    window = left.port.statistics().window
     for _ in range(200):
         pair.transfer(left, right, [b"x"])
-    assert left.port.statistics().window < 50_000
+    assert left.port.statistics().window < window + 1200
 
 
 def test_the_rate_never_falls_under_what_pings_take() -> None:
