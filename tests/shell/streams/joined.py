@@ -9,7 +9,6 @@ import pytest
 from sphtp.core.stream.membership import Join, Welcome
 from sphtp.shell.channel import Channel
 from sphtp.shell.streams import node_streams
-from sphtp.shell.streams.subscription import join
 
 
 class Joined(NamedTuple):
@@ -22,10 +21,11 @@ class Joined(NamedTuple):
 @contextmanager
 def overheard() -> Iterator[list[Joined]]:
     """Those who join for the length of the block, in the order of their coming."""
-    joined = list[Joined]()
+    # That of an outer block, if there is one.
+    joined, join = list[Joined](), vars(node_streams)["join"]
 
     async def listening(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
-        welcome = await join(channel, wanted, is_sealed=is_sealed)
+        welcome: Welcome = await join(channel, wanted, is_sealed=is_sealed)
         joined.append(Joined(channel, welcome))
         return welcome
 
