@@ -10,7 +10,7 @@ Beside that, it names what touches a name with an underscore without an attribut
 see: imports, and names in strings.
 """
 
-import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -137,80 +137,73 @@ def is_module(name: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
-    """The modules of ``sphtp.core`` that a module imports or imports from, without that."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (it.name for it in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
-
-
-def core_modules(tree: ast.Module) -> set[str]:
-    """The same, without the names that are taken out of them."""
-    found = set[str]()
-    for name in imported(tree):
-        if name.startswith("sphtp.core."):
-            inner = name.removeprefix("sphtp.core.")
-            found.add(inner if is_module(inner) else inner.rpartition(".")[0])
-    return found - {""}
-
-
-def is_private(name: str) -> bool:
-    """Whether a name is for its own module or class only."""
-    return name.startswith("_") and not name.endswith("__")
-
-
-NAMING: Final = {"getattr", "setattr", "delattr", "hasattr", "__setattr__", "attrgetter", "object"}
-OPEN: Final = {"_fields", "_replace", "_asdict", "_make", "_field_defaults"}
+IMPORT: Final = re.compile(r"^\s*from ([\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)
+PLAIN: Final = re.compile(r"^\s*import ([\w.]+)", re.MULTILINE)
+NAMED: Final = re.compile(
+    r"(?:getattr|setattr|delattr|hasattr|attrgetter)\([^()]*?[\"']([\w.]+)[\"']"
+)
+OPEN: Final = {"_fields", "_replace", "_asdict", "_make"}
 """Names of NamedTuple's own interface."""
 
 
-def private_touches(tree: ast.Module) -> Iterator[str]:
+def imported(text: str) -> Iterator[tuple[str, str]]:
+    """Modules that a module imports from, and the name that it takes; empty for the whole."""
+    yield from ((name, "") for name in PLAIN.findall(text))
+    for module, names in IMPORT.findall(text):
+        yield from (
+            (module, word.split()[0]) for word in names.strip("()").split(",") if word.split()
+        )
+
+
+def core_modules(text: str) -> set[str]:
+    """The modules of ``sphtp.core`` that a module imports or imports from, without that."""
+    found = set[str]()
+    for module, name in imported(text):
+        inner = module.removeprefix("sphtp.core").removeprefix(".")
+        if module.startswith("sphtp.core"):
+            whole = f"{inner}.{name}".strip(".")
+            found.add(whole if is_module(whole) else inner)
+    return found - {""}
+
+
+def private_names(text: str) -> list[str]:
     """Names with an underscore that are imported, or named to ``getattr`` and such."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            yield from (it.name for it in node.names if is_private(it.name))
-        elif isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else ""
-            name = function.id if isinstance(function, ast.Name) else name
-            for word in node.args[:2] if name in NAMING else ():
-                if isinstance(word, ast.Constant) and isinstance(word.value, str):
-                    last = word.value.rpartition(".")[2]
-                    if is_private(last) and last not in OPEN:
-                        yield word.value
+    names = [*(name for _, name in imported(text)), *NAMED.findall(text)]
+    last = {name: name.rpartition(".")[2] for name in names}
+    return [
+        name
+        for name in names
+        if last[name].startswith("_") and not last[name].endswith("__") and last[name] not in OPEN
+    ]
 
 
-def trees(folder: Path = TESTS) -> dict[str, ast.Module]:
+def texts(folder: Path = TESTS) -> dict[str, str]:
     """The modules of a folder by their path."""
-    paths = sorted(folder.rglob("*.py"))
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
+    return {str(path.relative_to(ROOT)): path.read_text() for path in sorted(folder.rglob("*.py"))}
 
 
-def users_of_internals(modules: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+def users_of_internals(modules: Mapping[str, str]) -> dict[str, list[str]]:
     """The modules that import internals of the core, and which."""
     found = {
-        path: sorted(it for it in core_modules(tree) if kind_of(it) == "internals")
-        for path, tree in modules.items()
+        path: sorted(it for it in core_modules(text) if kind_of(it) == "internals")
+        for path, text in modules.items()
     }
     return {path: names for path, names in found.items() if names}
 
 
-def touches(modules: Mapping[str, ast.Module]) -> dict[str, list[str]]:
-    """The modules that touch private names, and which."""
-    found = {path: list(private_touches(tree)) for path, tree in modules.items()}
+def touches(modules: Mapping[str, str]) -> dict[str, list[str]]:
+    """The modules that name what is private, and what."""
+    found = {path: private_names(text) for path, text in modules.items()}
     return {path: names for path, names in found.items() if names}
 
 
 def main() -> int:
     """Print who knows what; the status is that of a check."""
-    modules = trees()
+    modules = texts()
     users, private = users_of_internals(modules), touches(modules)
     importers = defaultdict[str, set[str]](set)
-    for path, tree in modules.items():
-        for name in core_modules(tree):
+    for path, text in modules.items():
+        for name in core_modules(text):
             importers[kind_of(name)].add(path)
     for path, names in users.items():
         print(f"{path}: {', '.join(names)}")

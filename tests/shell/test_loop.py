@@ -454,7 +454,6 @@ async def test_signs_of_life_in_the_socket_count_after_a_standstill(
     """The process stood still for longer than the timeout: its peer has not vanished."""
     patient = ChannelSettings(timeout=1000, keepalive=500, linger=0, busy_poll=0.0)
     brisk = replace(patient, timeout=1, keepalive=0.4)
-    mock_clock.rate = 1
     async with (
         open_node(settings=brisk, security=None) as node,
         open_node(settings=patient, security=None) as peer,
@@ -463,10 +462,9 @@ async def test_signs_of_life_in_the_socket_count_after_a_standstill(
         there = await peer.accept()
         for number in range(8):
             # It leaves within the call, and the clock jumps before anything else happens.
-            receipt = there.post_nowait(number)
+            there.send_nowait(number)
             mock_clock.jump(1.5)
             assert await here.receive() == number
-            assert await receipt.wait() is Outcome.DELIVERED
         here.abort()
 
 

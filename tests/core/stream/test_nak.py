@@ -1,17 +1,29 @@
-"""What becomes of missing ranges: each row of their table, NAKs, NCFs, and the counters."""
+"""NAKs: the rows of the table of missing ranges, NCFs and counters; random waits; and timers."""
 
+from math import exp, log
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sphtp.core.stream.events import GivenUp, LossReason
-from sphtp.core.stream.loss_map import GAP, MISSING, GapEvent, GapState
-from sphtp.core.stream.nak import LOSS_REASONS, NCF_EVENTS
+from sphtp.core.stream.loss_map import GAP, MISSING, Gap, GapEvent, GapState
+from sphtp.core.stream.nak import (
+    LOSS_REASONS,
+    NCF_EVENTS,
+    NakTimer,
+    draw_exponential,
+    draw_nak_backoff,
+    draw_uniform,
+)
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.settings import Backoff
+from sphtp.core.stream.settings import Backoff, StreamSettings
 from sphtp.core.stream.statistics import NCF_COUNTERS as COUNTERS
 from sphtp.core.stream.wire import BodyFlag, NcfReason
 from tests.core.stream.receivers import Ear
+from tests.profiles import brisk
 
 ONE_MS = 0.001
 
@@ -431,3 +443,106 @@ def test_with_the_end_of_the_session_every_state_is_settled() -> None:
         (Span(4, 4), LossReason.SESSION_END),
     ]
     assert ear.pending == []
+
+
+class Fixed(Random):
+    """Draws what it is told."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+
+    def random(self) -> float:
+        return self._value
+
+
+def test_uniform_is_between_half_and_one_and_a_half() -> None:
+    assert [draw_uniform(Fixed(it), 0.2) for it in (0.0, 0.5, 1.0)] == pytest.approx(
+        [0.1, 0.2, 0.3]
+    )
+
+
+@pytest.mark.parametrize("group_size", [1, 10, 100, 1_000_000])
+@pytest.mark.parametrize("uniform", [0.0, 0.1, 0.5, 0.999])
+def test_exponential_is_the_formula_of_rfc_5401(group_size: int, uniform: float) -> None:
+    most = 0.03
+    steepness = log(group_size) + 1
+    least = steepness / (most * (exp(steepness) - 1))
+    drawn = uniform * steepness / most + least
+    told = most / steepness * log(drawn * (exp(steepness) - 1) * most / steepness)
+    assert draw_exponential(Fixed(uniform), most, group_size) == pytest.approx(told, abs=1e-12)
+
+
+@pytest.mark.parametrize("group_size", [1, 100, 1_000_000])
+def test_exponential_is_between_nothing_and_the_most(group_size: int) -> None:
+    assert draw_exponential(Fixed(0.0), 0.03, group_size) == 0
+    assert draw_exponential(Fixed(1.0), 0.03, group_size) == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    ("receivers", "most_naks"),
+    [(10, 1.1), (100, 1.2), pytest.param(1000, 1.6, marks=pytest.mark.soak)],
+)
+def test_of_many_that_share_a_loss_few_ask(seed: int, receivers: int, most_naks: float) -> None:
+    """One round trip after the first NAK its repair is there, in time for those that draw later."""
+    entropy, round_trip, asked, times = Random(seed), 0.0003, 0, 40
+    for _ in range(times):
+        waits = [draw_exponential(entropy, 0.03, 100) for _ in range(receivers)]
+        asked += sum(wait < min(waits) + round_trip for wait in waits)
+    assert asked / times < most_naks
+
+
+@pytest.mark.parametrize("backoff", Backoff)
+def test_later_waits_are_half_at_least_and_all_of_it_on_average(
+    seed: int, backoff: Backoff
+) -> None:
+    entropy = Random(seed)
+    settings = StreamSettings(nak_backoff=0.1, backoff=backoff)
+    waits = [draw_nak_backoff(entropy, settings) for _ in range(4000)]
+    assert 0.05 <= min(waits) < 0.07
+    assert max(waits) <= 0.15
+    assert sum(waits) / len(waits) == pytest.approx(0.1, rel=0.04)
+
+
+def test_in_a_group_the_first_one_waits_much_longer_than_half(seed: int) -> None:
+    entropy, groups = Random(seed), 200
+    firsts = dict.fromkeys(Backoff, 0.0)
+    for backoff in Backoff:
+        settings = StreamSettings(nak_backoff=0.1, backoff=backoff)
+        for _ in range(groups):
+            waits = (draw_nak_backoff(entropy, settings) for _ in range(20))
+            firsts[backoff] += min(waits) / groups
+    assert firsts[Backoff.UNIFORM] < 0.06
+    assert firsts[Backoff.EXPONENTIAL] > 0.07
+
+
+gaps = st.integers(0, 9)
+steps = st.one_of(
+    st.tuples(st.just("set"), gaps, st.floats(0, 10)),
+    st.tuples(st.just("stop"), gaps, st.none()),
+    st.tuples(st.just("take"), st.none(), st.floats(0, 10)),
+)
+
+
+@brisk
+@given(st.lists(steps, max_size=60))
+def test_it_is_as_good_as_looking_at_all(script: list[tuple[str, int, float]]) -> None:
+    timer, model = NakTimer(), dict[int, float]()
+    all_gaps = [Gap(number, number, 0.0, GapState.WAIT_FIRST) for number in range(10)]
+    now = 0.0
+    for what, number, time in script:
+        if what == "set":
+            timer.set(all_gaps[number], now + time)
+            model[number] = now + time
+        elif what == "stop":
+            timer.stop(all_gaps[number])
+            model.pop(number, None)
+        else:
+            now += time
+            rung = min((it for it, due in model.items() if due <= now), default=None)
+            taken = timer.take(now)
+            assert (taken and taken.first) == rung
+            model.pop(-1 if rung is None else rung, None)
+        due, soonest = timer.next_due(), min(model.values(), default=None)
+        assert due == soonest or (due is not None and soonest is not None and soonest <= due <= now)
+        assert {it.first for it in all_gaps if it in timer} == set(model)

@@ -25,7 +25,7 @@ def overheard() -> Iterator[list[Joined]]:
     join = subscription.join  # Another one may overhear already.
 
     async def listening(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
-        welcome = await join(channel, wanted, is_sealed=is_sealed)
+        welcome: Welcome = await join(channel, wanted, is_sealed=is_sealed)
         joined.append(Joined(channel, welcome))
         return welcome
 

@@ -1,6 +1,6 @@
-"""NewReno by numbers (RFC 9002, section 7)."""
+"""NewReno by numbers (RFC 9002, section 7): one reaction per round trip, and its undoing."""
 
-from sphtp.core.channel.congestion.new_reno import NewReno
+from sphtp.core.channel.congestion.new_reno import NewReno, RecoveryEpoch
 from sphtp.core.channel.congestion.signals import Ack, Lost
 
 DATAGRAM = 1200
@@ -35,3 +35,31 @@ def test_after_persistent_congestion_it_slow_starts_to_the_threshold() -> None:
     assert controller.window == 24_000
     controller.acked(2.2, ack(2.15, 24_000))
     assert controller.window == 25_200
+
+
+def test_it_answers_for_what_left_before_it_began() -> None:
+    recovery: RecoveryEpoch[str] = RecoveryEpoch()
+    assert recovery.started < 0.0
+    recovery.begin(2.0, "before")
+    assert recovery.started == 2.0
+    recovery.reset()
+    assert recovery.started < 0.0
+
+
+def test_all_must_come_back() -> None:
+    recovery: RecoveryEpoch[str] = RecoveryEpoch()
+    recovery.begin(2.0, "before")
+    recovery.lost(300)
+    recovery.lost(100)
+    assert recovery.spurious(300) is None
+    assert recovery.spurious(100) == "before"
+    assert recovery.spurious(100) is None
+
+
+def test_a_new_reaction_answers_for_its_own_losses() -> None:
+    recovery: RecoveryEpoch[str] = RecoveryEpoch()
+    recovery.begin(2.0, "first")
+    recovery.lost(300)
+    recovery.begin(3.0, "second")
+    recovery.lost(100)
+    assert recovery.spurious(100) == "second"
