@@ -1,4 +1,4 @@
-"""Questions that a program answers about who comes, none of which may bring it down by that."""
+"""Guarded predicates: an error in a user's predicate on keys or clients counts as a refusal."""
 
 from collections.abc import Callable
 from logging import Logger, getLogger
@@ -12,7 +12,7 @@ log: Final = getLogger("sphtp.security")
 def guarded(
     question: Callable[[T], bool], where: Logger, refusal: Callable[[T], str]
 ) -> Callable[[T], bool]:
-    """The same question, to which an error is a no; it is logged as the ``refusal`` it means."""
+    """Wrap a predicate so that an error means False, and is logged with the text ``refusal``."""
 
     def ask(subject: T) -> bool:
         try:
@@ -25,5 +25,5 @@ def guarded(
 
 
 def asked(name: str, question: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-    """A question about keys, guarded; errors in it are logged under ``sphtp.security``."""
+    """Wrap a predicate on keys; its errors are logged under ``sphtp.security``."""
     return guarded(question, log, lambda key: f"{name} raised; the key {key.hex()} is refused")

@@ -153,15 +153,15 @@ def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> 
     if key is None:
         if told:
             raise SettingsError(
-                "there are keys of servers, and this server has none to sign with: whoever knows "
-                "servers by their keys would not hear it"
+                "server_keys are given, but no signing_key: programs that accept only servers with "
+                "these keys would drop this server's messages"
             )
         return told
     vouches = key.public if key.certificate is None else key.certificate.cluster
     if told and not told & {key.public, vouches}:
         raise SettingsError(
-            f"neither this server's key {format_key(key.public)} nor whoever vouches for it is "
-            "among the server keys given: the others would not hear it"
+            f"neither this server's key {format_key(key.public)} nor the one that certifies it is "
+            "among the server keys given: other servers would drop its messages"
         )
     return told or frozenset((vouches,))
 
