@@ -29,7 +29,7 @@ from sphtp.shell.randomness import SECRETS
 NONE_GIVEN: Final = "no secret: the servers have one, and none was given here"
 ANOTHER_ONE: Final = "wrong secret: the servers have another one"
 NONE_THERE: Final = "the servers have no secret, and one was given here"
-NOT_SIGNED: Final = "the servers do not sign what they say, and keys of servers were given here"
+NOT_SIGNED: Final = "the servers do not sign their messages, and keys of servers were given here"
 
 _SENDER: Final = slice(4, 8)
 
@@ -167,10 +167,10 @@ def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> 
 
 
 def _unknown(judged: Judged) -> str:
-    vouches = "nobody" if not any(judged.cluster) else f"the cluster {format_key(judged.cluster)}"
+    certifier = "no cluster" if not any(judged.cluster) else format_key(judged.cluster)
     return (
-        f"wrong server key: the server signs with {format_key(judged.key)}, for which {vouches} "
-        "vouches, and neither key was given here"
+        f"wrong server key: the server signs with {format_key(judged.key)}, certified by "
+        f"{certifier}, and neither key was given here"
     )
 
 

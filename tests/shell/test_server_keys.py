@@ -88,7 +88,7 @@ async def test_programs_without_keys_hear_servers_that_sign():
 
 async def test_a_client_refuses_a_server_that_does_not_sign_and_says_so():
     async with server() as opened:
-        with pytest.raises(UnreachableError, match="the servers do not sign what they say"):
+        with pytest.raises(UnreachableError, match="the servers do not sign their messages"):
             async with client(opened.address, CLUSTER.public, timeout=0.6):
                 pytest.fail("it believed")
 
@@ -137,7 +137,7 @@ async def test_a_status_has_to_be_signed_where_keys_are_given():
         assert (await ask(opened.address, server_keys=[CLUSTER.public]))["id"] == opened.id
         with pytest.raises(UnreachableError, match="wrong server key"):
             await ask(opened.address, server_keys=[OTHERS.public])
-        with pytest.raises(UnreachableError, match="the servers do not sign what they say"):
+        with pytest.raises(UnreachableError, match="the servers do not sign their messages"):
             await ask(unsigned.address, server_keys=[CLUSTER.public])
 
 
