@@ -1,7 +1,7 @@
 # What a newcomer types. Needs make and Python 3.11 or newer (with venv); the rest goes into .venv.
 #   make PYTHON=/path/to/python3 ...      choose the Python
 #   make test PYTEST_FLAGS="-k wire -x"   narrow the tests
-#   make soak SPHTP_SEED=7 ...            have a soak again
+#   make soak SPHTP_SEED=7 ...            repeat a soak
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -49,7 +49,7 @@ check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
 
 soak: soak-channel chaos soak-rest soak-fuzz soak-properties ## Run everything at length, one after the other (hours)
 
-soak-channel: $(DEVELOPS) ## The channel on its bad days: 24 h of loss, wraps, blackouts, stopped readers
+soak-channel: $(DEVELOPS) ## The channel on bad networks: 24 h of loss, wraps, blackouts, stopped readers
 	$(SOAK) -m soak tests/soak
 
 chaos: $(DEVELOPS) ## Real processes killed, frozen, cut off, with full disks and wrong clocks
@@ -58,7 +58,7 @@ chaos: $(DEVELOPS) ## Real processes killed, frozen, cut off, with full disks an
 soak-rest: $(DEVELOPS) ## Every other test that is long
 	$(SOAK) -m soak --ignore=tests/soak --ignore=tests/chaos --ignore=tests/fuzz tests
 
-soak-fuzz: $(DEVELOPS) ## Ten million made-up datagrams to one node
+soak-fuzz: $(DEVELOPS) ## Ten million forged datagrams to one node
 	$(SOAK) -m soak tests/fuzz
 
 soak-properties: $(DEVELOPS) ## Every property with 20,000 examples
@@ -67,18 +67,18 @@ soak-properties: $(DEVELOPS) ## Every property with 20,000 examples
 fuzz: $(FUZZES) ## Fuzz every decoder and machine for FUZZ_SECONDS each, or only FUZZ_TARGETS
 	.venv/bin/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS) --runs $(FUZZ_RUNS) --targets "$(FUZZ_TARGETS)"
 
-fuzz-keep: $(DEVELOPS) ## Keep the best of the inputs that `make fuzz` has found
+fuzz-keep: $(DEVELOPS) ## Add the best inputs that `make fuzz` has found to the corpus
 	.venv/bin/python -m tests.fuzz.keep --targets "$(FUZZ_TARGETS)"
 
-diagrams: $(RUNS) ## Write docs/reference/state-machines anew from the tables
+diagrams: $(RUNS) ## Generate docs/reference/state-machines from the tables
 	.venv/bin/python docs/tools/state_machines.py
 
-docs: diagrams ## Write all pages anew that come from the code: diagrams, commands, latency
+docs: diagrams ## Generate all pages that come from the code: diagrams, commands, latency
 	.venv/bin/python docs/tools/cli_reference.py
 	.venv/bin/sphtp bench latency --markdown docs/reference/latency.md
 	.venv/bin/sphtp bench recovery --markdown docs/reference/recovery.md
 
-format: $(DEVELOPS) ## Put the code in order as `make check` wants it
+format: $(DEVELOPS) ## Format the code as `make check` requires
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 

@@ -60,7 +60,6 @@ CODECS: Final[Mapping[str, str]] = {
     "channel.frames": "frames of data packets",
     "channel.handshake": "CONNECT, ACCEPT, REFUSE",
     "channel.noise": "GREET, WELCOME, CONFIRM",
-    "channel.packet": "data packets as they come",
     "channel.path_validation": "CHALLENGE and RESPONSE",
     "channel.stateless_reset": "RESET",
     "control.client_messages": "messages of clients",

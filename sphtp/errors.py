@@ -1,4 +1,4 @@
-"""The error tree: what went wrong, and whose doing it was.
+"""The error tree, which tells local errors from errors of the other side.
 
 Code raises ``LocalError``; where bytes from the network are decoded, the one receive entry re-types
 it as ``RemoteError`` (see ``untrusted``), so that a caller can tell its own mistake from a peer's.
@@ -17,11 +17,11 @@ class SphtpError(Exception):
 
 
 class LocalError(SphtpError):
-    """This side did something that it must not do."""
+    """An error of this side: a wrong call, a wrong value, a wrong state."""
 
 
 class RemoteError(SphtpError):
-    """The other side sent something that it must not send. Drop it, count it, go on."""
+    """The other side sent a message that is not allowed. Drop it, count it, and go on."""
 
 
 class WireError(LocalError):
@@ -41,7 +41,7 @@ class MessageTooLargeError(LocalError):
 
 
 class RefusedError(SphtpError):
-    """Servers, or a peer, said no; ``reason`` is their word for why."""
+    """Servers, or a peer, refused; ``reason`` is the reason that they sent."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -49,11 +49,11 @@ class RefusedError(SphtpError):
 
 
 class UnreachableError(SphtpError):
-    """Nobody answered before the deadline; the message says who was waited for, and how long."""
+    """No answer came before the deadline; the message names the missing peer and the time."""
 
 
 def untrusted(decode: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function that is fed network bytes: only ``RemoteError`` leaves it.
+    """Mark a function that takes bytes from the network: it raises only ``RemoteError``.
 
     By convention such a function's name ends in ``_untrusted``.
     """

@@ -19,17 +19,17 @@ from sphtp_server.settings import SOURCES, ServerSettings
 def server(config: Path | None, **flags: Any) -> None:
     """Run a server: it introduces clients to each other.
 
-    Every setting is at once an option, an environment variable SPHTP_SERVER_... and a key of the
-    TOML file; options win over variables, variables over the file. In a variable, white space
+    Every setting is an option, an environment variable SPHTP_SERVER_... and a key of the TOML
+    file; options win over variables, variables over the file. In a variable, white space
     separates the values of a repeatable setting.
 
-    Log lines go to standard output. The first one says "started"; with --log-format json its
-    fields id, pub and sub tell the server's number and its two addresses with their real ports.
+    Log lines go to standard output. The first one is the event "started"; with --log-format json
+    its fields id, pub and sub contain the server's id and its two addresses with the actual ports.
 
-    SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 make it leave cleanly; what it was started to
-    ignore, as nohup does with SIGHUP, it ignores. It reads no settings anew.
+    SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 make the server leave cleanly. A signal that was
+    ignored at its start, such as SIGHUP by nohup, stays ignored. No signal reloads the settings.
 
-    Exit codes: 0 it left, 2 a wrong setting or a port that is in use.
+    Exit codes: 0 the server left, 2 a wrong setting or a port that is in use.
     """
     try:
         settings = SOURCES.load(flags, os.environ, config)
@@ -48,4 +48,4 @@ def _hint(settings: ServerSettings, error: BusError) -> str:
     if not isinstance(error, BusAddressInUseError):
         return f"{error}; choose another --host"
     option = "--pub-port" if f":{settings.pub_port} " in f"{error} " else "--sub-port"
-    return f"{error}; choose another {option}, where 0 takes any port that is free"
+    return f"{error}; choose another {option}, where 0 takes any free port"

@@ -1,4 +1,4 @@
-"""The daemon: a server, its log, and what ends it (signals, or a closed standard input)."""
+"""The daemon: runs a server, logs its events, and ends on signals or a closed standard input."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ EVERYDAY: Final = frozenset(
         Count.UNPROVEN,
     )
 )
-"""The counters of servers and clients that come and go, or are reached under two names."""
+"""Counters that rise whenever servers and clients come and go, or are reached by two names."""
 
 LIMITS: Final = {
     Count.OVER_MAX_CLIENTS: "max_clients",
@@ -41,11 +41,11 @@ LIMITS: Final = {
     Count.OVER_MAX_HANDSHAKES: "max_handshakes",
     Count.OVER_HANDSHAKE_TIMEOUT: "handshake_timeout",
 }
-"""The counters of settings that have bitten."""
+"""The setting behind each counter of a limit that took effect."""
 
 
 async def serve(settings: ServerSettings, log: Log) -> None:
-    """Run a server until a signal says to leave, or standard input closes if that was asked for.
+    """Run a server until a signal, or until standard input closes with ``exit_with_stdin``.
 
     Raises:
         BusError, SettingsError: it cannot listen there, or not with these files.
@@ -88,10 +88,10 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
             join=[str(address) for address in settings.join],
         )
     elif server.state is ServerState.JOINING:
-        # Whoever says neither --join nor --new may know of neither.
+        # A user who gives neither --join nor --new may not know of them.
         log.warning(
             "joining: admits no new client until another server is found, or for this many "
-            "seconds; where nobody holds an id yet, start with --new",
+            "seconds; if no client holds an id yet, start with --new",
             seconds=settings.timers().joining,
         )
 
@@ -113,7 +113,7 @@ async def _log_drops(server: Server, interval: float, log: Log) -> None:
 
 
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
-    """Warn of what was counted, apart from what is ordinary."""
+    """Log risen counters: as warnings, or for debugging if they are ordinary."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
     told = {*EVERYDAY, *LIMITS, Count.OUT_OF_DESCRIPTORS}
     unusual = {name: count for name, count in counts.items() if name not in told}
@@ -123,7 +123,7 @@ def log_drops(log: Log, counts: Mapping[str, int]) -> None:
     if count := counts.get(Count.OUT_OF_DESCRIPTORS):
         log.warning("out of descriptors: raise the limit of the process (ulimit -Hn)", times=count)
     if ordinary:
-        log.debug("messages dropped, as is usual", **ordinary)
+        log.debug("messages dropped in ordinary operation", **ordinary)
     if unusual:
         log.warning("messages dropped or refused", **unusual)
 

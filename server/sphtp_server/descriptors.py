@@ -1,4 +1,4 @@
-"""The descriptors that the process may have: all that it is allowed, and a word if few."""
+"""Raise the process's limit of descriptors as far as allowed, and warn if that is too low."""
 
 import resource
 from typing import Final
@@ -19,10 +19,12 @@ def raise_limit(log: Log, connections: int) -> None:
     needed = 2 * connections + SPARE
     limit = next((number for number in (hard, needed) if _raise(soft, number, hard)), soft)
     if limit != hard:
-        log.info("the system allows fewer descriptors than its limit", limit=limit, refused=hard)
+        log.info(
+            "the system allows fewer descriptors than its hard limit", limit=limit, refused=hard
+        )
     if limit != resource.RLIM_INFINITY and limit < needed:
         log.warning(
-            "few descriptors: connections beyond them are turned away; raise the limit "
+            "few descriptors: connections beyond them are closed; raise the limit "
             "(ulimit -Hn), or lower --max-connections",
             limit=limit,
             needed=needed,
@@ -30,7 +32,7 @@ def raise_limit(log: Log, connections: int) -> None:
 
 
 def _raise(soft: int, number: int, hard: int) -> bool:
-    """True if so many are allowed now: macOS refuses more than its kernel has, whatever is hard."""
+    """Set the soft limit; return whether it holds. macOS refuses more than its kernel's maximum."""
     if number == soft:
         return True
     if number != hard and number < soft:

@@ -1,4 +1,4 @@
-"""A server's events as log lines: which words, how serious, and which fields."""
+"""Log lines of a server's events: text, level and fields of each."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -23,9 +23,9 @@ Fields = dict[str, Any]
 
 
 class Happenings:
-    """Writes events down. It remembers the view, of which an event tells all and a line the news.
+    """Logs events. It keeps the last view, since a line contains only what changed in it.
 
-    ``view`` is the one to begin with, ``own`` returns the server's id, which it may have to change.
+    ``view`` is the first one; ``own`` returns the server's id, which may change.
     """
 
     def __init__(self, log: Log, view: ClusterView, own: Callable[[], int]) -> None:
@@ -34,7 +34,7 @@ class Happenings:
         self._own = own
 
     def tell(self, event: ServerEvent) -> None:
-        """Write the line of one event, if it is news."""
+        """Log one event, if it changes anything."""
         if isinstance(event, ViewChanged):
             self._tell_view(event.view)
         else:

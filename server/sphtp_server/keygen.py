@@ -31,41 +31,41 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 @click.option("--identity", type=_FILE, metavar="FILE", help="Write a new identity here.")
 @click.option("--secret", type=_FILE, metavar="FILE", help="Write a new cluster's secret here.")
 @click.option(
-    "--cluster", type=_FILE, metavar="FILE", help="Write a new key here that vouches for servers."
+    "--cluster", type=_FILE, metavar="FILE", help="Write a new key here that certifies servers."
 )
 @click.option(
-    "--server", type=_FILE, metavar="FILE", help="Write a new key here for a server to sign with."
+    "--server", type=_FILE, metavar="FILE", help="Write a new signing key of a server here."
 )
 @click.option(
     "--cluster-key",
     type=_FILE,
     metavar="FILE",
-    help="The cluster's key that is to vouch for the one of --server.",
+    help="The cluster's key, which certifies the new key of --server.",
 )
 @click.option(
-    "--show", type=_FILE, metavar="FILE", help="Tell the public key of the key in this file."
+    "--show", type=_FILE, metavar="FILE", help="Print the public key of the key in this file."
 )
-@click.option("--force", is_flag=True, help="Overwrite files that are there already.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
 def keygen(force: bool, as_json: bool, cluster_key: Path | None, **files: Path | None) -> None:
     """Make keys: an identity for a node, a secret for all programs of a cluster, keys of servers.
 
-    The files can be read by you alone, and are only read as long as that is so. Of a key the public
-    one is printed: servers may be told to admit that of an identity, and programs to hear only
-    servers with a certain one. A secret is not printed.
+    Only you can read the files, and programs refuse files that others can read. The public key of
+    an identity or a server is printed: give it to servers that admit listed clients only, or to
+    programs that accept listed servers only. A secret is not printed.
 
-    A cluster's key vouches for the keys of its servers. Whoever has it can make a server; no
-    program that runs needs it.
+    A cluster's key certifies the keys of its servers. With it, anybody can add a server; no running
+    program needs it.
 
-    Exit codes: 0 done, 2 a wrong call, or a file that cannot be written or read.
+    Exit codes: 0 done, 2 wrong arguments, or a file that cannot be written or read.
     """
     wanted = {name: file for name, file in files.items() if file is not None}
     if not wanted:
         raise click.UsageError(
-            "say what to make: --identity FILE, --secret FILE, --cluster FILE or --server FILE"
+            "give what to make: --identity FILE, --secret FILE, --cluster FILE or --server FILE"
         )
     if cluster_key is not None and "server" not in wanted:
-        raise click.UsageError("--cluster-key vouches for the key of a server: say --server FILE")
+        raise click.UsageError("--cluster-key certifies the key of a server: give --server FILE")
     try:
         authority = None if cluster_key is None else load_cluster_key(cluster_key)
         if not force:

@@ -49,7 +49,7 @@ def open_log(level: LogLevel, form: LogFormat, output: TextIO | None = None) -> 
 
 
 def _make_printable(_log: Any, _level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Let nothing that a peer said steer the terminal; a traceback keeps its lines."""
+    """Escape control characters in text of peers; a traceback keeps its lines."""
     return {name: _shown(name, value) for name, value in event.items()}
 
 
@@ -62,6 +62,6 @@ def _shown(name: str, value: Any) -> Any:
 
 
 class _Lines(NonBlockingLog):
-    """The handler that structlog writes to, by level."""
+    """The target of structlog, with a method for each level."""
 
     debug = info = warning = error = critical = NonBlockingLog.write

@@ -1,4 +1,4 @@
-"""Lines to a stream that may be full, stalled or gone, written by a program that must not stop."""
+"""A log writer that never blocks, whether its stream is full, stalled or closed."""
 
 import os
 import select
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 ATOM: Final = select.PIPE_BUF
-"""Bytes that a pipe with any room takes without making us wait."""
+"""Bytes that a pipe with any room takes without blocking."""
 
 MOST_WAITING: Final = 256 * 1024
-"""Bytes that wait for room; lines that come then are lost, and counted."""
+"""Bytes that may wait for room; further lines are dropped, and counted."""
 
 
 class NonBlockingLog:
@@ -30,7 +30,7 @@ class NonBlockingLog:
         self._is_gone = False
 
     def write(self, line: str) -> None:
-        """Write a line, which has no end of its own."""
+        """Write a line, given without its line break."""
         text = (line + "\n").encode(self._output.encoding, "backslashreplace")
         # Older lines first: while some wait, this one is behind them.
         self._flush()

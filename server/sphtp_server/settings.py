@@ -1,4 +1,4 @@
-"""The settings of a server, as data: a field is a flag, a variable and a key of the file."""
+"""The settings of a server: each field is an option, an environment variable and a TOML key."""
 
 import ipaddress
 from collections.abc import Callable, Iterable
@@ -49,7 +49,7 @@ def _address(text: object) -> object:
 
 
 def _host(text: object) -> object:
-    """Without the brackets that IPv6 has in addresses."""
+    """Return an IPv6 host without its brackets, and any other value unchanged."""
     if isinstance(text, str) and text.startswith("[") and text.endswith("]"):
         return text[1:-1]
     return text
@@ -66,44 +66,44 @@ class ServerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: Host = Field("127.0.0.1", description="Address to listen on.")
-    pub_port: Port = Field(8764, description="Port to publish on; 0 takes any that is free.")
+    pub_port: Port = Field(8764, description="Port to publish on; 0 takes any free port.")
     sub_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port to hear clients on; 0 takes any that is free. Without it: the one after "
-        "--pub-port.",
+        description="Port to receive from clients on; 0 takes any free port. Without it: the one "
+        "after --pub-port.",
     )
     advertise: Address | None = Field(
         None,
-        description="Address that others reach this server at, such as tcp://host:8764 or, with "
-        "the second port, tcp://host:8764,8765. Without it: where it listens.",
+        description="Address at which others reach this server, such as tcp://host:8764 or, with "
+        "the second port, tcp://host:8764,8765. Without it: the address to listen on.",
     )
     join: tuple[Address, ...] = Field(
         (),
         description="Address of another server of the cluster, tcp://host:8764; repeatable. This "
-        "server then admits nobody before it hears another one, and says what it waits for.",
+        "server then admits no client before it reaches another server, and logs the reason.",
     )
     new: bool = Field(
         False,
-        description="This cluster starts now and nobody holds an id yet, so do not wait. With "
-        "neither this nor --join a server waits two expiries before it admits anybody.",
+        description="Found a new cluster: no client holds an id yet, so do not wait. Without "
+        "this and --join, a server waits for two expiries before it admits clients.",
     )
     insecure: bool = Field(
-        False, description="Listen on more than loopback although nothing protects it."
+        False, description="Listen on more than loopback without a secret or TLS."
     )
     secret_file: Path | None = Field(
         None,
-        description="File with the cluster's secret (sphtp keygen): only who has it is heard.",
+        description="The cluster's secret (sphtp keygen); messages without its code are dropped.",
     )
     signing_key_file: Path | None = Field(
         None,
-        description="File with this server's key (sphtp keygen --server), which signs all it says.",
+        description="This server's key (sphtp keygen --server), which signs its messages.",
     )
     server_key: tuple[str, ...] = Field(
         (),
-        description="Public key of a server that is heard, or of a cluster that vouches for its "
-        "servers; repeatable. Without: what vouches for --signing-key-file.",
+        description="Public key of a server to accept, or of a cluster that certifies its servers; "
+        "repeatable. Without it: the key that certifies --signing-key-file.",
     )
     server_key_file: Path | None = Field(
         None, description="File with public keys as for --server-key, one per line."
@@ -113,24 +113,27 @@ class ServerSettings(BaseModel):
     )
     tls_key: Path | None = Field(None, description="The private key of --tls-cert, in PEM.")
     tls_ca: Path | None = Field(
-        None, description="Authority in PEM that the certificates of others have to come from."
+        None, description="Authority in PEM that has to have signed the certificates of others."
     )
     tls_mutual: bool = Field(
-        False, description="Whoever connects has to show a certificate of --tls-ca, too."
+        False, description="Require a certificate of --tls-ca from clients, too."
     )
     allow_key: tuple[str, ...] = Field(
-        (), description="Public key of a client that may come; repeatable. Without: all may."
+        (), description="Public key of a client to admit; repeatable. Without it: all clients."
     )
     allow_file: Path | None = Field(
-        None, description="File with public keys of clients that may come, one per line."
+        None, description="File with public keys of clients to admit, one per line."
     )
     heartbeat: float = Field(_TIMERS.heartbeat, description="Seconds between heartbeats.")
-    jitter: float = Field(_TIMERS.jitter, description="Share by which heartbeats vary.")
+    jitter: float = Field(
+        _TIMERS.jitter, description="Share by which the times between heartbeats vary."
+    )
     expiry: float = Field(
         _TIMERS.expiry, description="Seconds of silence after which a client or server is gone."
     )
     announce_deadline: float = Field(
-        _TIMERS.announce_deadline, description="Seconds that a client waits for every server."
+        _TIMERS.announce_deadline,
+        description="Seconds for which a client waits for every server's answer.",
     )
     max_clients: int = Field(
         _LIMITS.max_clients,
@@ -154,45 +157,45 @@ class ServerSettings(BaseModel):
         _LIMITS.data_per_second,
         ge=1,
         le=MAX_RATE,
-        description="Changes of its data or topics that one client may tell in a second.",
+        description="Changes of its data or topics that one client may send in a second.",
     )
     max_answers: int = Field(
         _LIMITS.max_answers,
         ge=1,
         le=MAX_ANSWERS,
-        description="Answers of one sort that wait to be sent together; others are not given.",
+        description="Answers of one kind that wait to be sent together; further ones are dropped.",
     )
     max_connections: int | None = Field(
         None,
         ge=1,
         le=MAX_CONNECTIONS,
-        description="Connections of each of both sockets. Without it: twice --max-clients, and "
+        description="Connections of each of the two sockets. Without it: twice --max-clients, and "
         f"{SPARE_CONNECTIONS} more.",
     )
     max_handshakes: int = Field(
         _LIMITS.max_handshakes,
         ge=1,
         le=MAX_HANDSHAKES,
-        description="Connections that have not proved themselves yet; one more costs whoever has "
-        "the most of them its oldest one.",
+        description="Connections that have not authenticated yet; when there is one more, the "
+        "network address with the most of them loses its oldest one.",
     )
     handshake_timeout: float = Field(
         _LIMITS.handshake_timeout,
         ge=MIN_HANDSHAKE_TIMEOUT,
         le=MAX_HANDSHAKE_TIMEOUT,
-        description="Seconds that a connection has to prove itself: in TLS, in the greeting of the "
-        "bus, and with --secret-file by a message.",
+        description="Seconds for a connection to authenticate: in TLS, in the greeting of the bus, "
+        "and with --secret-file by a message.",
     )
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
-    log_level: LogLevel = Field("info", description="The least that is logged.")
+    log_level: LogLevel = Field("info", description="The lowest level that is logged.")
     log_format: LogFormat = Field("console", description="Lines for people, or JSON.")
     log_interval: float = Field(
         10.0, gt=0, description="Seconds between reports of malformed or refused messages."
     )
     exit_with_stdin: bool = Field(
         False,
-        description="Leave when standard input closes, so as not to outlive the program that "
-        "started this one.",
+        description="Leave when standard input closes, so that the server does not outlive the "
+        "program that started it.",
     )
 
     @model_validator(mode="after")
@@ -216,8 +219,8 @@ class ServerSettings(BaseModel):
         protected = self.insecure or self.secret_file or self.tls_cert
         if not protected and not is_loopback(self.host):
             raise ValueError(
-                f"host {self.host} is more than loopback, and nothing protects it: say "
-                "--secret-file or --tls-cert, choose a loopback address, or say --insecure"
+                f"host {self.host} is more than loopback, and nothing protects it: give "
+                "--secret-file or --tls-cert, choose a loopback address, or give --insecure"
             )
         return self
 
@@ -225,8 +228,8 @@ class ServerSettings(BaseModel):
     def _others_can_find_it(self) -> Self:
         if self.advertise is None and _is_wildcard(self.host):
             raise ValueError(
-                f"host {self.host} is every address of this machine, and others need one: "
-                "say --advertise tcp://host:port"
+                f"host {self.host} means all addresses of this machine, and others need one to "
+                "dial: give --advertise tcp://host:port"
             )
         return self
 
@@ -244,7 +247,7 @@ class ServerSettings(BaseModel):
         )
 
     def bind(self) -> ServerAddress:
-        """Return where to listen.
+        """Return the address to listen on.
 
         Raises:
             SettingsError: there is no such address.
@@ -256,12 +259,12 @@ class ServerSettings(BaseModel):
 
     @property
     def makes_servers_of_members(self) -> bool:
-        """True if others have the secret with which they could pretend to be a server."""
+        """True if members on other machines could pretend to be a server, with the secret alone."""
         is_open = self.secret_file is not None and not is_loopback(self.host)
         return is_open and self.signing_key_file is None
 
     def options(self) -> ServerOptions:
-        """Return what the library needs to know. Raises ``SettingsError`` for files."""
+        """Return the library's options. Raises ``SettingsError`` for files."""
         return ServerOptions(
             bind=self.bind(),
             advertise=ServerAddress.parse(self.advertise) if self.advertise else None,
@@ -288,11 +291,11 @@ class ServerSettings(BaseModel):
         )
 
     def signing_key(self) -> ServerKey | None:
-        """Return what to sign with, if anything. Raises ``SettingsError``."""
+        """Return the signing key, or None without one. Raises ``SettingsError``."""
         return None if self.signing_key_file is None else load_server_key(self.signing_key_file)
 
     def server_keys(self) -> frozenset[bytes]:
-        """Return the keys by which other servers are known. Raises ``SettingsError``."""
+        """Return the public keys of accepted servers and clusters. Raises ``SettingsError``."""
         return _public_keys(self.server_key, self.server_key_file)
 
     def tls(self) -> Tls | None:
@@ -302,7 +305,7 @@ class ServerSettings(BaseModel):
         return Tls(self.tls_ca, self.tls_cert, self.tls_key, self.tls_mutual)
 
     def admit(self) -> Callable[[Peer], bool]:
-        """Return who may come. Raises ``SettingsError``."""
+        """Return the predicate for clients to admit. Raises ``SettingsError``."""
         if not self.allow_key and self.allow_file is None:
             return everybody
         return allow_only(_public_keys(self.allow_key, self.allow_file))

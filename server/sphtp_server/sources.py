@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Setting:
-    """One value, and where it was said."""
+    """One value, and the name of its source."""
 
     origin: str
     value: Any
@@ -55,7 +55,7 @@ class Sources(Generic[M]):
         return self.prefix + name.upper()
 
     def load(self, flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None) -> M:
-        """Put the sources together.
+        """Merge the sources.
 
         Raises:
             SettingsError: names the source, the key, the value, and what is allowed.

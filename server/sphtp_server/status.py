@@ -20,7 +20,7 @@ UNREACHABLE: Final = 4
 INTERRUPTED: Final = 130
 
 DEFAULT_ADDRESS: Final = "tcp://127.0.0.1:8764"
-"""The address of a server that was given none."""
+"""The default address of a server."""
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -28,7 +28,7 @@ IDS: Final = frozenset(("id",))
 """Shown in hexadecimal, as everywhere else."""
 
 FOR_PROGRAMS: Final = frozenset(("revision", "told_by"))
-"""Of interest to somebody who looks into the protocol, and left to JSON."""
+"""Details of the protocol, which only JSON shows."""
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAddress:
@@ -38,7 +38,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAd
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-@click.command(short_help="Ask a server how it is.")
+@click.command(short_help="Print a server's view, clients and counters.")
 @click.argument("address", default=DEFAULT_ADDRESS, callback=_address)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
 @click.option(
@@ -54,10 +54,12 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAd
     "--server-key",
     metavar="KEY",
     multiple=True,
-    help="Public key of the server, or of a cluster that vouches for it; repeatable.",
+    help="Public key of the server, or of a cluster that certifies it; repeatable.",
 )
 @click.option("--tls-ca", type=_FILE, metavar="FILE", help="Authority of the server's certificate.")
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Our certificate, if it wants one.")
+@click.option(
+    "--tls-cert", type=_FILE, metavar="FILE", help="Our certificate, if the server requires one."
+)
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of --tls-cert.")
 def status(
     address: ServerAddress,

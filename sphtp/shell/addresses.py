@@ -34,7 +34,7 @@ async def local_address_towards(host: str, port: int) -> str:
     except OSError as error:
         raise UnreachableError(f"no way to {host}: {error.strerror}") from error
     except UnicodeError as error:
-        raise UnreachableError(f"{host!r} is no name that a host can have") from error
+        raise UnreachableError(f"{host!r} is not a valid host name") from error
 
 
 async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:

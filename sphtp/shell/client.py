@@ -102,7 +102,7 @@ class PeerMatcher:
             return UnreachableError(text)
         *_, last = self._failures.values()
         error = UnreachableError(
-            f"{text}; the function failed on {len(self._failures)} of them, last with {last!r}"
+            f"{text}; the function raised for {len(self._failures)} of them, last {last!r}"
         )
         error.__cause__ = last
         return error
@@ -320,7 +320,7 @@ class Client:
     async def _addresses_of(self, peer_id: int, timeout: float) -> tuple[Address, ...]:
         peer = await self.wait_for_peer(peer_id, timeout=timeout)
         if not peer.addresses:
-            raise UnreachableError(f"peer {peer_id:#010x} told no address")
+            raise UnreachableError(f"peer {peer_id:#010x} has announced no address")
         return tuple(peer.addresses)
 
     def _tell_topics(self, topics: Sequence[str]) -> None:

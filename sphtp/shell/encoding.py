@@ -49,7 +49,7 @@ class Typed:
 def check_limit(limit: int) -> None:
     """Raise ``LocalError`` for a limit at which a reader would never get a message."""
     if limit < 1:
-        raise LocalError(f"limit is {limit}; a reader takes one message at least")
+        raise LocalError(f"limit is {limit}; allowed is 1 or more")
 
 
 def encoding_for(messages: "MessageCodec | None") -> Encoding:

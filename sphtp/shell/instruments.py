@@ -49,7 +49,7 @@ class Instruments(Instrument):
             try:
                 getattr(player, name)(*event)
             except Exception:
-                log.exception("%r raised in %s; it is told nothing more", player, name)
+                log.exception("instrument %r raised in %s, and was removed", player, name)
                 self._remove(player)
 
     def _remove(self, player: Instrument) -> None:

@@ -33,7 +33,7 @@ def _require_own(path: Path, mode: int) -> None:
     if mode & OTHERS:
         raise SettingsError(
             f"{path} is open to others (mode {stat.S_IMODE(mode):04o}); "
-            f"make it yours alone: chmod 600 {path}"
+            f"make it private: chmod 600 {path}"
         )
 
 
@@ -229,7 +229,7 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is no text") from error
+        raise SettingsError(f"{path} is not a text file") from error
 
 
 def _parse(text: str, where: str) -> bytes:

@@ -83,15 +83,13 @@ async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | No
                 FaultKind.ABSENT, f"the name {door.host!r} is unknown ({error.strerror})"
             )
         except UnicodeError:
-            return ServerFault(
-                FaultKind.PERMANENT, f"{door.host!r} is no name that a host can have"
-            )
+            return ServerFault(FaultKind.PERMANENT, f"{door.host!r} is not a valid host name")
         except ConnectionRefusedError:
             return ServerFault(FaultKind.ABSENT, f"connection refused by {door.name}")
         except OSError as error:
             return ServerFault(FaultKind.ABSENT, f"no way to {door.name} ({error.strerror})")
     if door.is_connected:
-        text = f"{door.name} takes connections and says nothing: no SphTP server, or a stopped one"
+        text = f"{door.name} accepts connections and sends nothing: no or a stopped SphTP server"
         return ServerFault(FaultKind.SILENT, text)
     return ServerFault(FaultKind.SILENT, f"no answer from {door.name}")
 
@@ -137,7 +135,7 @@ class _Address:
             )
         if not header:
             # So does a server that has no place left, until somebody leaves.
-            text = f"{self.name} takes connections and closes them: it is full, or no SphTP server"
+            text = f"{self.name} accepts connections and closes them: full, or no SphTP server"
             return ServerFault(FaultKind.SILENT, text)
         return ServerFault(FaultKind.PERMANENT, self._why_strange(header))
 
@@ -170,7 +168,7 @@ class _Address:
         if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
             return f"{self.name} speaks no TLS: dial tcp://{self.name}, or give it a certificate"
         has_none = tls is None or tls.cert is None
-        return f"{self.name} {'wants to see a' if has_none else 'refuses our'} certificate"
+        return f"{self.name} {'requires a client' if has_none else 'refuses our'} certificate"
 
     def _why_strange(self, header: bytes) -> str:
         if header == _HEADER % SUB:

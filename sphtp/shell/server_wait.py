@@ -1,4 +1,4 @@
-"""The wait for servers that are not heard: its end, and the warnings meanwhile."""
+"""Waiting for servers that do not answer: warnings meanwhile, and an error at the end."""
 
 import logging
 from typing import Final
@@ -9,28 +9,28 @@ from sphtp.errors import UnreachableError
 from sphtp.shell.probe import FaultKind, ServerFault
 
 FIRST_LOOK: Final = 0.2
-"""Seconds until somebody asks why no server was heard; on one machine one is heard after 0.01."""
+"""Seconds until the first diagnosis; on one machine a server answers after 0.01."""
 
 GRACE: Final = 0.5
-"""Seconds for which trouble may pass by itself before anybody is told."""
+"""Seconds for which a fault may pass by itself before it is reported."""
 
 PAUSE: Final = 0.1
-"""Seconds between two looks at first, so that two that take long are over after a second."""
+"""Seconds between two diagnoses at first, so that two slow ones end within a second."""
 
 LONG_PAUSE: Final = 1.0
-"""Seconds between two looks later on, at least."""
+"""Seconds between two diagnoses later on, at least."""
 
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two looks, at most, while somebody waits for a server to be started."""
+"""Seconds between two diagnoses, at most, while the program waits for a server to start."""
 
 log: Final = logging.getLogger("sphtp.client")
 
 
 class ServerWait:
-    """The time that something asked of servers may take, from now on.
+    """The time that servers have to answer a request, from now on.
 
-    ``timeout`` is for servers that are there, ``wait`` for those that may still come: seconds.
-    ``missing`` is what has not happened, as errors and warnings say it.
+    ``timeout`` is for running servers, ``wait`` for servers that may start later, both in seconds.
+    ``missing`` is the state that errors and warnings report, such as "not registered".
     """
 
     def __init__(
@@ -47,11 +47,10 @@ class ServerWait:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look.
+        """Seconds until the next diagnosis: as many as have passed, within bounds.
 
-        It doubles what has passed. A look dials like the bus itself, and what it dials may be a
-        server that a thousand dial at once, or one that has no place left: there, a look each
-        second pushed out the handshake of the very client that looked.
+        A diagnosis dials as the bus itself does. Its server may have a thousand clients that start
+        at once, or no place left; there, the new connection may push out the client's own.
         """
         passed = self._passed
         if passed <= 2 * GRACE:
@@ -60,10 +59,10 @@ class ServerWait:
         return min(pause, self._wait - passed) if passed < self._wait else pause
 
     def note(self, fault: ServerFault | None) -> None:
-        """Raise ``UnreachableError`` where waiting is of no use; else warn in the log, once.
+        """Raise ``UnreachableError`` if waiting cannot help; otherwise log each fault once.
 
-        Silence is warned of when two looks have found it: of a thousand clients that start at
-        once, some find the server too busy to answer.
+        Silence is logged after two diagnoses found it: of a thousand clients that start at once,
+        some find the server too busy to answer.
         """
         before, self._silent = self._silent, None
         if fault is not None and fault.kind is FaultKind.SILENT:
@@ -79,10 +78,10 @@ class ServerWait:
         if fault.text not in self._warned:
             self._warned.add(fault.text)
             left = self.deadline - trio.current_time()
-            log.warning("%s yet: %s; waits for up to %.3g s", self._missing, fault.text, left)
+            log.warning("%s yet: %s; waiting for up to %.3g s", self._missing, fault.text, left)
 
     def give_up(self, why: str) -> UnreachableError:
-        """Return the error for when time is up."""
+        """Return the error of a timeout."""
         return UnreachableError(f"{self._missing} within {self.seconds:g} s: {why}")
 
     @property

@@ -319,7 +319,7 @@ def bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
     except socket.gaierror as error:
         raise UdpAddressError(f"cannot bind UDP {host}: {error.strerror}") from error
     except UnicodeError as error:
-        raise UdpAddressError(f"cannot bind UDP {host!r}: no name that a host can have") from error
+        raise UdpAddressError(f"cannot bind UDP {host!r}: not a valid host name") from error
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setblocking(False)

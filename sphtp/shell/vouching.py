@@ -29,7 +29,7 @@ from sphtp.shell.randomness import SECRETS
 NONE_GIVEN: Final = "no secret: the servers have one, and none was given here"
 ANOTHER_ONE: Final = "wrong secret: the servers have another one"
 NONE_THERE: Final = "the servers have no secret, and one was given here"
-NOT_SIGNED: Final = "the servers do not sign what they say, and keys of servers were given here"
+NOT_SIGNED: Final = "the servers do not sign their messages, and keys of servers were given here"
 
 _SENDER: Final = slice(4, 8)
 
@@ -153,24 +153,24 @@ def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> 
     if key is None:
         if told:
             raise SettingsError(
-                "there are keys of servers, and this server has none to sign with: whoever knows "
-                "servers by their keys would not hear it"
+                "server_keys are given, but no signing_key: programs that accept only servers with "
+                "these keys would drop this server's messages"
             )
         return told
     vouches = key.public if key.certificate is None else key.certificate.cluster
     if told and not told & {key.public, vouches}:
         raise SettingsError(
-            f"neither this server's key {format_key(key.public)} nor whoever vouches for it is "
-            "among the server keys given: the others would not hear it"
+            f"neither this server's key {format_key(key.public)} nor the one that certifies it is "
+            "among the server keys given: other servers would drop its messages"
         )
     return told or frozenset((vouches,))
 
 
 def _unknown(judged: Judged) -> str:
-    vouches = "nobody" if not any(judged.cluster) else f"the cluster {format_key(judged.cluster)}"
+    certifier = "no cluster" if not any(judged.cluster) else format_key(judged.cluster)
     return (
-        f"wrong server key: the server signs with {format_key(judged.key)}, for which {vouches} "
-        "vouches, and neither key was given here"
+        f"wrong server key: the server signs with {format_key(judged.key)}, certified by "
+        f"{certifier}, and neither key was given here"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.house.pages import ROOT
 
-PAGES = ("day-one.md", "robustness.md", "security.md", "streams.md")
+PAGES = ("channel-promises.md", "robustness.md", "security.md", "streams.md")
 
 PROMISE = re.compile(r"^\| *(\d+) *\| *(.+?) *\| *(.+?) *\|$", re.MULTILINE)
 NAME = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -91,7 +91,7 @@ async def test_a_look_that_hangs_is_warned_of_within_a_second_and_given_up(
     with pytest.raises(UnreachableError, match="within 5 s: late still being looked up"):
         await AddressDiscovery(servers("late"), ServerWait(5)).where_to_bind()
     [warning] = caplog.messages
-    assert warning == "not registered yet: late still being looked up; waits for up to 4.5 s"
+    assert warning == "not registered yet: late still being looked up; waiting for up to 4.5 s"
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ async def test_a_function_that_fails_on_every_peer_is_told():
         await alone.wait_for_peer(lambda peer: peer.data == {"place": 3})
         with pytest.raises(sphtp.UnreachableError) as caught:
             await alone.wait_for_peer(lambda peer: peer.data["plaec"] == 3, timeout=0.1)
-        assert "the function failed on 1 of them, last with KeyError('plaec')" in str(caught.value)
+        assert "the function raised for 1 of them, last KeyError('plaec')" in str(caught.value)
         assert isinstance(caught.value.__cause__, KeyError)
 
 

@@ -288,7 +288,7 @@ async def test_a_name_that_is_none_ends_no_server_that_is_to_join_it() -> None:
     nobody = ServerAddress.parse("tcp://typo..invalid:8764")
     async with open_server(replace(FOUNDER, join=(nobody,), new_cluster=False)) as server:
         told = await happening(server.events(), JoinFailing)
-        assert told.why == "'typo..invalid' is no name that a host can have"
+        assert told.why == "'typo..invalid' is not a valid host name"
 
 
 async def test_a_server_that_answers_with_another_secret_is_told_apart_from_none() -> None:

@@ -155,13 +155,13 @@ async def listening(
         (needless_secret, "the servers have no secret, and one was given here"),
         (nobody, r"connection refused by 127\.0\.0\.1:\d+$"),
         (unknown_name, "nobody.invalid.*Name or service not known"),
-        (no_name, r"'typo\.\.invalid' is no name that a host can have"),
+        (no_name, r"'typo\.\.invalid' is not a valid host name"),
         (other_family, r"connection refused by \[::1\]:\d+$"),
         (no_way, r"no way to 255\.255\.255\.255"),
         (tls_for_a_plain_server, "speaks no TLS: dial tcp://127"),
         (plain_for_a_tls_server, r"speaks TLS: dial tls\+tcp://127"),
         (bad_certificate, r"the certificate of 127\.0\.0\.1:\d+ is not accepted"),
-        (certificate_wanted, "wants to see a certificate"),
+        (certificate_wanted, "requires a client certificate"),
         (another_service, "is no SphTP server: it answered b'HTTP/1.1'"),
         (second_port, "is a server's second port; name its first one"),
     ],
@@ -198,13 +198,15 @@ async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
 
     async with listening(say_nothing) as address:
         start = trio.current_time()
-        with pytest.raises(UnreachableError, match=r"within 1\.5 s: .* takes connections and says"):
+        with pytest.raises(
+            UnreachableError, match=r"within 1\.5 s: .* accepts connections and sends"
+        ):
             async with sphtp.open_client([address], timeout=1.5):
                 pytest.fail("it is registered")
         assert trio.current_time() - start >= 1.5
     [record] = caplog.records
     assert record.name == "sphtp.client"
-    assert "takes connections and says nothing: no SphTP server, or a stopped one" in record.message
+    assert "accepts connections and sends nothing: no or a stopped SphTP server" in record.message
 
 
 async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(
@@ -252,7 +254,7 @@ async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
     # One port or the other is full first.
     assert 1 <= len(caplog.records) <= 2
     for record in caplog.records:
-        assert "takes connections and closes them: it is full, or no SphTP server" in record.message
+        assert "accepts connections and closes them: full, or no SphTP server" in record.message
 
 
 async def test_looks_become_rarer_and_come_when_the_wait_is_over(

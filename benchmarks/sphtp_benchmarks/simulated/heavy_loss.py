@@ -1,4 +1,4 @@
-"""How long messages take over a path that loses most of its packets, beside the seed's rule."""
+"""How long messages take over a path that loses most of its packets, beside Fiedler's rule."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ RUNS: Final = 21
 LONGEST: Final = 100_000.0
 """Seconds within which all must have arrived."""
 
-SEED_RULE: Final = "the seed's rule"
+SEED_RULE: Final = "Fiedler's rule"
 CONTROLLERS: Final = ("cubic", "newreno", "tolerant", "fixed:2e6")
 
 
@@ -49,7 +49,7 @@ def measure(rule: str, seed: int) -> Endured:
 
 
 def measure_seed_rule(loss: float, seed: int) -> float:
-    """Seconds until all messages have arrived by the seed's rule."""
+    """Seconds until all messages have arrived by Fiedler's rule."""
     simulation = SeedRule(seed, Faults(delay=ROUND_TRIP / 2, loss=loss), MESSAGES, SIZE)
     simulation.drive(lambda: simulation.is_delivered, LONGEST)
     return simulation.now
@@ -73,14 +73,14 @@ HEAVY_LOSS: Final = Experiment(
     before=f"""\
 {MESSAGES} reliable messages of {SIZE:,} bytes, sent at once over a round trip of
 {ROUND_TRIP * 1e3:.0f} ms; both ways lose the same share, at random. Seconds until all have arrived,
-medians of {RUNS} runs. The first line is the rule of the seed on the same network: every message
-goes again each {RESEND_TIME} s until it is acked, with no regard to what the path carries.
+medians of {RUNS} runs. The first line is the rule of Fiedler's article on the same network: every
+message is sent again each {RESEND_TIME} s until it is acked, whatever the path carries.
 """,
     after="""\
-What a congestion controller makes of such losses, a window of two packets, would take hours where
-nine packets of ten get lost. So a few packets each 0.1 s may always leave, more where no queue
-shows that they are too many, and where much is missing an ack is said more than once. [Congestion
-control](../explanation/congestion.md#never-slower-than-the-seed) tells more.
+Such losses reduce a congestion window to two packets, with which the transfer would take hours at a
+loss of nine packets in ten. So a few packets each 0.1 s may always leave, more where the round
+trips show no queue, and acks are repeated while many packets are missing. See [congestion
+control](../explanation/congestion.md#never-slower-than-fiedlers-rule).
 """,
     headings=("rule", *(percent(loss) for loss in LOSSES)),
     trials=[SimulatedTrial(rule, partial(measure, rule)) for rule in (SEED_RULE, *CONTROLLERS)],

@@ -302,7 +302,7 @@ async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
         case JoinRefused(text):
             raise RefusedError(text, "topic")
         case _:
-            raise UnreachableError(f"no answer about the topic {wanted.topic!r} that makes sense")
+            raise UnreachableError(f"the answer about the topic {wanted.topic!r} is malformed")
 
 
 @asynccontextmanager
@@ -375,7 +375,7 @@ def _group_socket(
     try:
         group = Group(welcome.group, welcome.port, interface)
     except SettingsError as error:
-        raise UnreachableError(f"the source sends to a group that is none: {error}") from error
+        raise UnreachableError(f"the source names an invalid multicast group: {error}") from error
     own = open_receiver(udp, group)
     return running(partial(_receive_group, dispatcher, hosted, own))
 

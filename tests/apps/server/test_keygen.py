@@ -53,7 +53,7 @@ def test_a_cluster_s_key_vouches_for_the_keys_of_servers(tmp_path: Path) -> None
         assert private not in shown.output
     assert format_key(key.public) in call("--show", server).output
     refused = call("--secret", tmp_path / "secret", "--cluster-key", cluster)
-    assert (refused.exit_code, "say --server FILE" in refused.output) == (2, True)
+    assert (refused.exit_code, "give --server FILE" in refused.output) == (2, True)
     refused = call("--server", tmp_path / "other", "--cluster-key", server)
     assert (refused.exit_code, "a cluster's key is wanted" in refused.output) == (2, True)
     assert not (tmp_path / "other").exists()

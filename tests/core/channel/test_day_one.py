@@ -1,6 +1,6 @@
 """What a message library has to get right from its first day, where no other test holds it.
 
-The whole list, and the tests that hold the rest of it: docs/explanation/day-one.md.
+The whole list, and the tests that hold the rest of it: docs/explanation/channel-promises.md.
 """
 
 import pytest
