@@ -36,6 +36,8 @@ class SealCounters:
     replayed: int = 0
     unknown_key: int = 0
     """Sealed with a key that this side does not have yet, or no longer."""
+    foreign: int = 0
+    """From elsewhere than the source, as who has the socket sees: every receiver has its key."""
 
 
 class SourceSeal:

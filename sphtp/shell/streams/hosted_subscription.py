@@ -1,7 +1,6 @@
 """A receiver on its node: the machine of one subscription, its seals, and where its source is."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import trio
 
@@ -10,14 +9,6 @@ from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
-
-
-@dataclass(slots=True)
-class SubscriptionCounters(SealCounters):
-    """Datagrams that were not let in."""
-
-    foreign: int = 0
-    """From somewhere else than the source: another receiver, who has its key."""
 
 
 class HostedSubscription:
@@ -38,7 +29,7 @@ class HostedSubscription:
         self.welcome = welcome
         self.channel = channel
         self.subscription = subscription
-        self.counters = SubscriptionCounters()
+        self.counters = SealCounters()
         self.changed = trio.lowlevel.ParkingLot()
         self.count_unread: Callable[[], int] = int
         """Counts bytes of messages that were polled, and that the reader has not read."""
