@@ -75,7 +75,8 @@ class TimerQueue(Generic[K]):
         before = self._due.get(key)
         if before is not None and before[0] == when:
             return
-        self._due[key] = entry = (when, next(self._order), key)
+        entry: Entry = (when, next(self._order), key)
+        self._due[key] = entry
         queued = self._queued.get(key)
         if queued is None or when < queued[0]:
             self._queued[key] = entry
