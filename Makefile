@@ -20,6 +20,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_RUNS    ?= -1
 FUZZ_TARGETS ?=
 PIP_INSTALL  := .venv/bin/python -m pip --disable-pip-version-check --no-input install --prefer-binary
+CAN_COMPILE  := gcc --version >/dev/null 2>&1 && .venv/bin/python -c 'import os, sys, sysconfig; sys.exit(not os.path.isfile(os.path.join(sysconfig.get_path("include"), "Python.h")))'
 LOGGED       := >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
 
 # A stamp holds the path of its checkout: programs in .venv/bin know that path, so that
@@ -29,7 +30,15 @@ DEVELOPS := .venv/.installed-to-develop
 FUZZES   := .venv/.installed-to-fuzz
 MOVED    := $(shell [ ! -e $(RUNS) ] || [ "$$(cat $(RUNS))" = "$$(pwd -P)" ] || echo moved)
 
-.PHONY: help run test check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs diagrams format clean remade
+# The core as a library: a wheel of this checkout in an environment of its own, never beside the
+# sources. Tests come from the checkout, the package from the wheel: so the checkout is last on the
+# path, and the current folder is not on it.
+COMPILED       := .venv-compiled/.installed-to-test
+COMPILED_OF     = hatch_build.py pyproject.toml $(shell find sphtp server client scenarios -type f ! -name '*.pyc')
+# Other work goes first.
+COMPILE        := SPHTP_COMPILED=1 nice -n 10
+
+.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs diagrams format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +48,11 @@ run: $(RUNS) ## Set up, then simulate a gas on two servers and four peers, and v
 
 test: $(DEVELOPS) ## Set up, then run the quick test suite (under two minutes)
 	.venv/bin/python -m pytest $(PYTEST_FLAGS)
+
+compiled: $(COMPILED) ## Install the core compiled with mypyc into .venv-compiled (needs gcc; minutes)
+
+test-compiled: $(COMPILED) ## Run the quick test suite with the core compiled
+	SPHTP_COMPILED=1 PYTHONSAFEPATH=1 .venv-compiled/bin/python -m pytest $(PYTEST_FLAGS)
 
 check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
 	.venv/bin/ruff check .
@@ -83,7 +97,7 @@ format: $(DEVELOPS) ## Format the code as `make check` requires
 	.venv/bin/ruff format .
 
 clean: ## Remove .venv, builds and caches
-	rm -rf .venv build dist .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-compiled build dist .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUNS): pyproject.toml $(if $(MOVED),remade) | .venv/bin/python
@@ -95,6 +109,18 @@ $(RUNS): pyproject.toml $(if $(MOVED),remade) | .venv/bin/python
 $(DEVELOPS): $(RUNS)
 	@echo "Installing the tools for tests and checks into .venv ..."
 	@$(PIP_INSTALL) --group test --group check $(LOGGED)
+	@pwd -P > $@
+
+$(COMPILED): $(DEVELOPS) $(COMPILED_OF)
+	@$(CAN_COMPILE) || { echo "Compiling needs gcc and the headers of Python (Debian: gcc, python3-dev)." >&2; exit 1; }
+	@echo "Compiling the core, which takes minutes ..."
+	@rm -rf .venv-compiled build/wheel
+	@$(COMPILE) .venv/bin/python -m build --wheel --outdir build/wheel . $(LOGGED)
+	@echo "Installing it into .venv-compiled ..."
+	@.venv/bin/python -m venv .venv-compiled
+	@.venv-compiled/bin/python -m pip install --quiet --upgrade "pip>=25.1" $(LOGGED)
+	@$(subst .venv/,.venv-compiled/,$(PIP_INSTALL)) build/wheel/*.whl --group test $(LOGGED)
+	@pwd -P > "$$(.venv-compiled/bin/python -c 'import site; print(site.getsitepackages()[0])')/checkout.pth"
 	@pwd -P > $@
 
 $(FUZZES): $(DEVELOPS)

@@ -14,6 +14,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sphtp.core.channel import connection
 from tests import profiles  # noqa: F401  (loads what the properties are tried with)
 from tests.sockets import sockets  # noqa: F401  (a fixture)
 
@@ -27,8 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say how to have this run again."""
-    return f"seed: {config.getoption('seed')} (again: --seed or SPHTP_SEED)"
+    """Say what is tested, and how to have this run again."""
+    return (
+        f"core: {connection.__file__}\n"
+        f"seed: {config.getoption('seed')} (again: --seed or SPHTP_SEED)"
+    )
 
 
 @pytest.fixture
@@ -50,11 +54,16 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let a module's deadline win: pytest-trio marks each test nearer than ``pytestmark`` does.
 
+    Those marked ``plain`` are left out where the core is compiled.
     Modules are dealt to the workers like cards, so that some of them compute while others wait.
     """
+    if connection.__file__.endswith(".so"):
+        plain = [item for item in items if item.get_closest_marker("plain")]
+        items[:] = [item for item in items if not item.get_closest_marker("plain")]
+        config.hook.pytest_deselected(items=plain)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: (crc32(item.path.name.encode()), item.path))
     for item in items:

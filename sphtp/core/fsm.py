@@ -4,9 +4,10 @@ A ``Machine`` is a table of rows: in state ``at``, event ``on`` leads to state `
 ``do`` in order. It is checked when it is compiled (every pair of state and event either has a row
 or is refused on purpose), and it can be drawn. It knows its actions by name, and calls nothing.
 
-A ``Runner`` joins a table with the methods of a class. It stands in the class, once, beside the
-methods; what changes is the attribute ``state`` of each instance, which therefore costs a word. The
-state changes first, then the actions happen, so that an action may be the cause of the next event.
+A ``Runner`` joins a table with the methods of a class. A class method makes it, once, when the
+class exists: a class body that is compiled cannot name its own methods. What changes is the
+attribute ``state`` of each instance, which therefore costs a word. The state changes first, then
+the actions happen, so that an action may be the cause of the next event.
 
 What a refused event means does not follow from the call but from who causes that event, and an
 event has one cause. So a runner is told when it is made, for each event that any state refuses:

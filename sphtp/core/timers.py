@@ -18,7 +18,7 @@ who was not heard for longest is forgotten first.
 from collections.abc import Hashable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -38,6 +38,11 @@ def earliest(*times: float | None) -> float | None:
     return first
 
 
+Entry = tuple[Any, ...]
+"""Time, order and key. Entries are told apart by identity, which compiled code keeps only for
+tuples of any length: others it takes apart."""
+
+
 class TimerQueue(Generic[K]):
     """One time for each key; those of the same time are due in the order in which they were set.
 
@@ -49,11 +54,11 @@ class TimerQueue(Generic[K]):
 
     def __init__(self) -> None:
         # The order decides between equal times, so that keys are never compared.
-        self._due: dict[K, tuple[float, int, K]] = {}
+        self._due: dict[K, Entry] = {}
         # Has, for each key that is set, one entry that is not later than its time: that in
         # ``_queued``. What else is in the heap is left over.
-        self._heap: list[tuple[float, int, K]] = []
-        self._queued: dict[K, tuple[float, int, K]] = {}
+        self._heap: list[Entry] = []
+        self._queued: dict[K, Entry] = {}
         self._order = count()
 
     def __contains__(self, key: K) -> bool:
@@ -70,7 +75,8 @@ class TimerQueue(Generic[K]):
         before = self._due.get(key)
         if before is not None and before[0] == when:
             return
-        self._due[key] = entry = (when, next(self._order), key)
+        entry: Entry = (when, next(self._order), key)
+        self._due[key] = entry
         queued = self._queued.get(key)
         if queued is None or when < queued[0]:
             self._queued[key] = entry
@@ -88,7 +94,8 @@ class TimerQueue(Generic[K]):
             key = entry[2]
             due = self._due.get(key)
             if due is entry:
-                return entry[0]
+                when: float = entry[0]
+                return when
             if self._queued.get(key) is not entry:
                 heappop(heap)
             elif due is None:
@@ -118,7 +125,7 @@ class TimerQueue(Generic[K]):
             yield self._take_first()
 
     def _take_first(self) -> K:
-        key = heappop(self._heap)[2]
+        key: K = heappop(self._heap)[2]
         del self._due[key], self._queued[key]
         return key
 

@@ -18,6 +18,9 @@ from sphtp.core.stream.wire import Window, encode_data
 from sphtp.core.token_bucket import TokenBucket
 from tests.fuzz.targets import TARGETS
 
+# Each plants a fault in the core, where a compiled one calls its own.
+pytestmark = pytest.mark.plain
+
 Patch = pytest.MonkeyPatch
 TRIES = 150
 

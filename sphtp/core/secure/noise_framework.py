@@ -124,7 +124,7 @@ class SymmetricState:
 
     def copy(self) -> "SymmetricState":
         """Another one that has come as far."""
-        twin: SymmetricState = SymmetricState.__new__(SymmetricState)
+        twin: SymmetricState = SymmetricState(b"")
         twin.hash, twin._chaining_key = self.hash, self._chaining_key
         twin._cipher, twin._nonce = self._cipher, self._nonce
         return twin
@@ -227,9 +227,10 @@ class HandshakeState:
 
     def copy(self) -> "HandshakeState":
         """Another one that has come as far."""
-        twin: HandshakeState = HandshakeState.__new__(HandshakeState)
-        twin._pattern, twin._initiator = self._pattern, self._initiator
-        twin._secrets, twin._psk = self._secrets, self._psk
+        static, remote = self._own["s"], self._theirs.get("s")
+        twin: HandshakeState = HandshakeState(
+            self._pattern, self._initiator, static, self._secrets, b"", remote, self._psk
+        )
         twin._own, twin._theirs = self._own.copy(), self._theirs.copy()
         twin.symmetric = self.symmetric.copy()
         return twin

@@ -81,7 +81,7 @@ class StreamData(NamedTuple):
     flags: BodyFlag
     window: Window
     sqn: int
-    records: memoryview
+    records: bytes | memoryview
 
 
 class SessionMessage(NamedTuple):

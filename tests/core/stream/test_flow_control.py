@@ -1,5 +1,7 @@
 """How far a source may be ahead, of whom and for how long; when a receiver reports."""
 
+from typing import Any
+
 import pytest
 
 from sphtp.core.stream.events import Batch, Loss
@@ -16,28 +18,34 @@ REACH, PATIENCE = 100 * SIZE, 1.0
 RECORDS = bytes(SIZE - OVERHEAD - DATA_OVERHEAD)
 
 
-class Flowing(FlowControl):
+class Flowing:
     """A source whose first datagram is number 1, and as large as all others."""
 
     def __init__(self, reach: int = REACH) -> None:
         self.sent = TransmissionWindow(1, 1 << 30, 1e9)
-        super().__init__(reach, PATIENCE, 10.0, self.sent)
+        self._control = FlowControl(reach, PATIENCE, 10.0, self.sent)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._control, name)
+
+    def __len__(self) -> int:
+        return len(self._control)
 
     def send(self, now: float, lead: int) -> None:
         """Send datagrams up to the number ``lead``."""
         self.sent.add(now, [RECORDS] * (lead - self.sent.lead))
-        self.handle_sent(now)
+        self._control.handle_sent(now)
 
     def report(self, receiver: int, lead: int, room: int = REACH) -> None:
-        self.handle_status(0.0, receiver, StatusMessage(lead, room))
+        self._control.handle_status(0.0, receiver, StatusMessage(lead, room))
 
     def is_left(self, receiver: int) -> bool:
-        one = self.find(receiver)
+        one = self._control.find(receiver)
         return one is not None and one.is_left_behind
 
     @property
     def is_free(self) -> bool:
-        return self.limit is None and self.due is None
+        return self._control.limit is None and self._control.due is None
 
 
 def test_the_slowest_has_the_limit() -> None:
