@@ -93,7 +93,7 @@ class AddressDiscovery:
 
 async def _warn_later(server_wait: ServerWait, fault: ServerFault) -> None:
     await trio.sleep(GRACE)
-    server_wait.note(fault)
+    server_wait.warn(fault)
 
 
 def _host_and_port(url: str) -> Address:

@@ -183,13 +183,14 @@ class Loop:
 
     async def _handle_timers(self) -> None:
         # What lies in the socket may hold the acks and signs of life that are overdue, should this
-        # process have stood still; but a flood must not hold up time for ever.
+        # process have stood still; but a flood must not hold up time for ever. The time is that at
+        # which the socket was read: a reader whose turn comes first may stand still, too.
+        now = trio.current_time()
         if self._receive():
             await self._let_readers_go_first()
         if 0 < self._behind < MOST_BEHIND:
             return
         self._behind = 0
-        now = trio.current_time()
         self._endpoint.handle_timeout(now, is_blocked=self._is_blocked)
         if self._streams.is_busy:
             self._streams.handle_timeout(now)

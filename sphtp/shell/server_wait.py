@@ -75,6 +75,10 @@ class ServerWait:
         if fault.kind is not FaultKind.SILENT and self._passed >= given:
             waited = f" within {given:g} s" if given else ""
             raise UnreachableError(f"{self._missing}{waited}: {fault.text}")
+        self.warn(fault)
+
+    def warn(self, fault: ServerFault) -> None:
+        """Log a fault, unless it was logged before."""
         if fault.text not in self._warned:
             self._warned.add(fault.text)
             left = self.deadline - trio.current_time()

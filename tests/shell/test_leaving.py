@@ -20,7 +20,7 @@ ANY = ServerAddress.parse("tcp://127.0.0.1:0")
 
 def program() -> str:
     """Return the one of the page, waiting for a signal of somebody else."""
-    [section] = [each for each in sections(PAGE) if each.title == "Leave when asked to"]
+    [section] = [each for each in sections(PAGE) if each.title == "Leave on signals"]
     [block] = section.blocks("python")
     lines = block.text.splitlines()
     return "\n".join(line for line in lines if "raise_signal" not in line)

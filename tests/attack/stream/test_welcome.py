@@ -120,7 +120,7 @@ async def test_a_stream_in_the_clear_is_no_answer_to_a_node_that_seals(
     monkeypatch: pytest.MonkeyPatch, subscriptions: list[Subscription]
 ) -> None:
     lie(monkeypatch, lambda it: it._replace(key=None, receiver_key=b""))
-    with pytest.raises(UnreachableError, match="makes sense"):
+    with pytest.raises(UnreachableError, match="is malformed"):
         await subscribe(subscriptions)
 
 
