@@ -100,17 +100,21 @@ async def test_limits_show_in_the_statistics_by_name():
 
 
 async def test_an_error_of_admit_denies_one_client_and_ends_nothing(caplog):
-    def fails_once(record):
-        if not caplog.records:
+    first = []
+
+    def fails_for_the_first(peer):
+        # On a busy machine its announcement may come a second time, after the answer has left.
+        first.append(peer.nonce)
+        if peer.nonce == first[0]:
             raise KeyError("database")
         return True
 
-    options = ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, admit=fails_once)
+    options = ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, admit=fails_for_the_first)
     async with open_server(options) as opened:
         with pytest.raises(RefusedError, match="denied"):
             async with open_client([opened.address], timers=TIMERS):
                 pass
         assert "KeyError: 'database'" in caplog.text
-        assert opened.statistics().counters["denied"] == 1
+        assert opened.statistics().counters["denied"] >= 1
         async with open_client([opened.address], timers=TIMERS):
             assert len(opened.clients) == 1
