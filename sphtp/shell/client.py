@@ -50,9 +50,9 @@ from sphtp.shell.tls import Tls, require_tls
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.streams.multicast import Group
-    from sphtp.shell.streams.source import Source
-    from sphtp.shell.streams.subscription import Stream
+    from sphtp.shell.multicast import Group
+    from sphtp.shell.source import Source
+    from sphtp.shell.subscription import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class Client:
         """
         # As in ``NodeStreams``: loaded with the first subscription.
         from sphtp.core.stream.settings import StreamSettings
-        from sphtp.shell.streams.subscription import Terms
+        from sphtp.shell.subscription import Terms
 
         terms = Terms(
             late_join=late_join,

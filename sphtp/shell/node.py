@@ -32,17 +32,17 @@ from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import Lasting, block, running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
+from sphtp.shell.node_streams import NodeStreams
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
-from sphtp.shell.streams.node_streams import NodeStreams
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.streams.multicast import Group
-    from sphtp.shell.streams.source import Source
-    from sphtp.shell.streams.subscription import Stream, Terms
+    from sphtp.shell.multicast import Group
+    from sphtp.shell.source import Source
+    from sphtp.shell.subscription import Stream, Terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,15 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams.admission import PendingReceivers, receive_message_untrusted
-from sphtp.shell.streams.history import (
+from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.stream_admission import PendingReceivers, receive_message_untrusted
+from sphtp.shell.stream_history import (
     HELLO,
     SALT_SIZE,
     HistoryConnection,
     receive_answers_untrusted,
     serve_connection,
 )
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from tests.fuzz.choices import Choices, Script
 from tests.fuzz.mutations import mutate
 from tests.fuzz.stands import Socket, make_attendance, make_hosting

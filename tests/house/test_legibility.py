@@ -32,8 +32,8 @@ def test_the_core_calls_nobody_back() -> None:
     assert [one for one in found if not one.startswith(legibility.CONTROL)] == []
 
 
-def test_no_folders_of_the_core_import_each_other_in_a_circle() -> None:
-    assert legibility.folder_cycles(legibility.import_graph(legibility.CORE)) == []
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    assert legibility.folder_cycles(legibility.import_graph(legibility.PACKAGE)) == []
 
 
 def test_a_class_name_means_one_thing() -> None:

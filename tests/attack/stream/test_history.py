@@ -22,14 +22,14 @@ from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.shell.streams.history import (
+from sphtp.shell.stream_history import (
     HELLO,
     MOST_PENDING,
     PATIENCE,
     SALT_SIZE,
     HistoryConnection,
 )
-from sphtp.shell.streams.subscription import Terms
+from sphtp.shell.subscription import Terms
 from tests.attack.stream.wire import TOPIC, Scene, opened, streaming
 from tests.deadline import until, within_20_seconds
 

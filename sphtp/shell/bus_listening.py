@@ -29,8 +29,8 @@ from urllib.parse import urlsplit
 import trio
 
 from sphtp.errors import MessageTooLargeError
-from sphtp.shell.bus import tls as tls_configs
-from sphtp.shell.bus.dialing import (
+from sphtp.shell import bus_tls as tls_configs
+from sphtp.shell.bus_dialing import (
     DEFAULT_BUFFER,
     ENDS_KEPT,
     MAX_MESSAGE_SIZE,
@@ -40,7 +40,7 @@ from sphtp.shell.bus.dialing import (
     BusError,
     checked_buffer,
 )
-from sphtp.shell.bus.handshakes import (
+from sphtp.shell.bus_handshakes import (
     OUT_OF_DESCRIPTORS,
     AcceptCounters,
     AcceptLimits,

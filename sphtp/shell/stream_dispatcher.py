@@ -25,8 +25,8 @@ from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     # Every node has a dispatcher; few have a source or a subscription.
-    from sphtp.shell.streams.hosted_source import HostedSource
-    from sphtp.shell.streams.hosted_subscription import HostedSubscription
+    from sphtp.shell.hosted_source import HostedSource
+    from sphtp.shell.hosted_subscription import HostedSubscription
 
 MOST: Final = 4 << 20
 """Bytes that are kept, for all sources that are being joined together; others are repaired."""

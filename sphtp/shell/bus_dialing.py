@@ -12,7 +12,7 @@ from pynng import ffi
 from pynng import lib as nng
 
 from sphtp.errors import LocalError, MessageTooLargeError, SettingsError
-from sphtp.shell.bus import tls as tls_configs
+from sphtp.shell import bus_tls as tls_configs
 from sphtp.shell.tls import Tls
 
 DEFAULT_BUFFER: Final = 8192
