@@ -301,12 +301,12 @@ class IntegerField(Field[int]):
             raise _wrong_size(self.id, data) from None
 
 
-class _ClientId(IntegerField):
+class _ClientIdParameter(IntegerField):
     def decode(self, data: bytes) -> int:
         return _client_id(super().decode(data))
 
 
-class _ServerId(IntegerField):
+class _ServerIdParameter(IntegerField):
     def decode(self, data: bytes) -> int:
         number = super().decode(data)
         if not is_server_id(number):
@@ -314,7 +314,7 @@ class _ServerId(IntegerField):
         return number
 
 
-class _View(IntegerField):
+class _ViewParameter(IntegerField):
     def decode(self, data: bytes) -> int:
         number = super().decode(data)
         if number > MAX_VIEW:
@@ -322,7 +322,7 @@ class _View(IntegerField):
         return number
 
 
-class _Reason(Field[Reason]):
+class _ReasonParameter(Field[Reason]):
     def encode(self, value: Reason) -> bytes:
         return _PORT.pack(value)
 
@@ -332,7 +332,7 @@ class _Reason(Field[Reason]):
         return _REASONS.get(_PORT.unpack(data)[0], Reason.OTHER)
 
 
-class _State(Field[MemberState]):
+class _StateParameter(Field[MemberState]):
     def encode(self, value: MemberState) -> bytes:
         return bytes((value,))
 
@@ -342,7 +342,7 @@ class _State(Field[MemberState]):
         return _STATES.get(data[0], MemberState.JOINING)
 
 
-class _Bytes(Field[bytes]):
+class _BytesParameter(Field[bytes]):
     """Bytes as they are, so many at most and at least."""
 
     __slots__ = ("_least", "_most")
@@ -361,7 +361,7 @@ class _Bytes(Field[bytes]):
         return data
 
 
-class _Candidate(Field[Candidate]):
+class _CandidateParameter(Field[Candidate]):
     """Port u16, then the 4 or 16 bytes of the address."""
 
     def encode(self, value: Candidate) -> bytes:
@@ -371,7 +371,7 @@ class _Candidate(Field[Candidate]):
         return _read_candidate(data)
 
 
-class _Member(Field[Member]):
+class _MemberParameter(Field[Member]):
     """Id u32, nonce u64, state u8, then both URLs with their lengths u16, or nothing."""
 
     def encode(self, value: Member) -> bytes:
@@ -388,7 +388,7 @@ class _Member(Field[Member]):
         return _read_member(data)
 
 
-class _Peer(Field[PeerRecord]):
+class _PeerParameter(Field[PeerRecord]):
     """Id u32, nonce u64, revision u32, candidates with their lengths u8, then the data."""
 
     def encode(self, value: PeerRecord) -> bytes:
@@ -407,25 +407,25 @@ class _Peer(Field[PeerRecord]):
         return decode_record(data)
 
 
-class _Holder(PackedField[Holder]):
+class _HolderParameter(PackedField[Holder]):
     def _checked(self, values: Any) -> Holder:
         _client_id(values[0])
         return Holder._make(values)
 
 
-class _HolderKey(PackedField[HolderKey]):
+class _HolderKeyParameter(PackedField[HolderKey]):
     def _checked(self, values: Any) -> HolderKey:
         _client_id(values[0])
         return HolderKey._make(values)
 
 
-class _Gone(PackedField[GoneHolder]):
+class _GoneParameter(PackedField[GoneHolder]):
     def _checked(self, values: Any) -> GoneHolder:
         number, nonce, reason = values
         return GoneHolder(_client_id(number), nonce, _REASONS.get(reason, Reason.OTHER))
 
 
-class _Digest(PackedField[Digest]):
+class _DigestParameter(PackedField[Digest]):
     def encode(self, value: Digest) -> bytes:
         return super().encode((value.count, value.mix))
 
@@ -433,7 +433,7 @@ class _Digest(PackedField[Digest]):
         return Digest(*values)
 
 
-class _Part(PackedField[Part]):
+class _PartParameter(PackedField[Part]):
     def encode(self, value: Part) -> bytes:
         return super().encode((value.index, value.count))
 
@@ -444,7 +444,7 @@ class _Part(PackedField[Part]):
         return part
 
 
-class _Topics(Field[tuple[str, ...]]):
+class _TopicsParameter(Field[tuple[str, ...]]):
     def encode(self, value: tuple[str, ...]) -> bytes:
         return encode_topics(value)
 
@@ -452,7 +452,7 @@ class _Topics(Field[tuple[str, ...]]):
         return decode_topics(data)
 
 
-class _HolderTopics(Field[HolderTopics]):
+class _HolderTopicsParameter(Field[HolderTopics]):
     def encode(self, value: HolderTopics) -> bytes:
         return _HOLDER.pack(value.id, value.nonce) + encode_topics(value.topics)
 
@@ -564,25 +564,25 @@ _STATES: Final = {state.value: state for state in MemberState}
 VERSION = IntegerField(DataId.VERSION, "<H")
 FEATURES = IntegerField(DataId.FEATURES, "<I")
 NONCE = IntegerField(DataId.NONCE, "<Q")
-CANDIDATE = _Candidate(DataId.CANDIDATE)
-STATE = _State(DataId.STATE)
-VIEW = _View(DataId.VIEW, "<Q")
-MEMBER = _Member(DataId.MEMBER)
-ROSTER = _Digest(DataId.ROSTER, "<IQ")
-REASON = _Reason(DataId.REASON)
+CANDIDATE = _CandidateParameter(DataId.CANDIDATE)
+STATE = _StateParameter(DataId.STATE)
+VIEW = _ViewParameter(DataId.VIEW, "<Q")
+MEMBER = _MemberParameter(DataId.MEMBER)
+ROSTER = _DigestParameter(DataId.ROSTER, "<IQ")
+REASON = _ReasonParameter(DataId.REASON)
 REVISION = IntegerField(DataId.REVISION, "<I")
-BLOB = _Bytes(DataId.BLOB, MAX_DATA)
-PEER = _Peer(DataId.PEER)
-ACKED = _Holder(DataId.ACKED, "<IQ")
-PART = _Part(DataId.PART, "<HH")
-TEXT = _Bytes(DataId.TEXT, 1 << 16)
-PEER_ID = _ClientId(DataId.PEER_ID, "<I")
-GONE = _Gone(DataId.GONE, "<IQH")
-TARGET = _ServerId(DataId.TARGET, "<I")
-KEY = _Bytes(DataId.KEY, KEY_SIZE, KEY_SIZE)
-PEER_KEY = _HolderKey(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
-TOPICS = _Topics(DataId.TOPICS)
-PEER_TOPICS = _HolderTopics(DataId.PEER_TOPICS)
+BLOB = _BytesParameter(DataId.BLOB, MAX_DATA)
+PEER = _PeerParameter(DataId.PEER)
+ACKED = _HolderParameter(DataId.ACKED, "<IQ")
+PART = _PartParameter(DataId.PART, "<HH")
+TEXT = _BytesParameter(DataId.TEXT, 1 << 16)
+PEER_ID = _ClientIdParameter(DataId.PEER_ID, "<I")
+GONE = _GoneParameter(DataId.GONE, "<IQH")
+TARGET = _ServerIdParameter(DataId.TARGET, "<I")
+KEY = _BytesParameter(DataId.KEY, KEY_SIZE, KEY_SIZE)
+PEER_KEY = _HolderKeyParameter(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
+TOPICS = _TopicsParameter(DataId.TOPICS)
+PEER_TOPICS = _HolderTopicsParameter(DataId.PEER_TOPICS)
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
