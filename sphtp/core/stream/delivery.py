@@ -210,7 +210,7 @@ class DeliveryPipeline:
         """Settle missing numbers as lost, whatever parts of them came."""
         for number in self.partial.within(*span):
             self.partial.remove(number)
-        self.pending.settle(*span)
+        self.pending.mark_settled(*span)
         self._order.put(*span, Loss(*span, reason))
 
     def relieve(self) -> None:
@@ -356,7 +356,7 @@ class DeliveryController:
         self._pending.suspect(lead + 1)
         self._pipeline.relieve()
 
-    def settle(self) -> None:
+    def give_up_unrecoverable(self) -> None:
         """Give up what the transport can no longer bring.
 
         Call this when everything that the transport has was handed on.

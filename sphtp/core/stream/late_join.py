@@ -28,7 +28,7 @@ from sphtp.core.stream.late_join_wire import (
     GoneAnswer,
     InfoAnswer,
     MessagesAnswer,
-    Question,
+    RequestKey,
     decode_answer_untrusted,
     encode_ask,
     encode_fetch,
@@ -318,7 +318,7 @@ class Fetcher:
         self._came += 1
         if isinstance(answer, EndAnswer):
             # What did not come was yet to be sent: it is asked for again after an interval.
-            self._open.discard(answer.question.number)
+            self._open.discard(answer.request_key.number)
             return
         self._tries = 0
         self._alarms.move(FetchEvent.DUE, now + self._settings.fetch_interval)
@@ -358,7 +358,7 @@ class Fetcher:
     # What the source answers
 
     def _is_asked(self, answer: Answer) -> bool:
-        session, topic, number = answer.question
+        session, topic, number = answer.request_key
         is_ours = session == self._session and topic == self._topic
         return is_ours and number in self._open
 
@@ -380,7 +380,7 @@ class Fetcher:
         if not self._late_join:
             self._fetch(now)
         elif not self._open:
-            self._frames.append(encode_ask(AskRequest(self._question())))
+            self._frames.append(encode_ask(AskRequest(self._request_key())))
         if FetchEvent.DUE not in self._alarms.pending():
             self._alarms.set(FetchEvent.DUE, now + self._settings.fetch_interval)
 
@@ -388,13 +388,13 @@ class Fetcher:
         if not self._is_hungry or len(self._open) >= MOST_REQUESTS:
             return
         if spans := self._window.fill(now):
-            self._frames.append(encode_fetch(FetchRequest(self._question(), spans)))
+            self._frames.append(encode_fetch(FetchRequest(self._request_key(), spans)))
 
-    def _question(self) -> Question:
+    def _request_key(self) -> RequestKey:
         self._number = _NUMBER.wrap(self._number + 1)
         self._open.add(self._number)
         self._requests += 1
-        return Question(self._session, self._topic, self._number)
+        return RequestKey(self._session, self._topic, self._number)
 
     def _ask_again(self, _: float) -> None:
         self._window.open()

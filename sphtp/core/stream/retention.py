@@ -31,7 +31,7 @@ from sphtp.core.stream.late_join_wire import (
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import RUN_OVERHEAD, FragmentRecord, Record, RunRecord
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.transmission import Numbered
+from sphtp.core.stream.transmission import NumberedMessages
 from sphtp.core.token_bucket import Pacer
 from sphtp.errors import RemoteError
 
@@ -42,7 +42,7 @@ GRAIN: Final = 1 / 64
 """Share of the age by which messages that are kept together may differ."""
 
 
-class Kept(NamedTuple):
+class KeptMessages(NamedTuple):
     """Consecutive messages from ``first`` on; one that is large was sent in several ``parts``."""
 
     first: int
@@ -50,14 +50,14 @@ class Kept(NamedTuple):
     payloads: Sequence[bytes]
 
 
-class Found(NamedTuple):
+class HistoryLookup(NamedTuple):
     """Messages that are kept, and numbers that are not kept any more."""
 
-    kept: list[Kept]
+    kept: list[KeptMessages]
     gone: Span | None
 
 
-class Block:
+class RetentionBlock:
     """Messages sent at about the same time; the first ``dropped`` of them do not count any more."""
 
     __slots__ = ("begun", "dropped", "first", "parts", "payloads", "size")
@@ -100,11 +100,11 @@ class Block:
             self.dropped += 1
         return size_before - self.size, count_before - len(self)
 
-    def cut(self, first: int, last: int) -> Kept:
+    def cut(self, first: int, last: int) -> KeptMessages:
         """Return the messages that have a number between."""
         start = max(first - self.first, self.dropped)
         stop = last - self.first + 1
-        return Kept(self.first + start, self.parts, self.payloads[start:stop])
+        return KeptMessages(self.first + start, self.parts, self.payloads[start:stop])
 
 
 class TopicHistory:
@@ -118,7 +118,7 @@ class TopicHistory:
         self._age = settings.retention_age
         self._most = settings.retention_count
         # The blocks before the head are gone; the list is cut when they are half of it.
-        self._blocks: list[Block] = []
+        self._blocks: list[RetentionBlock] = []
         self._firsts: list[int] = []
         self._head = 0
 
@@ -127,7 +127,7 @@ class TopicHistory:
         """The lowest number that is kept; the next one when none is."""
         return self._blocks[self._head].low if self._head < len(self._blocks) else self.next
 
-    def add(self, now: float, numbered: Numbered) -> None:
+    def add(self, now: float, numbered: NumberedMessages) -> None:
         """Keep messages."""
         self.next = numbered.end
         if not self._limit:
@@ -156,7 +156,7 @@ class TopicHistory:
             if not len(head):
                 self._drop_head()
 
-    def find(self, first: int, last: int) -> Found:
+    def find(self, first: int, last: int) -> HistoryLookup:
         """Return what is kept of these numbers and what is gone; what is to come is neither."""
         last, low = min(last, self.next - 1), self.low
         gone = Span(first, min(last, low - 1))
@@ -164,9 +164,9 @@ class TopicHistory:
         start = max(bisect_right(self._firsts, first) - 1, self._head)
         stop = bisect_right(self._firsts, last)
         kept = [block.cut(first, last) for block in self._blocks[start:stop] if first <= last]
-        return Found(kept, gone if gone.size > 0 else None)
+        return HistoryLookup(kept, gone if gone.size > 0 else None)
 
-    def _block(self, now: float, first: int, parts: int) -> Block:
+    def _block(self, now: float, first: int, parts: int) -> RetentionBlock:
         """Return the block for messages with the numbers from ``first`` on."""
         if self._head < len(self._blocks):
             last = self._blocks[-1]
@@ -174,7 +174,7 @@ class TopicHistory:
             if is_young and last.parts == parts == 1 and len(last.payloads) < BLOCK:
                 return last
         self._firsts.append(first)
-        self._blocks.append(Block(now, first, parts))
+        self._blocks.append(RetentionBlock(now, first, parts))
         return self._blocks[-1]
 
     def _drop_head(self) -> None:
@@ -191,7 +191,7 @@ class History:
     def __init__(self, settings: StreamSettings, topics: int) -> None:
         self._topics = [TopicHistory(settings) for _ in range(topics)]
 
-    def add(self, now: float, topic: int, numbered: Numbered) -> None:
+    def add(self, now: float, topic: int, numbered: NumberedMessages) -> None:
         """Keep messages of a topic."""
         self._topics[topic].add(now, numbered)
 
@@ -206,7 +206,7 @@ class History:
         history.expire(now)
         return history.low, history.next - 1
 
-    def find(self, now: float, topic: int, first: int, last: int) -> Found:
+    def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
         """Return whole messages that have a number from ``first`` to ``last``, and what is gone.
 
         A number that is yet to come is neither.
@@ -229,7 +229,7 @@ class Archive(Protocol):
         """Return the lowest and the highest number; of none the lowest is one above the highest."""
         ...
 
-    def find(self, now: float, topic: int, first: int, last: int) -> Found:
+    def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
         """Return the messages that have a number from ``first`` to ``last``, and what is gone."""
         ...
 
@@ -266,7 +266,7 @@ class FetchServer:
         there is not, or is one too many: the connection is of no more use.
         """
         request = decode_request_untrusted(frame)
-        session, topic, _ = request.question
+        session, topic, _ = request.request_key
         if session != self._session or topic >= self._topics:
             raise RemoteError(f"nothing is known of topic {topic} of session {session:08x}")
         if len(self._requests) >= MOST_REQUESTS:
@@ -299,26 +299,26 @@ class FetchServer:
         return frame
 
     def _inform(self, now: float, ask: AskRequest) -> Iterator[bytes]:
-        low, high = self._archive.bounds(now, ask.question.topic)
-        yield encode_info(InfoAnswer(ask.question, low, high + 1))
+        low, high = self._archive.bounds(now, ask.request_key.topic)
+        yield encode_info(InfoAnswer(ask.request_key, low, high + 1))
 
     def _fetch(self, now: float, fetch: FetchRequest) -> Iterator[bytes]:
-        question = fetch.question
+        request_key = fetch.request_key
         for first, last in fetch.spans:
-            found = self._archive.find(now, question.topic, first, last)
+            found = self._archive.find(now, request_key.topic, first, last)
             if found.gone is not None:
-                yield encode_gone(GoneAnswer(question, found.gone))
+                yield encode_gone(GoneAnswer(request_key, found.gone))
             for kept in found.kept:
-                for record in self._records(question.topic, kept):
-                    yield encode_msg(MessagesAnswer(question, record))
-        yield encode_done(EndAnswer(question))
+                for record in self._records(request_key.topic, kept):
+                    yield encode_msg(MessagesAnswer(request_key, record))
+        yield encode_done(EndAnswer(request_key))
 
-    def _records(self, topic: int, kept: Kept) -> Iterator[Record]:
+    def _records(self, topic: int, kept: KeptMessages) -> Iterator[Record]:
         if kept.parts == 1:
             return _cut_run(topic, kept)
         return self._cut_messages(topic, kept)
 
-    def _cut_messages(self, topic: int, kept: Kept) -> Iterator[FragmentRecord]:
+    def _cut_messages(self, topic: int, kept: KeptMessages) -> Iterator[FragmentRecord]:
         """Cut messages as the source did, so that parts of either way fit together."""
         size, parts = self._part, kept.parts
         for number, payload in enumerate(kept.payloads, kept.first):
@@ -327,7 +327,7 @@ class FetchServer:
                 yield FragmentRecord(topic, number, part, parts, piece)
 
 
-def _cut_run(topic: int, kept: Kept) -> Iterator[RunRecord]:
+def _cut_run(topic: int, kept: KeptMessages) -> Iterator[RunRecord]:
     start, stop = 0, len(kept.payloads)
     while start < stop:
         end = _end_of_frame(kept.payloads, start, stop)

@@ -29,7 +29,12 @@ from sphtp.core.stream.retransmission import Retransmitter
 from sphtp.core.stream.session_messages import SessionSchedule
 from sphtp.core.stream.settings import OVERHEAD, StreamSettings
 from sphtp.core.stream.statistics import SourceCounters, SourceStatistics, source_snapshot
-from sphtp.core.stream.transmission import WORTH_WAKING, Bundler, Numbering, Transmission
+from sphtp.core.stream.transmission import (
+    WORTH_WAKING,
+    MessageNumberer,
+    PendingBodies,
+    Transmission,
+)
 from sphtp.core.stream.transmission_window import TransmissionWindow
 from sphtp.core.stream.wire import (
     DATA_OVERHEAD,
@@ -147,15 +152,15 @@ class SourceTransport:
         self.state = SOURCE.initial
         """The state of the source."""
         self.counters = counters = SourceCounters()
-        self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
-        self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
+        self._numberer = MessageNumberer(topics, size - DATA_OVERHEAD, settings.max_message)
+        self._pending_bodies = PendingBodies(topics, size - DATA_OVERHEAD, self._numberer.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
         # Less than a datagram would be no window.
         reach = max(settings.flow_window, size + OVERHEAD) if settings.flow_window else 0
         self._flow = FlowControl(reach, settings.patience, settings.nak_budget, self._window)
         rate_limit = RateLimit(settings)
         self._transmission = Transmission(
-            size, rate_limit, self._bundler, self._window, self._flow, counters
+            size, rate_limit, self._pending_bodies, self._window, self._flow, counters
         )
         self._sessions = SessionSchedule(now, settings)
         self._events = deque[SourceEvent](maxlen=1024)
@@ -187,7 +192,7 @@ class SourceTransport:
     @property
     def tails(self) -> Sequence[tuple[int, int]]:
         """For each topic the number after the last message that left."""
-        return tuple(self._bundler.tails.items())
+        return tuple(self._pending_bodies.tails.items())
 
     @property
     def room(self) -> int:
@@ -202,7 +207,7 @@ class SourceTransport:
     @property
     def part(self) -> int:
         """Bytes of each fragment of a message but the last: so the history has to cut them, too."""
-        return self._numbering.part
+        return self._numberer.part
 
     @property
     def reach(self) -> int:
@@ -216,11 +221,11 @@ class SourceTransport:
 
     def end(self, topic: int) -> int:
         """Return the number after the last message of a topic, be it one that has not left."""
-        return self._numbering.next[topic]
+        return self._numberer.next[topic]
 
     def begins(self, topic: int) -> int:
         """The number of the first message of a topic of which nothing has left."""
-        return self._bundler.begins(topic)
+        return self._pending_bodies.begins(topic)
 
     def pace(self, now: float, receiver: int) -> ReceiverLag:
         """Return the lag of a receiver; raises ``LocalError`` when there is none of this number."""
@@ -256,8 +261,8 @@ class SourceTransport:
         """
         lengths = self._check(topic, payloads)
         self._step(now, SourceInput.SEND)
-        first = self._numbering.next[topic]
-        for numbered in self._numbering.number(topic, payloads, lengths):
+        first = self._numberer.next[topic]
+        for numbered in self._numberer.number(topic, payloads, lengths):
             self._transmission.add(now, topic, numbered)
             self.history.add(now, topic, numbered)
         self._ask_for_reports(now)
@@ -346,12 +351,12 @@ class SourceTransport:
 
     def _check(self, topic: int, payloads: Sequence[bytes]) -> list[int]:
         """Return the lengths of messages that may be sent."""
-        if topic not in self._bundler.tails:
-            raise LocalError(f"no topic {topic}; there are {len(self._bundler.tails)}")
+        if topic not in self._pending_bodies.tails:
+            raise LocalError(f"no topic {topic}; there are {len(self._pending_bodies.tails)}")
         if not self.room:
             waiting = self._transmission.waiting
             raise LocalError(f"{waiting} bytes wait to leave; wait until there is room")
-        return self._numbering.measure(payloads)
+        return self._numberer.measure(payloads)
 
     def _poll_for_all(self, now: float) -> OutgoingBodies | None:
         """Take session messages and new data."""

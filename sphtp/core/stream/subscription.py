@@ -259,7 +259,7 @@ class Subscription:
             delivery.handle_arrived(now, arrived)
         if (tails := transport.poll_tails()) is not None:
             self._see_tails(now, tails)
-        delivery.settle()
+        delivery.give_up_unrecoverable()
         if transport.state is ReceiverState.ENDED and not delivery.is_over:
             self._end(now)
         if delivery.wanted or self._fetcher.state is not FetchState.RESTING:

@@ -36,7 +36,7 @@ from sphtp.core.token_bucket import Pacer
 from sphtp.errors import MessageTooLargeError
 
 
-class Numbered(NamedTuple):
+class NumberedMessages(NamedTuple):
     """Consecutive messages of a topic from ``first`` on; a large one has several ``parts``."""
 
     first: int
@@ -50,7 +50,7 @@ class Numbered(NamedTuple):
         return self.first + len(self.payloads)
 
 
-class Numbering:
+class MessageNumberer:
     """Gives numbers to the messages of ``topics`` topics.
 
     ``capacity`` is what a datagram holds, ``limit`` how large a message may be, in bytes.
@@ -73,11 +73,13 @@ class Numbering:
 
     def number(
         self, topic: int, payloads: Sequence[bytes], lengths: Sequence[int]
-    ) -> Iterator[Numbered]:
+    ) -> Iterator[NumberedMessages]:
         """Number messages in order: the large ones each for itself, the others together."""
         for start, stop in self._cuts(lengths):
             parts = -(-lengths[start] // self.part) if lengths[start] > self._whole else 1
-            numbered = Numbered(self.next[topic], parts, payloads[start:stop], lengths[start:stop])
+            numbered = NumberedMessages(
+                self.next[topic], parts, payloads[start:stop], lengths[start:stop]
+            )
             self.next[topic] = numbered.end
             yield numbered
 
@@ -117,7 +119,7 @@ class QueuedRun:
         "topic",
     )
 
-    def __init__(self, topic: int, numbered: Numbered) -> None:
+    def __init__(self, topic: int, numbered: NumberedMessages) -> None:
         self.topic = topic
         self.next = numbered.first
         """The number of the message that leaves next."""
@@ -130,7 +132,7 @@ class QueuedRun:
         self._length = 0
         self._ends = list[int]()
 
-    def extend(self, topic: int, numbered: Numbered) -> bool:
+    def extend(self, topic: int, numbered: NumberedMessages) -> bool:
         """Let more messages wait in here, if they belong here; else return False."""
         # What has begun to leave is let go of when all of it has.
         if topic != self.topic or self._at:
@@ -192,7 +194,7 @@ class QueuedMessage:
 
     __slots__ = ("_part", "_parts", "_payload", "_step", "next", "size", "topic")
 
-    def __init__(self, topic: int, numbered: Numbered, step: int) -> None:
+    def __init__(self, topic: int, numbered: NumberedMessages, step: int) -> None:
         self.topic = topic
         self.next = numbered.first
         self._parts = numbered.parts
@@ -206,7 +208,7 @@ class QueuedMessage:
         """True if some of the fragments have left."""
         return self._part > 0
 
-    def extend(self, _topic: int, _numbered: Numbered) -> bool:
+    def extend(self, _topic: int, _numbered: NumberedMessages) -> bool:
         """Nothing waits in here beside the message."""
         return False
 
@@ -233,7 +235,7 @@ def _size(lengths: Sequence[int]) -> int:
     return sum(lengths) + LENGTH_OVERHEAD * len(lengths)
 
 
-class Bundler:
+class PendingBodies:
     """Messages that wait; ``capacity`` is what a datagram holds, ``part`` a fragment, in bytes."""
 
     __slots__ = ("_capacity", "_part", "_queue", "tails", "waiting")
@@ -247,7 +249,7 @@ class Bundler:
         self._part = part
         self._queue: deque[QueuedRun | QueuedMessage] = deque()
 
-    def add(self, topic: int, numbered: Numbered) -> None:
+    def add(self, topic: int, numbered: NumberedMessages) -> None:
         """Let messages wait."""
         queue = self._queue
         if numbered.parts > 1:
@@ -306,14 +308,14 @@ class Transmission:
         self,
         size: int,
         rate_limit: RateLimit,
-        bundler: Bundler,
+        pending_bodies: PendingBodies,
         window: TransmissionWindow,
         flow: FlowControl,
         counters: SourceCounters,
     ) -> None:
         self.ready: float | None = None
         """The time at which the next datagram may leave; None when there is none."""
-        self._bundler = bundler
+        self._pending_bodies = pending_bodies
         self._window = window
         self._counters = counters
         self._size = size
@@ -324,16 +326,16 @@ class Transmission:
     @property
     def waiting(self) -> int:
         """The size of what waits: bytes, and two for each message."""
-        return self._bundler.waiting
+        return self._pending_bodies.waiting
 
     @property
     def room(self) -> int:
         """The size of what may still be added."""
-        return max(MOST_WAITING - self._bundler.waiting, 0)
+        return max(MOST_WAITING - self._pending_bodies.waiting, 0)
 
-    def add(self, now: float, topic: int, numbered: Numbered) -> None:
+    def add(self, now: float, topic: int, numbered: NumberedMessages) -> None:
         """Let messages leave as soon as it is their turn."""
-        self._bundler.add(topic, numbered)
+        self._pending_bodies.add(topic, numbered)
         if self.ready is None:
             self.update(now)
 
@@ -347,7 +349,7 @@ class Transmission:
 
     def update(self, now: float) -> None:
         """See when the next one may leave: that changes as receivers go on."""
-        if not self._bundler.waiting:
+        if not self._pending_bodies.waiting:
             self.ready = None
         elif self._allowed() > 0:
             self.ready = self._pacer.ready_at(now, self._size, self._rate_limit.data_rate(now))
@@ -364,14 +366,14 @@ class Transmission:
         return max(limit - self._window.position, 0) // (self._size + OVERHEAD)
 
     def _send(self, now: float, most: int) -> list[bytes]:
-        datagrams = self._bundler.pop_many(most)
+        datagrams = self._pending_bodies.pop_many(most)
         if not datagrams:
             return []
         first = self._window.add(now, datagrams)
         bodies = encode_new(first, self._window.trail, datagrams)
         size = sum(map(len, bodies))
         self._pacer.sent(now, size, self._rate_limit.data_rate(now))
-        self._rate_limit.handle_data(now, size, waits=self._bundler.waiting > 0)
+        self._rate_limit.handle_data(now, size, waits=self._pending_bodies.waiting > 0)
         self._flow.handle_sent(now)
         self._counters.datagrams_sent += len(bodies)
         self._counters.bytes_sent += size

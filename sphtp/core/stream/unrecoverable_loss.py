@@ -227,14 +227,14 @@ class PendingMessages:
         self.gaps.isolate(number)
         self.gaps.narrow(number, number, sqn)
 
-    def settle(self, first: int, last: int) -> None:
+    def mark_settled(self, first: int, last: int) -> None:
         """Settle numbers, be they known or not."""
         self.take_known(first, last)
         self.top = max(self.top, last + 1)
 
     def want(self, first: int, last: int) -> None:
         """Expect these from the source's history, and from the transport no longer."""
-        self.settle(first, last)
+        self.mark_settled(first, last)
         self.wanted.add(first, last)
 
     # What does not come
