@@ -270,7 +270,7 @@ class SubSocket(BusSocket):
         Here that changes nothing: this side chose whom to dial.
         """
 
-    def excuse(self, _: int) -> None:
+    def note_replayed_message(self, _: int) -> None:
         """Note that a connection brought such a message that had come before: as ``prove``."""
 
     async def receive_batch(self, limit: int = 256) -> list[bytes]:

@@ -639,7 +639,7 @@ class ListeningSubSocket(ListeningSocket):
             self._handshakes.end(connection)
             self._handshakes.trust(connection.site)
 
-    def excuse(self, number: int) -> None:
+    def note_replayed_message(self, number: int) -> None:
         """Note that a connection brought such a message that had come before.
 
         Who dials a server under two of its names says everything twice, and the first of both is

@@ -94,7 +94,7 @@ class PeerMatcher:
                 self._failures[peer.id] = error
         return None
 
-    def in_vain(self, seconds: float, others: int) -> UnreachableError:
+    def timeout_error(self, seconds: float, others: int) -> UnreachableError:
         """Return the error for when time is up."""
         name = f"peer {self._wanted:#010x}" if isinstance(self._wanted, int) else "the wanted peer"
         text = f"{name} did not appear within {seconds:g} s; {others} others are here"
@@ -221,7 +221,7 @@ class Client:
             await self._registration.wait(lambda: search.find(self._peers) is not None)
         peer = search.find(self._peers)
         if peer is None:
-            raise search.in_vain(timeout, len(self._peers))
+            raise search.timeout_error(timeout, len(self._peers))
         return peer
 
     @block

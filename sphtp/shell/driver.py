@@ -36,7 +36,7 @@ class ArrivalSource(Protocol):
         """Note that a connection brought a message that was vouched for."""
         ...
 
-    def excuse(self, number: int) -> None:
+    def note_replayed_message(self, number: int) -> None:
         """Note that a connection brought such a message that had come before."""
         ...
 
@@ -95,5 +95,5 @@ def _check(
     if heard is not None:
         subscriber.prove(arrival.pipe)
     elif vouching.is_repeated:
-        subscriber.excuse(arrival.pipe)
+        subscriber.note_replayed_message(arrival.pipe)
     return heard

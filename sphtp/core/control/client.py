@@ -371,8 +371,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.handle_timeout(now)
         self._signal_servers(now)
 
-    def _forgive(self, lag: float) -> None:
-        self._directory.forgive(lag)
+    def _postpone_expiries(self, lag: float) -> None:
+        self._directory.postpone_expiries(lag)
         self.alarms.postpone(_E.DEADLINE, lag)
 
     def _next_due(self) -> float | None:

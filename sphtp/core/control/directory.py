@@ -35,7 +35,7 @@ _CAPACITY = 1024
 """Searches remembered; answers may be lost, so the oldest has to make room."""
 
 
-class Searches:
+class PendingLookups:
     """Which servers still have to answer, for each peer asked for."""
 
     __slots__ = ("_open",)
@@ -211,7 +211,7 @@ class Directory:
         self._lists: dict[int, Assembly[int]] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
-        self._searches = Searches()
+        self._pending_lookups = PendingLookups()
         self._ghosts_until: float | None = None
         self.needs_lists = False
         """Some server has been asked for its list, and does not agree with ours yet."""
@@ -297,12 +297,12 @@ class Directory:
 
     def search(self, peer: int) -> None:
         """Note that all living servers are asked for a peer."""
-        self._searches.begin(peer, self._servers.heartbeats)
+        self._pending_lookups.begin(peer, self._servers.heartbeats)
 
     def search_again(self) -> tuple[int, ...]:
         """Begin the searches that are open anew, and ask for lists; return the peers to ask for."""
         self.needs_lists = True
-        peers = self._searches.peers
+        peers = self._pending_lookups.peers
         for peer in peers:
             self.search(peer)
         return peers
@@ -319,7 +319,7 @@ class Directory:
                 self._events.extend(self.roster.keep_only(message.sender, whole))
         # A record counts at once, though the rest of its list may never come.
         for record in message.records:
-            self._searches.found(record.id)
+            self._pending_lookups.found(record.id)
             self._events.extend(self.roster.enter(now, message.sender, record))
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
@@ -330,7 +330,7 @@ class Directory:
         for gone in message.gone:
             self._events.extend(self.roster.leave(now, message.sender, gone))
             is_answer = gone.reason is Reason.UNKNOWN and message.to != EVERYBODY
-            if is_answer and self._searches.deny(gone.id, message.sender):
+            if is_answer and self._pending_lookups.deny(gone.id, message.sender):
                 self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
@@ -347,9 +347,9 @@ class Directory:
         """Give servers one expiry to vouch again for the peers of servers that are gone."""
         self._ghosts_until = now + self._timers.expiry
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._servers.forgive(lag)
+        self._servers.postpone_expiries(lag)
         if self._ghosts_until is not None:
             self._ghosts_until += lag
 
@@ -369,7 +369,7 @@ class Directory:
             self._acknowledged.discard(server)
             self._lists.pop(server, None)
             self._backoff.pop(server, None)
-            self._searches.lose(server)
+            self._pending_lookups.lose(server)
         if not self.heartbeats:
             self._ghosts_until = None
         elif self._ghosts_until is None:

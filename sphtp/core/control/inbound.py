@@ -160,7 +160,7 @@ class SenderConnections:
             self._pipes.pop(holder)
         return ended
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Do not count these seconds as silence: this process was not listening."""
         self._pipes.postpone(lag)
 
@@ -230,9 +230,9 @@ class SenderCheck:
         """
         return self._connections.end(pipe)
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._connections.forgive(lag)
+        self._connections.postpone_expiries(lag)
 
     def _is_known(self, holder: Holder) -> bool:
         if holder.id & 1:

@@ -59,7 +59,7 @@ class Liveness:
         for watched in (self._fresh, self._suspect, self._doubted):
             watched.pop(number)
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Give everybody ``lag`` more seconds: this process was not listening."""
         for watched in (self._fresh, self._suspect, self._doubted):
             watched.postpone(lag)

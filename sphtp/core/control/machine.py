@@ -129,8 +129,8 @@ class ControlMachine(Generic[State, Signal, Event]):
         lag = 0.0 if due is None else now - max(due, awake)
         if lag > self._timers.heartbeat:
             self.counters.add(Count.OVERSLEPT)
-            self._senders.forgive(lag)
-            self._forgive(lag)
+            self._senders.postpone_expiries(lag)
+            self._postpone_expiries(lag)
 
     def count_refused(self) -> None:
         """Count what the network caused, and the state refuses."""
@@ -153,7 +153,7 @@ class ControlMachine(Generic[State, Signal, Event]):
         """Drop those that were silent for too long."""
         raise NotImplementedError
 
-    def _forgive(self, lag: float) -> None:
+    def _postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry by so many seconds."""
         raise NotImplementedError
 

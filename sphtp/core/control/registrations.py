@@ -30,7 +30,7 @@ from sphtp.core.control.inbound import RatesPerHolder
 from sphtp.core.control.lists import Assembly
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.records import Peer, PeerRecord, is_newer
-from sphtp.core.control.registry import Claim, Registry
+from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.settings import ServerLimits
@@ -40,7 +40,7 @@ ITSELF = 0
 """The sponsor of a client that this server has heard itself."""
 
 
-class Standing(Enum):
+class RegistrationStage(Enum):
     """How far a registered client has got."""
 
     ANNOUNCING = "it may not have heard all acknowledgements yet"
@@ -58,11 +58,11 @@ class Registrations:
         self._outbox = outbox
         self._events = events
         self._sponsors: dict[int, int] = {}
-        self._standings: dict[int, Standing] = {}
+        self._stages: dict[int, RegistrationStage] = {}
 
-    def standing(self, client: int) -> Standing:
+    def stage(self, client: int) -> RegistrationStage:
         """Return how far a registered client has got."""
-        return self._standings.get(client, Standing.ANNOUNCING)
+        return self._stages.get(client, RegistrationStage.ANNOUNCING)
 
     def sponsor(self, client: int) -> int:
         """Return who told us about a client."""
@@ -74,8 +74,8 @@ class Registrations:
 
     def enter(self, now: float, record: PeerRecord, sponsor: int = ITSELF) -> bool:
         """Register a client; tell whether the registry let it in."""
-        claim = self.registry.create(now, record)
-        if claim not in (Claim.FREE, Claim.RESERVED):
+        availability = self.registry.create(now, record)
+        if availability not in (IdAvailability.FREE, IdAvailability.RESERVED):
             return False
         self._watch(now, record.id, sponsor)
         self._announce(record, PeerEntered(Peer.from_record(record)))
@@ -90,9 +90,9 @@ class Registrations:
         if self.registry.doubt(now, client, wait):
             self._events.append(PeerSuspected(client))
 
-    def settle(self, client: int) -> None:
+    def note_normal_heartbeat(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
-        self._standings[client] = Standing.SETTLED
+        self._stages[client] = RegistrationStage.SETTLED
 
     def entrust(self, now: float, client: int, sponsor: int) -> None:
         """Let another server watch over a client, unless it speaks to this one itself."""
@@ -108,7 +108,7 @@ class Registrations:
         """Give an id to another holder."""
         old = self.registry.records[record.id]
         self.registry.replace(record)
-        self._standings.pop(record.id, None)
+        self._stages.pop(record.id, None)
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
         self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
@@ -118,7 +118,7 @@ class Registrations:
         """De-register a client and delete its data (seed, step 11)."""
         record = self.registry.release(now, client, reason)
         self._sponsors.pop(client, None)
-        self._standings.pop(client, None)
+        self._stages.pop(client, None)
         if record is not None:
             gone = GoneHolder(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)
@@ -135,7 +135,7 @@ class Registrations:
         """Suspect and de-register whom this server has not heard."""
         for client in self.registry.take_suspects(now):
             self._events.append(PeerSuspected(client))
-        for client in self.registry.take_expired(now):
+        for client in self.registry.take_expired_ids(now):
             self.release(now, client, Reason.EXPIRED, tell_servers=True)
 
     def _watch(self, now: float, client: int, sponsor: int) -> None:
@@ -154,15 +154,15 @@ class Registrations:
 
 
 _ANNOUNCED = {
-    Claim.FREE: ServerSignal.ANNOUNCED_NEW,
-    Claim.RESERVED: ServerSignal.ANNOUNCED_NEW,
-    Claim.HELD: ServerSignal.ANNOUNCED_HELD,
-    Claim.TAKEN: ServerSignal.ANNOUNCED_TAKEN,
+    IdAvailability.FREE: ServerSignal.ANNOUNCED_NEW,
+    IdAvailability.RESERVED: ServerSignal.ANNOUNCED_NEW,
+    IdAvailability.HELD: ServerSignal.ANNOUNCED_HELD,
+    IdAvailability.TAKEN: ServerSignal.ANNOUNCED_TAKEN,
 }
 
 _ANNOUNCED_PLAINLY = {
-    Standing.ANNOUNCING: ServerSignal.ANNOUNCED_HELD,
-    Standing.SETTLED: ServerSignal.ANNOUNCED_TAKEN,
+    RegistrationStage.ANNOUNCING: ServerSignal.ANNOUNCED_HELD,
+    RegistrationStage.SETTLED: ServerSignal.ANNOUNCED_TAKEN,
 }
 
 
@@ -197,12 +197,12 @@ class ClientAdmission:
 
     def sort_announce(self, now: float, message: Announce) -> ServerSignal:
         """Tell what an announcement means."""
-        claim = self._registry.claim(now, message.id, message.nonce)
+        availability = self._registry.availability(now, message.id, message.nonce)
         # Without nonces nobody can tell a retry from a second client: the id counts as the same
         # client's until it switches to normal heartbeats.
-        if claim is Claim.HELD and message.nonce == NO_NONCE:
-            return _ANNOUNCED_PLAINLY[self._ledger.standing(message.id)]
-        return _ANNOUNCED[claim]
+        if availability is IdAvailability.HELD and message.nonce == NO_NONCE:
+            return _ANNOUNCED_PLAINLY[self._ledger.stage(message.id)]
+        return _ANNOUNCED[availability]
 
     def believes(self, message: Announce) -> bool:
         """Tell whether an announcement may be the holder's, who has one key for good; count it."""
@@ -255,13 +255,15 @@ class ClientAdmission:
         message = self._applicants.pop(holder, None)
         if message is None:
             return
-        claim = self._registry.claim(now, record.id, record.nonce)
+        availability = self._registry.availability(now, record.id, record.nonce)
         if not is_admitted:
             self._counters.add(Count.DENIED)
             self._outbox.nack(holder, Reason.DENIED)
-        elif claim is Claim.TAKEN:  # by one that applied for the same id, and was judged first
+        elif (
+            availability is IdAvailability.TAKEN
+        ):  # by one that applied for the same id, and was judged first
             self._outbox.nack(holder, Reason.CONFLICT)
-        elif claim is Claim.HELD:  # by itself: another server was faster
+        elif availability is IdAvailability.HELD:  # by itself: another server was faster
             self.acknowledge(now, message)
         else:
             self._enter(now, message)
@@ -276,7 +278,7 @@ class ClientAdmission:
 
     def register_reserved(self, now: float, message: Announce) -> None:
         """Register an id only when this client was heard using it."""
-        if self._registry.claim(now, message.id, message.nonce) is Claim.RESERVED:
+        if self._registry.availability(now, message.id, message.nonce) is IdAvailability.RESERVED:
             self.register(now, message)
 
     def acknowledge(self, now: float, message: Announce) -> None:
@@ -298,13 +300,13 @@ class ClientAdmission:
 
     def reserve(self, now: float, message: Heartbeat) -> None:
         """Keep an id for the client that uses it."""
-        if self._registry.claim(now, message.id, message.nonce) is not Claim.TAKEN:
+        if self._registry.availability(now, message.id, message.nonce) is not IdAvailability.TAKEN:
             self._registry.reserve(now, message.id, message.nonce)
 
     def refresh(self, now: float, message: Heartbeat) -> None:
         """Note that a registered client is alive; ask for its data when ours is not the last."""
         self._ledger.hear(now, message.id)
-        self._ledger.settle(message.id)
+        self._ledger.note_normal_heartbeat(message.id)
         record = self._records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)
@@ -427,7 +429,7 @@ class Replication:
             if is_newer(record.revision, held.revision) or (sponsored and record != held):
                 self._ledger.change(record)
         else:
-            self._settle(now, server, held, record)
+            self._resolve_conflict(now, server, held, record)
 
     def _take_in(self, now: float, server: int, record: PeerRecord) -> None:
         if self._ledger.registry.is_full:
@@ -435,7 +437,9 @@ class Replication:
         elif not self._ledger.enter(now, record, server):
             self._counters.add(Count.STALE_NONCE)
 
-    def _settle(self, now: float, server: int, held: PeerRecord, told: PeerRecord) -> None:
+    def _resolve_conflict(
+        self, now: float, server: int, held: PeerRecord, told: PeerRecord
+    ) -> None:
         """Two holders: the lower nonce keeps the id, on every server alike."""
         loser = max(held, told, key=lambda record: record.nonce)
         self._outbox.nack(Holder(loser.id, loser.nonce), Reason.CONFLICT)

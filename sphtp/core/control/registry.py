@@ -38,12 +38,12 @@ class ReservedIds:
 
     def put(self, now: float, number: int, nonce: int, reason: Reason | None) -> None:
         """Keep ``number`` for ``nonce``; when there is no room, the oldest id is free again."""
-        self._reserved.take_expired(now)
+        self._reserved.take_expired_ids(now)
         self._reserved.put(number, ReservedId(nonce, reason), now + self._period)
 
     def find(self, now: float, number: int) -> ReservedId | None:
         """Return the reserved of this id while it is kept."""
-        self._reserved.take_expired(now)
+        self._reserved.take_expired_ids(now)
         return self._reserved.get(number)
 
     def remove(self, number: int) -> None:
@@ -57,7 +57,7 @@ class ReservedIds:
         return iter(self._reserved)
 
 
-class Claim(Enum):
+class IdAvailability(Enum):
     """What a registry says to someone who wants an id."""
 
     FREE = "nobody holds it"
@@ -89,11 +89,11 @@ class Registry(Protocol):
         """No further id can be registered."""
         ...
 
-    def claim(self, now: float, number: int, nonce: int) -> Claim:
+    def availability(self, now: float, number: int, nonce: int) -> IdAvailability:
         """Tell how an id stands for this holder, without changing anything."""
         ...
 
-    def create(self, now: float, record: PeerRecord) -> Claim:
+    def create(self, now: float, record: PeerRecord) -> IdAvailability:
         """Register an id that is FREE or RESERVED; return how it stood before."""
         ...
 
@@ -121,7 +121,7 @@ class Registry(Protocol):
         """Keep an id for a holder that is not registered yet."""
         ...
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry."""
         ...
 
@@ -129,7 +129,7 @@ class Registry(Protocol):
         """Return the ids silent for half the expiry, each once."""
         ...
 
-    def take_expired(self, now: float) -> list[int]:
+    def take_expired_ids(self, now: float) -> list[int]:
         """Return the ids silent for all the expiry; the caller releases them."""
         ...
 
@@ -169,24 +169,24 @@ class MemoryRegistry:
         """No further id can be registered."""
         return len(self._records) >= self._capacity
 
-    def claim(self, now: float, number: int, nonce: int) -> Claim:
+    def availability(self, now: float, number: int, nonce: int) -> IdAvailability:
         """Tell how an id stands for this holder, without changing anything."""
         held = self._records.get(number)
         if held is not None:
-            return Claim.HELD if held.nonce == nonce else Claim.TAKEN
+            return IdAvailability.HELD if held.nonce == nonce else IdAvailability.TAKEN
         reserved = self.reserved.find(now, number)
         if reserved is None:
-            return Claim.FREE
-        return Claim.RESERVED if reserved.admits(nonce) else Claim.TAKEN
+            return IdAvailability.FREE
+        return IdAvailability.RESERVED if reserved.admits(nonce) else IdAvailability.TAKEN
 
-    def create(self, now: float, record: PeerRecord) -> Claim:
+    def create(self, now: float, record: PeerRecord) -> IdAvailability:
         """Register an id that is FREE or RESERVED; return how it stood before."""
-        claim = self.claim(now, record.id, record.nonce)
-        if claim in (Claim.FREE, Claim.RESERVED):
+        availability = self.availability(now, record.id, record.nonce)
+        if availability in (IdAvailability.FREE, IdAvailability.RESERVED):
             self.reserved.remove(record.id)
             self._records[record.id] = record
             self._prints.put(record)
-        return claim
+        return availability
 
     def replace(self, record: PeerRecord) -> None:
         """Change what is told about a holder that is registered."""
@@ -218,15 +218,15 @@ class MemoryRegistry:
         """Keep an id for a holder that is not registered yet."""
         self.reserved.put(now, number, nonce, None)
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._liveness.forgive(lag)
+        self._liveness.postpone_expiries(lag)
 
     def take_suspects(self, now: float) -> list[int]:
         """Return the ids silent for half the expiry, each once."""
         return self._liveness.take_suspects(now)
 
-    def take_expired(self, now: float) -> list[int]:
+    def take_expired_ids(self, now: float) -> list[int]:
         """Return the ids silent for all the expiry; the caller releases them."""
         return self._liveness.take_expired(now)
 

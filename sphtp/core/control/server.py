@@ -323,9 +323,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if self._joins and self.state is _S.JOINING:
             self._await_company(now)
 
-    def _forgive(self, lag: float) -> None:
-        self._cluster.forgive(lag)
-        self._registry.forgive(lag)
+    def _postpone_expiries(self, lag: float) -> None:
+        self._cluster.postpone_expiries(lag)
+        self._registry.postpone_expiries(lag)
         self.alarms.postpone(_E.WAITED, lag)
         self._opens_at += lag
 

@@ -227,7 +227,7 @@ class ServerSet:
         if number in self._heartbeats:
             self._liveness.refresh(now, number)
 
-    def take_expired(self, now: float) -> list[int]:
+    def drop_expired(self, now: float) -> list[int]:
         """Drop the servers that fell silent; return their ids."""
         self._liveness.take_suspects(now)
         expired = self._liveness.take_expired(now)
@@ -247,9 +247,9 @@ class ServerSet:
         """Return the next connection to make or to undo, or None."""
         return self._dialler.poll()
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._liveness.forgive(lag)
+        self._liveness.postpone_expiries(lag)
 
     def next_due(self) -> float | None:
         """Return the time at which somebody may have to be dropped."""
@@ -315,9 +315,9 @@ class Cluster:
         self._update_view()
         return True
 
-    def take_expired(self, now: float) -> list[int]:
+    def drop_expired(self, now: float) -> list[int]:
         """Drop the servers that fell silent and return their ids."""
-        expired = self._servers.take_expired(now)
+        expired = self._servers.drop_expired(now)
         if expired:
             self._update_view()
         return expired
@@ -326,9 +326,9 @@ class Cluster:
         """Note that a server said something else than a heartbeat."""
         self._servers.refresh(now, server)
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._servers.forgive(lag)
+        self._servers.postpone_expiries(lag)
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry."""
