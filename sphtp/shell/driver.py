@@ -8,7 +8,7 @@ import trio
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.machine import ControlMachine
 from sphtp.shell.bus import BusArrival
-from sphtp.shell.vouching import Heard, Vouching
+from sphtp.shell.vouching import VerifiedMessage, Vouching
 from sphtp.shell.wakeup import Wakeup
 
 LINGER: Final = 0.05
@@ -89,7 +89,7 @@ async def drive(
 
 def _check(
     arrival: BusArrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
-) -> Heard | None:
+) -> VerifiedMessage | None:
     """Return what came, if it counts; it may prove who speaks through its connection."""
     heard = vouching.check(arrival, counters)
     if heard is not None:

@@ -29,7 +29,7 @@ from sphtp.shell.channel import Channel, ChannelHooks
 from sphtp.shell.encoding import Encoding, encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
-from sphtp.shell.lifetime import Lasting, block, running
+from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
 from sphtp.shell.node_streams import NodeStreams
@@ -105,7 +105,7 @@ class NodeStatistics:
     held_by_receive_buffer_bytes: int
 
 
-class Node(Lasting):
+class Node(ScopedService):
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
     def __init__(

@@ -91,7 +91,7 @@ class StreamCounters:
     stream_unknown: int = 0
 
 
-class TimedParty(Protocol):
+class HasTimeouts(Protocol):
     """Somebody with times."""
 
     def poll_timeout(self) -> float | None:
@@ -270,6 +270,6 @@ class StreamDispatcher:
     def _subscriptions(self) -> "Iterator[HostedSubscription]":
         return chain.from_iterable(self._subscribed.values())
 
-    def _parties(self) -> Iterator[TimedParty]:
+    def _parties(self) -> Iterator[HasTimeouts]:
         yield from self._hosted.values()
         yield from self._subscriptions()
