@@ -32,7 +32,7 @@ from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
 from sphtp.core.timers import earliest
 
 _CAPACITY = 1024
-"""Searches remembered; answers may be lost, so the oldest has to make room."""
+"""Lookups remembered; answers may be lost, so the oldest has to make room."""
 
 
 class PendingLookups:
@@ -335,7 +335,7 @@ class Directory:
 
     def handle_timeout(self, now: float) -> None:
         """Drop servers that fell silent, and peers that nobody vouches for after a resumption."""
-        expired = self._servers.take_expired(now)
+        expired = self._servers.drop_expired(now)
         if expired:
             self._forget(expired)
             self._update_view()

@@ -38,12 +38,12 @@ class ReservedIds:
 
     def put(self, now: float, number: int, nonce: int, reason: Reason | None) -> None:
         """Keep ``number`` for ``nonce``; when there is no room, the oldest id is free again."""
-        self._reserved.take_expired_ids(now)
+        self._reserved.take_expired(now)
         self._reserved.put(number, ReservedId(nonce, reason), now + self._period)
 
     def find(self, now: float, number: int) -> ReservedId | None:
         """Return the reserved of this id while it is kept."""
-        self._reserved.take_expired_ids(now)
+        self._reserved.take_expired(now)
         return self._reserved.get(number)
 
     def remove(self, number: int) -> None:

@@ -317,7 +317,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
     def _expire(self, now: float) -> None:
-        for server in self._cluster.take_expired(now):
+        for server in self._cluster.drop_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
         if self._joins and self.state is _S.JOINING:
