@@ -135,6 +135,11 @@ class Node(ScopedService):
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        host, port = self.address
+        state = "closed" if self._is_closed else f"with {len(self._channels)} channels"
+        return f"<Node {self.peer_id:#010x} at {host}:{port} {state}>"
+
     @property
     def address(self) -> Address:
         """The address to which it is bound, with the real port."""

@@ -229,6 +229,9 @@ class Server(ScopedService):
         machine.handle_start(trio.current_time())
         self._flush()
 
+    def __repr__(self) -> str:
+        return f"<Server {self.id:#010x} {self.state.name} at {self.address.pub}>"
+
     @property
     def id(self) -> int:
         """The even number that this server drew."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
+from reprlib import repr as brief
 from typing import Any, Final, NamedTuple, Self
 from unicodedata import category
 
@@ -280,6 +281,10 @@ class Peer:
     topics: tuple[str, ...] = ()
     """The topics of its sources. Like ``data``, they come a moment after the peer itself."""
     _unpacked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        addresses = ", ".join(f"{host}:{port}" for host, port in self.addresses)
+        return f"<Peer {self.id:#010x} at {addresses or 'no address'}, data {brief(self.data)}>"
 
     @property
     def data(self) -> Any:
