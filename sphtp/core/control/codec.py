@@ -1,8 +1,8 @@
-"""Messages as bytes: three numbers, then any number of parameters (seed, "Message structure").
+"""Messages as bytes: three numbers, then any number of parameters (SphTP, "Message structure").
 
-A ``Field`` is one data id, with the type of its parameters. Those of a fixed size are one compiled
-``struct`` each, and what a parameter of them costs is one call. Addresses of clients and servers
-come again with every list and every heartbeat, so these are remembered in both forms.
+A ``Field`` is one data id with the type of its parameters. Each field of a fixed size is one
+compiled ``struct``, so that a parameter costs one call. The addresses of clients and servers come
+again with every list and every heartbeat, so a cache holds them in both forms.
 """
 
 import re
@@ -88,9 +88,9 @@ class Message:
 
 
 def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
-    """Raise ``StateError`` when a command of the application uses numbers of the protocol.
+    """Raise ``StateError`` for numbers that a command of the application must not use.
 
-    Or numbers that do not exist.
+    These are the numbers of the protocol, and numbers that the wire cannot carry.
     """
     _check_number("command", command, USER_COMMANDS)
     for parameter in parameters:
@@ -111,7 +111,10 @@ def decode_message_untrusted(data: bytes) -> Message:
 
 
 def decode_message(data: bytes) -> Message:
-    """Do the same for a caller that turns ``WireError`` into ``RemoteError`` itself."""
+    """Read a message, like ``decode_message_untrusted``. Raises ``WireError``.
+
+    The caller turns ``WireError`` into ``RemoteError`` itself.
+    """
     if len(data) > MAX_MESSAGE:
         raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
     size, start = len(data), _HEADER.size
@@ -135,28 +138,28 @@ def decode_message(data: bytes) -> Message:
 T = TypeVar("T")
 
 MAX_VIEW = 1 << 63
-"""Highest view number; leaves room to count on."""
+"""The highest view number. Servers have room left to count on."""
 
 MAX_PARTS = 1024
-"""Messages that one list is divided into at most."""
+"""The most messages that one list is divided into."""
 
 _REMEMBERED = 1024
-"""Addresses kept in both forms."""
+"""The most addresses that the cache holds."""
 
 _SCHEMES: Final = ("tcp", "tls+tcp")
 _FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
-"""What a URL of a scheme that we do not know looks like."""
+"""Matches a URL with a scheme that this version does not know."""
 
 _PORT = struct.Struct("<H")
 _MEMBER = struct.Struct("<IQB")
 _PEER = struct.Struct("<IQIB")
 _HOLDER = struct.Struct("<IQ")
 HOLDER_SIZE: Final = _HOLDER.size
-"""Bytes of id and nonce, with which everything that is told of a client begins."""
+"""The bytes of an id and a nonce, with which each parameter about a client begins."""
 
 
 class Holder(NamedTuple):
-    """One holder of one id."""
+    """A holder of an id: the same id with another nonce is another holder."""
 
     id: int
     nonce: int
@@ -188,7 +191,7 @@ class GoneHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which of how many messages this one is."""
+    """The place of a message in a list that is divided: ``index`` of ``count``."""
 
     index: int
     count: int
@@ -196,14 +199,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How many clients, and the exclusive or of their fingerprints."""
+    """A digest of a list of clients: their number, and the exclusive or of their fingerprints."""
 
     count: int
     mix: int
 
 
 class Field(Generic[T]):
-    """One data id and its type; a subclass says how a value is written and read."""
+    """One data id and its type. A subclass writes and reads the values."""
 
     __slots__ = ("id",)
 
@@ -223,7 +226,7 @@ class Field(Generic[T]):
         return Parameter(self.id, self.encode(value))
 
     def every(self, message: Message) -> tuple[T, ...]:
-        """Return all values in the message, in their order. Raises ``WireError``."""
+        """Return all values of this field in a message, in their order. Raises ``WireError``."""
         found: list[T] = []
         for number, data in message.parameters:
             if number == self.id:
@@ -231,9 +234,9 @@ class Field(Generic[T]):
         return tuple(found)
 
     def first(self, message: Message) -> T | None:
-        """Return the first value, or None when there is none.
+        """Return the first value of this field, or None if there is none.
 
-        Raises ``WireError``, for later ones as well.
+        Raises ``WireError``, also when only a later value is malformed.
         """
         found: T | None = None
         for number, data in message.parameters:
@@ -243,7 +246,7 @@ class Field(Generic[T]):
         return found
 
     def need(self, message: Message) -> T:
-        """Return the first value. Raises ``WireError`` also when there is none."""
+        """Return the first value of this field. Raises ``WireError``, also when there is none."""
         value = self.first(message)
         if value is None:
             raise WireError(f"command {message.command} needs {self.id.name}")
@@ -251,7 +254,7 @@ class Field(Generic[T]):
 
 
 class PackedField(Field[T]):
-    """A field of a fixed size, whose value is a tuple of what the layout holds."""
+    """A field of a fixed size. Its value is a tuple of the numbers in the layout."""
 
     __slots__ = ("_layout",)
 
@@ -343,7 +346,7 @@ class _StateParameter(Field[MemberState]):
 
 
 class _BytesParameter(Field[bytes]):
-    """Bytes as they are, so many at most and at least."""
+    """Bytes as they are, at least and at most so many."""
 
     __slots__ = ("_least", "_most")
 
@@ -464,7 +467,7 @@ class _HolderTopicsParameter(Field[HolderTopics]):
 
 
 def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -> PeerRecord:
-    """Return the record in the data of a ``PEER``, with what else is told of it.
+    """Return the record in the data of a ``PEER``, together with its key and topics.
 
     Raises ``WireError``.
     """
@@ -542,7 +545,7 @@ def _take_url(data: bytes, start: int) -> tuple[str, int]:
 
 
 def _read_address(*urls: str) -> ServerAddress | None:
-    """Return where to dial, or None when a scheme is unknown. Raises ``WireError``."""
+    """Return the address to dial, or None if a scheme is unknown. Raises ``WireError``."""
     known = [url for url in urls if not _is_foreign(url)]
     try:
         addresses = [ServerAddress(url, url) for url in known]
@@ -586,6 +589,9 @@ PEER_TOPICS = _HolderTopicsParameter(DataId.PEER_TOPICS)
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
-    """Return the bytes of a client's message, which has its own id twice and its nonce first."""
+    """Return the bytes of a client's message.
+
+    It has the client's id twice; its first parameter is the nonce.
+    """
     proof = () if nonce == NO_NONCE else (NONCE.of(nonce),)
     return Message(client, client, command, (*proof, *parameters)).encode()
