@@ -209,7 +209,7 @@ class Channel(trio.abc.Channel[Any]):
         payload = self._encoding.encode(value, compress)
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
-            cork = self._spare_descriptor(len(payload), lane)
+            cork = self._reserve(len(payload), lane)
             if cork is None:
                 raise trio.WouldBlock
         cork.payloads.append(payload)
@@ -430,7 +430,7 @@ class Channel(trio.abc.Channel[Any]):
         for cork in self._corks.values():
             cork.room = 0
 
-    def _spare_descriptor(self, size: int, lane: int) -> _Cork | None:
+    def _reserve(self, size: int, lane: int) -> _Cork | None:
         """Find room in a lane for a message, and for some that may follow; None if there is none.
 
         Raises as ``send``.
@@ -449,14 +449,14 @@ class Channel(trio.abc.Channel[Any]):
         return cork
 
     async def _wait_for_room(self, size: int, lane: int) -> _Cork:
-        """Wait for room in a lane; as ``_spare_descriptor``."""
-        cork = self._spare_descriptor(size, lane)
+        """Wait for room in a lane; as ``_reserve``."""
+        cork = self._reserve(size, lane)
         while cork is None:
             self._loop.flush_soon(self._connection)
             await self._changed.park()
             # The line was not idle: what follows now leaves together.
             self._loop.flush_soon(self._connection)
-            cork = self._spare_descriptor(size, lane)
+            cork = self._reserve(size, lane)
         return cork
 
     def _has_room(self, size: int, lane: int) -> bool:
