@@ -68,9 +68,7 @@ class ClientIdentity:
 
     def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
         self.holder = Holder(0, NO_NONCE)
-        """The id with its nonce; without a nonce no id is held, and answers to the old one are
-        void.
-        """
+        """The id with its nonce. Without a nonce no id is held; answers to the old one are void."""
         self._entropy = entropy
         self._secrets = secrets
         self._ids = ids

@@ -84,8 +84,7 @@ Events = list[ClientEvent]
 
 
 class Roster:
-    """The peers, with the servers that vouch for each. Every change returns the events it causes.
-    """
+    """The peers, with the servers that vouch for each. Every change returns its events."""
 
     def __init__(self, expiry: float, counters: ControlCounters, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -105,8 +104,7 @@ class Roster:
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """The servers that vouch for any peer. Dead servers are among them until they are dropped.
-        """
+        """The servers that vouch for any peer. Dead ones are among them until they are dropped."""
         return tuple(self._vouched)
 
     def ignore(self, holder: Holder) -> None:
@@ -345,8 +343,7 @@ class Directory:
                 self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
-        """Drop silent servers and, some time after a resumption, peers that no server vouches for.
-        """
+        """Drop silent servers and, a while after a resumption, peers without a server."""
         expired = self._servers.drop_expired(now)
         if expired:
             self._forget(expired)

@@ -110,8 +110,7 @@ class Outbox:
         self._registered[client] = None
 
     def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
-        """Tell all clients, and with ``tell_servers`` all servers, that a client is de-registered.
-        """
+        """Tell all clients, and if asked to all servers, that a client is de-registered."""
         holder = Holder(gone.id, gone.nonce)
         self._gone[holder] = gone.reason
         if tell_servers:
@@ -138,8 +137,7 @@ class Outbox:
 
     @property
     def needs_status(self) -> bool:
-        """True if the next ``answer_status`` needs a status: nobody has asked since the last batch.
-        """
+        """True if ``answer_status`` needs a status: nobody has asked since the last batch."""
         return not self._statuses
 
     def answer_status(self, client: int, status: bytes | None) -> None:

@@ -101,8 +101,7 @@ class Registrations:
         self._stages[client] = RegistrationStage.SETTLED
 
     def entrust(self, now: float, client: int, sponsor: int) -> None:
-        """Make another server the sponsor of a client, unless this server hears the client itself.
-        """
+        """Make another server the sponsor of a client that this server does not hear itself."""
         if self.sponsor(client) != ITSELF:
             self._watch(now, client, sponsor)
 
@@ -313,8 +312,7 @@ class ClientAdmission:
             self._registry.reserve(now, message.id, message.nonce)
 
     def refresh(self, now: float, message: Heartbeat) -> None:
-        """Note that a registered client is alive. Send NACK(STALE_DATA) if its data did not arrive.
-        """
+        """Note that a client is alive. Send NACK(STALE_DATA) if its data did not arrive."""
         self._ledger.hear(now, message.id)
         self._ledger.note_normal_heartbeat(message.id)
         record = self._records[message.id]
@@ -450,8 +448,7 @@ class Replication:
     def _resolve_conflict(
         self, now: float, server: int, held: PeerRecord, told: PeerRecord
     ) -> None:
-        """Resolve a conflict: of two holders the lower nonce keeps the id, on every server alike.
-        """
+        """Resolve a conflict: the holder with the lower nonce keeps the id, on every server."""
         loser = max(held, told, key=lambda record: record.nonce)
         self._outbox.nack(Holder(loser.id, loser.nonce), Reason.CONFLICT)
         if loser is held:

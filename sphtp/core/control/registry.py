@@ -70,8 +70,7 @@ class IdAvailability(Enum):
 
 
 class Registry(Protocol):
-    """The interface of a registry: registrations, and the time at which each holder was last heard.
-    """
+    """The interface of a registry: registrations, and the expiry of each."""
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:

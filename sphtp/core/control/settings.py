@@ -129,8 +129,7 @@ class ServerLimits:
 
     @property
     def connections(self) -> int:
-        """The most connections of each socket: by default two for each client, and some to spare.
-        """
+        """The most connections of each socket: by default two for each client, and a reserve."""
         return self.max_connections or 2 * self.max_clients + SPARE_CONNECTIONS
 
 

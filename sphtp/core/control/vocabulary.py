@@ -1,5 +1,4 @@
-"""The numbers of the wire: commands, parameters, reasons and states (SphTP, "Message structure").
-"""
+"""The numbers of the wire: commands, parameters, reasons, states (SphTP, "Message structure")."""
 
 from collections.abc import Container
 from enum import IntEnum

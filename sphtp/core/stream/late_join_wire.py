@@ -34,7 +34,7 @@ from sphtp.errors import RemoteError, untrusted
 MOST_FRAME: Final = 1 << 18
 """Bytes of a frame without its length, a seal around it included."""
 MOST_REQUESTS: Final = 64
-"""Questions that may wait for their answers; who asks more does not listen."""
+"""The most requests that may wait for their answers. A receiver that sends more is disconnected."""
 MOST_SPANS: Final = 256
 """Ranges in one FETCH."""
 FURTHER: Final = 0xFFFF
@@ -61,7 +61,7 @@ class FetchFrameKind(IntEnum):
 
 
 class RequestKey(NamedTuple):
-    """The session, the topic and the receiver's number of a question."""
+    """The key of a request: the session, the topic, and a number that the receiver chose."""
 
     session: int
     topic: int
@@ -69,7 +69,7 @@ class RequestKey(NamedTuple):
 
 
 class AskRequest(NamedTuple):
-    """ASK: a question for the bounds of a topic's history."""
+    """ASK: a request for the bounds of a topic's history."""
 
     request_key: RequestKey
 
@@ -122,7 +122,7 @@ def prefixed(frame: bytes) -> bytes:
 
 
 class Framing:
-    """Takes frames out of the bytes of a connection, however they are cut."""
+    """Extracts frames from the bytes of a connection, however they are cut."""
 
     __slots__ = ("_buffer",)
 
@@ -130,9 +130,9 @@ class Framing:
         self._buffer = bytearray()
 
     def feed_untrusted(self, data: bytes) -> list[bytes]:
-        """Take bytes; return the frames that are whole.
+        """Take bytes and return the frames that are whole.
 
-        Raises ``RemoteError`` when one is too long: then the connection is of no more use.
+        Raises ``RemoteError`` if one is too long: then the connection is of no more use.
         """
         buffer, frames, start = self._buffer, list[bytes](), 0
         buffer += data
@@ -167,7 +167,7 @@ def encode_fetch(fetch: FetchRequest) -> bytes:
 
 @untrusted
 def decode_request_untrusted(frame: bytes) -> Request:
-    """Decode what a receiver asks."""
+    """Decode a request of a receiver."""
     kind, request_key, reader = _open(frame)
     if kind == FetchFrameKind.ASK:
         reader.finish()
@@ -221,7 +221,7 @@ def encode_done(done: EndAnswer) -> bytes:
 
 @untrusted
 def decode_answer_untrusted(frame: bytes) -> Answer:
-    """Decode what a source answers."""
+    """Decode an answer of a source."""
     kind, request_key, reader = _open(frame)
     if kind not in _ANSWERS:
         raise RemoteError(f"a source answers nothing of kind {kind}")

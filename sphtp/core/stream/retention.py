@@ -36,14 +36,14 @@ from sphtp.core.token_bucket import Pacer
 from sphtp.errors import RemoteError
 
 BLOCK: Final = 256
-"""Messages that are kept together, about."""
+"""The approximate number of messages in one block."""
 
 GRAIN: Final = 1 / 64
-"""Share of the age by which messages that are kept together may differ."""
+"""The share of the retention age by which messages in one block may differ."""
 
 
 class KeptMessages(NamedTuple):
-    """Consecutive messages from ``first`` on; one that is large was sent in several ``parts``."""
+    """Consecutive messages from ``first`` on. A large one was sent in several ``parts``."""
 
     first: int
     parts: int
@@ -51,14 +51,14 @@ class KeptMessages(NamedTuple):
 
 
 class HistoryLookup(NamedTuple):
-    """Messages that are kept, and numbers that are not kept any more."""
+    """The result of a lookup: the messages that are kept, and the numbers that no longer are."""
 
     kept: list[KeptMessages]
     gone: Span | None
 
 
 class RetentionBlock:
-    """Messages sent at about the same time; the first ``dropped`` of them do not count any more."""
+    """Messages sent at about the same time. The first ``dropped`` of them are gone."""
 
     __slots__ = ("begun", "dropped", "first", "parts", "payloads", "size")
 
@@ -69,11 +69,11 @@ class RetentionBlock:
         self.payloads = list[bytes]()
         self.dropped = 0
         self.size = 0
-        """Bytes that count."""
+        """The bytes of the messages that are not dropped."""
 
     @property
     def low(self) -> int:
-        """The lowest number that counts."""
+        """The lowest number that is not dropped."""
         return self.first + self.dropped
 
     def __len__(self) -> int:
@@ -85,9 +85,9 @@ class RetentionBlock:
         self.size += size
 
     def drop(self, size: int, count: int) -> tuple[int, int]:
-        """Drop the fewest that make up ``size`` bytes and ``count``; return how much that was.
+        """Drop the fewest messages that make up ``size`` bytes and ``count``. Return both sums.
 
-        Should all of them be too few, drop all.
+        If all of them are too few, drop all.
         """
         size_before, count_before = self.size, len(self)
         if size >= size_before or count >= count_before:
@@ -101,7 +101,7 @@ class RetentionBlock:
         return size_before - self.size, count_before - len(self)
 
     def cut(self, first: int, last: int) -> KeptMessages:
-        """Return the messages that have a number between."""
+        """Return the messages with the numbers from ``first`` to ``last``."""
         start = max(first - self.first, self.dropped)
         stop = last - self.first + 1
         return KeptMessages(self.first + start, self.parts, self.payloads[start:stop])
@@ -142,7 +142,7 @@ class TopicHistory:
         self.expire(now)
 
     def expire(self, now: float) -> None:
-        """Drop what is too old or too much."""
+        """Drop messages that are too old or too many."""
         oldest = now - self._age
         while self._head < len(self._blocks):
             head = self._blocks[self._head]
@@ -157,7 +157,9 @@ class TopicHistory:
                 self._drop_head()
 
     def find(self, first: int, last: int) -> HistoryLookup:
-        """Return what is kept of these numbers and what is gone; what is to come is neither."""
+        """Return the kept messages of these numbers, and those that are gone. Future ones are
+        neither.
+        """
         last, low = min(last, self.next - 1), self.low
         gone = Span(first, min(last, low - 1))
         first = max(first, low)
@@ -196,18 +198,21 @@ class History:
         self._topics[topic].add(now, numbered)
 
     def expire(self, now: float) -> None:
-        """Drop what is too old."""
+        """Drop messages that are too old."""
         for topic in self._topics:
             topic.expire(now)
 
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
-        """Return the lowest and the highest number; of none the lowest is one above the highest."""
+        """Return the lowest and the highest number. If there is none, the lowest is one above the
+        highest.
+        """
         history = self._topics[topic]
         history.expire(now)
         return history.low, history.next - 1
 
     def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
-        """Return whole messages that have a number from ``first`` to ``last``, and what is gone.
+        """Return whole messages with numbers from ``first`` to ``last``, and the numbers that are
+        gone.
 
         A number that is yet to come is neither.
         """
@@ -217,7 +222,7 @@ class History:
 
 
 FRAME: Final = 65_536
-"""Bytes of messages after which a frame takes no more."""
+"""The bytes of messages after which a frame is full."""
 MOST_IN_FRAME: Final = 8192
 """Messages in one frame."""
 
@@ -226,19 +231,23 @@ class Archive(Protocol):
     """The interface of a ``History``, for servers."""
 
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
-        """Return the lowest and the highest number; of none the lowest is one above the highest."""
+        """Return the lowest and the highest number. If there is none, the lowest is one above the
+        highest.
+        """
         ...
 
     def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
-        """Return the messages that have a number from ``first`` to ``last``, and what is gone."""
+        """Return the messages with numbers from ``first`` to ``last``, and the numbers that are
+        gone.
+        """
         ...
 
 
 class FetchServer:
     """Answers one connection from ``archive``, whose topics are numbered below ``topics``.
 
-    ``part`` is the size of the source's fragments, ``rate`` in bytes/s what the connection may
-    take; None does not hold back. Times in seconds.
+    ``part`` is the size of the source's fragments, ``rate`` is the limit of the connection in
+    bytes/s; None sets no limit. Times in seconds.
     """
 
     def __init__(
@@ -260,10 +269,10 @@ class FetchServer:
         self._frames: Iterator[bytes] = iter(())
 
     def handle_frame_untrusted(self, frame: bytes) -> None:
-        """Take a question.
+        """Take a request.
 
-        Raises ``RemoteError`` when it makes no sense, is about another session or a topic that
-        there is not, or is one too many: the connection is of no more use.
+        Raises ``RemoteError`` if it is malformed, names another session or an unknown topic, or is
+        one too many. Then the connection is of no more use.
         """
         request = decode_request_untrusted(frame)
         session, topic, _ = request.request_key
@@ -274,7 +283,7 @@ class FetchServer:
         self._requests.append(request)
 
     def poll_transmit(self, now: float) -> bytes | None:
-        """Return the next frame to send; None when there is none, or it is not time."""
+        """Return the next frame to send; None if there is none, or it is not due."""
         if self._due is not None and now < self._due:
             return None
         frame = self._next_frame(now)
@@ -286,7 +295,7 @@ class FetchServer:
         return frame
 
     def poll_timeout(self) -> float | None:
-        """The time at which there may be a frame again; None when that does not depend on time."""
+        """The time at which the next frame may be due; None if that does not depend on time."""
         return self._due
 
     def _next_frame(self, now: float) -> bytes | None:

@@ -46,14 +46,14 @@ class NumberedMessages(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The number after the last one's."""
+        """The number after the last message."""
         return self.first + len(self.payloads)
 
 
 class MessageNumberer:
-    """Gives numbers to the messages of ``topics`` topics.
+    """Numbers the messages of ``topics`` topics.
 
-    ``capacity`` is what a datagram holds, ``limit`` how large a message may be, in bytes.
+    ``capacity`` is what a datagram holds, ``limit`` the largest message, in bytes.
     """
 
     def __init__(self, topics: int, capacity: int, limit: int) -> None:
@@ -64,7 +64,7 @@ class MessageNumberer:
         self._limit = limit
 
     def measure(self, payloads: Sequence[bytes]) -> list[int]:
-        """Return the lengths; raises ``MessageTooLargeError`` when one is over the limit."""
+        """Return the lengths. Raises ``MessageTooLargeError`` if one is over the limit."""
         lengths = list(map(len, payloads))
         longest = max(lengths, default=0)
         if longest > self._limit:
@@ -97,7 +97,7 @@ class MessageNumberer:
 
 
 SMALL: Final = 1024
-"""Bytes of a message up to which copying it once more costs less than handling it alone."""
+"""The size of a message up to which copying it once more costs less than handling it alone."""
 
 
 class QueuedRun:
@@ -133,7 +133,7 @@ class QueuedRun:
         self._ends = list[int]()
 
     def extend(self, topic: int, numbered: NumberedMessages) -> bool:
-        """Let more messages wait in here, if they belong here; else return False."""
+        """Add more messages, if they belong here; else return False."""
         # What has begun to leave is let go of when all of it has.
         if topic != self.topic or self._at:
             return False
@@ -143,14 +143,14 @@ class QueuedRun:
         return True
 
     def pop(self, room: int) -> bytes | None:
-        """Take a record of at most ``room`` bytes, as many messages as fit; None if none do."""
+        """Remove and return a record of at most ``room`` bytes; None if no message fits."""
         if not self._at:
             self._prepare()
         room -= RUN_OVERHEAD
         return self._pop_equal(room) if self._length else self._pop_varied(room)
 
     def _prepare(self) -> None:
-        """Look at what will leave now: it has stopped to grow, unless nothing of it fits."""
+        """Prepare the messages that leave now. No more are added, unless nothing of it fits."""
         lengths = self._lengths
         is_even = lengths.count(lengths[0]) == len(lengths)
         self._length = lengths[0] if is_even else 0
@@ -183,14 +183,14 @@ class QueuedRun:
         return b"".join((front, *self._pieces(at, start, end)))
 
     def _pieces(self, at: int, start: int, end: int) -> Sequence[bytes | memoryview]:
-        """Return the messages from the one at ``at`` on that are taken: the bytes up to ``end``."""
+        """Return the pieces of the messages from the one at ``at`` on, up to the byte ``end``."""
         if self._joined is None:
             return self._payloads[at : self._at]
         return (self._joined[start:end],)
 
 
 class QueuedMessage:
-    """A message that no datagram holds; each of its fragments but the last fills one."""
+    """A message that is larger than a datagram. Each of its fragments but the last fills one."""
 
     __slots__ = ("_part", "_parts", "_payload", "_step", "next", "size", "topic")
 
@@ -209,11 +209,11 @@ class QueuedMessage:
         return self._part > 0
 
     def extend(self, _topic: int, _numbered: NumberedMessages) -> bool:
-        """Nothing waits in here beside the message."""
+        """Return False: nothing is added to a large message."""
         return False
 
     def pop(self, room: int) -> bytes | None:
-        """Take the record of a fragment, if it has ``room``."""
+        """Remove and return the record of a fragment, if it has ``room``."""
         start = self._part * self._step
         piece = self._payload[start : start + self._step]
         if len(piece) + FRAGMENT_OVERHEAD > room:
@@ -250,7 +250,7 @@ class PendingBodies:
         self._queue: deque[QueuedRun | QueuedMessage] = deque()
 
     def add(self, topic: int, numbered: NumberedMessages) -> None:
-        """Let messages wait."""
+        """Add messages."""
         queue = self._queue
         if numbered.parts > 1:
             queue.append(QueuedMessage(topic, numbered, self._part))
@@ -270,7 +270,7 @@ class PendingBodies:
         return self.tails[topic] + is_cut
 
     def pop_many(self, most: int) -> list[bytes]:
-        """Take the records of at most ``most`` datagrams, each as full as it gets."""
+        """Remove and return the records of at most ``most`` datagrams, each as full as it gets."""
         datagrams = list[bytes]()
         while self._queue and len(datagrams) < most:
             datagrams.append(self._pop())
@@ -295,10 +295,10 @@ class PendingBodies:
 
 
 MOST_WAITING: Final = MEBIBYTE
-"""Bytes of messages that may wait to leave; whoever finds room may go over it once."""
+"""The bytes of messages that may wait to leave. The last message may exceed them."""
 
 WORTH_WAKING: Final = MOST_WAITING // 4
-"""The share of that to be free before a sender is woken: waking costs as much as a message."""
+"""The bytes that must be free before a sender is woken: waking costs as much as a message."""
 
 
 class Transmission:
@@ -330,17 +330,17 @@ class Transmission:
 
     @property
     def room(self) -> int:
-        """The size of what may still be added."""
+        """The size of the messages that may still be added."""
         return max(MOST_WAITING - self._pending_bodies.waiting, 0)
 
     def add(self, now: float, topic: int, numbered: NumberedMessages) -> None:
-        """Let messages leave as soon as it is their turn."""
+        """Add messages, which leave as soon as it is their turn."""
         self._pending_bodies.add(topic, numbered)
         if self.ready is None:
             self.update(now)
 
     def poll(self, now: float, most: int) -> list[bytes]:
-        """Take datagrams that may leave now, ``most`` at most."""
+        """Remove and return datagrams that may leave now, ``most`` at most."""
         # As for the pacer: nobody waits for a fraction of a byte.
         paid = (self._pacer.budget(now, self._rate_limit.data_rate(now)) + 1) // self._size
         bodies = self._send(now, min(most, paid, self._allowed()))
@@ -348,7 +348,7 @@ class Transmission:
         return bodies
 
     def update(self, now: float) -> None:
-        """See when the next one may leave: that changes as receivers go on."""
+        """Update the time at which the next datagram may leave. It changes as receivers go on."""
         if not self._pending_bodies.waiting:
             self.ready = None
         elif self._allowed() > 0:
@@ -359,7 +359,7 @@ class Transmission:
             self.ready = None
 
     def _allowed(self) -> int:
-        """Return how many datagrams the receivers can take, however large they will be."""
+        """Return the number of datagrams that the receivers can take, however large they are."""
         limit = self._flow.limit
         if limit is None:
             return maxsize
